@@ -1,0 +1,104 @@
+# `make lab` for students, `make test` for developers and CI, `make grade` for instructors; `make` lists the rest.
+#
+# Variables, each with a default:
+#   PYTHON       the Python (3.11 or newer) that .venv is made from
+#   TORCH_INDEX  a package index to take torch from instead of pip's own. A Linux machine without an NVIDIA GPU can
+#                name PyTorch's CPU index here and save gigabytes: `make lab TORCH_INDEX=<its address>`.
+#   LAB_ARGS     passed on to JupyterLab: `make lab LAB_ARGS="--no-browser --port 8899"`
+#   SEEDS        how many fresh seeds `make prove` draws
+#   WORKERS      how many processes share the tests
+
+PYTHON ?= $(shell python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3 || echo python3.11)
+TORCH_INDEX ?=
+LAB_ARGS ?=
+SEEDS ?= 3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install
+TORCH := $(shell grep '^torch==' constraints.txt)
+JUDGING := course/judge.py,course/perform.py,course/sheet.py
+JUDGING_TESTS = $(wildcard tests/test_judge*.py tests/test_perform*.py tests/test_sheet*.py)
+
+# nbgrader starts `alembic` by its bare name, so the environment's commands must be on the path.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help lab test grade build prove unit notebooks coverage lint format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+lab: $(VENV)/.lab  ## install what is needed and open JupyterLab on the first notebook
+	@echo "== JupyterLab"
+	@$(BIN)/course lab $(LAB_ARGS)
+
+test: lint unit notebooks coverage prove  ## install what is needed and pass every test
+	@echo "== all tests passed"
+
+grade: $(VENV)/.lab  ## grade a sample class through nbgrader, leave the results in build/
+	@echo "== sample class"
+	@$(BIN)/autograder demo
+
+build: $(VENV)/.lab  ## make notebooks/ and nbgrader's trees from solutions/
+	@echo "== notebooks"
+	@$(BIN)/autograder build
+
+prove: $(VENV)/.dev  ## prove the grader: right answers pass, each misconception is told
+	@echo "== proof of the grader, $(SEEDS) seeds"
+	@$(BIN)/autograder prove --seeds $(SEEDS)
+
+unit: $(VENV)/.dev  ## run tests/ (browser tests need chromium, and skip without it)
+	@echo "== tests"
+	@$(BIN)/pytest -q -n $(WORKERS)
+
+notebooks: $(VENV)/.dev  ## run the students' notebooks as they are handed out
+	@echo "== notebooks, untouched"
+	@$(BIN)/pytest -q -n $(WORKERS) --nbmake --nbmake-timeout=300 notebooks
+
+coverage: $(VENV)/.dev  ## run the tests of judging, which must reach every line and branch of it
+	@echo "== coverage of $(JUDGING)"
+	@$(BIN)/pytest -q -n $(WORKERS) --cov --cov-report= $(JUDGING_TESTS)
+	@$(BIN)/coverage report --include=$(JUDGING) --fail-under=100
+
+lint: $(VENV)/.dev  ## ruff, mypy and the import contracts
+	@echo "== ruff"
+	@$(BIN)/ruff check -q
+	@$(BIN)/ruff format -q --check
+	@echo "== mypy"
+	@$(BIN)/mypy
+	@echo "== import contracts"
+	@$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.dev  ## let ruff lay out the code and mend what it can
+	@$(BIN)/ruff check -q --fix-only
+	@$(BIN)/ruff format
+
+clean:  ## remove .venv and the tools' caches (not build/: it holds the gradebook)
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	find course autograder tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment, in steps; each leaves a mark, so that a second start installs nothing.
+$(BIN)/pip:
+	@echo "== $(VENV), from $(PYTHON)"
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; name one with PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV)
+
+# torch first and alone, so that its index decides nothing else and a broken download is seen as what it is.
+$(VENV)/.torch: constraints.txt | $(BIN)/pip
+	@echo "== $(TORCH) (large, a few minutes)"
+	@$(PIP) '$(TORCH)' $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)')
+	@touch $@
+
+$(VENV)/.lab: pyproject.toml constraints.txt $(VENV)/.torch
+	@echo "== the course and what it needs (a minute or two)"
+	@$(PIP) -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.torch
+	@echo "== the course, what it needs and the tools of its tests (a minute or two)"
+	@$(PIP) -q -c constraints.txt -e '.[dev]'
+	@touch $(VENV)/.lab $@

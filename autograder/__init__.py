@@ -1,0 +1,1 @@
+"""What an instructor runs: proof of the exercises, build and release of notebooks, and grading."""

@@ -1,0 +1,164 @@
+"""`autograder prove | build | release | grade | report | demo`: what an author and an instructor run."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from autograder import bank as banks
+from autograder import prove as prover
+from autograder import release as building
+from autograder.engine.grade import Graded
+from autograder.engine.results import ClassResult
+from autograder.prove import Proof
+from course.errors import CourseError
+from course.syllabus import UNITS, find_unit
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build, release and grade the course.")
+
+
+@app.command()
+def prove(
+    unit: Annotated[list[str] | None, typer.Argument(help="units to prove; all if left out")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="seeds per exercise, the public one included")] = 20,
+    seed: Annotated[int | None, typer.Option(help="draws the fresh seeds; random if left out")] = None,
+) -> None:
+    """Prove the grader: right answers pass, wrong ones are caught and named. Exit 1 on any miss."""
+    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
+    gc.freeze()  # what is loaded by now stays: collecting it again and again would take half of the time
+    rng = torch.Generator()
+    rng.manual_seed(rng.seed() if seed is None else seed)
+    drawn = prover.seeds(seeds, rng)
+    slugs = [find_unit(name).slug for name in unit] if unit else [each.slug for each in UNITS]
+    proofs = [prover.prove(bank, drawn) for slug in slugs for bank in banks.load_unit(slug)]
+    _print_proofs(proofs, drawn)
+    raise typer.Exit(1 if any(proof.misses for proof in proofs) else 0)
+
+
+@app.command()
+def build(
+    check: Annotated[
+        bool, typer.Option("--check", help="write nothing; exit 1 where a committed file differs")
+    ] = False,
+    root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
+) -> None:
+    """Make notebooks, nbgrader's trees and answer sheets from solutions/."""
+    made = building.build(root.resolve(), check=check)
+    for name in made.written:
+        typer.echo(f"wrote {name}")
+    for sentence in made.differing:
+        typer.echo(f"differs: {sentence}")
+    typer.echo(f"{len(made.lessons)} lessons: {', '.join(made.lessons)}")
+    raise typer.Exit(1 if made.differing else 0)
+
+
+@app.command()
+def release(
+    to: Annotated[Path, typer.Option(help="folder of the bundle; new, empty or an earlier bundle")],
+    root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
+) -> None:
+    """Write the student bundle: notebooks, the course without its references, environment files."""
+    building.release(to, root=root.resolve())
+    typer.echo(f"the student bundle lies in {to}")
+
+
+@app.command()
+def grade(
+    assignment: Annotated[str, typer.Option(help="name of the lesson, such as 01_computational_graphs")],
+    student: Annotated[list[str] | None, typer.Option(help="ids to grade; all who handed in if left out")] = None,
+    seed: Annotated[int | None, typer.Option(help="the same cases for everyone; secret ones if left out")] = None,
+    root: Annotated[Path, typer.Option(help="folder of source, release, submitted")] = Path("build"),
+) -> None:
+    """Grade nbgrader's submitted/ tree: scores, comments, feedback, grades.csv and report.html."""
+    _grade(root.resolve(), find_unit(assignment).notebook, students=student, seed=seed)
+
+
+@app.command()
+def report(
+    assignment: Annotated[str, typer.Option(help="name of the lesson")],
+    root: Annotated[Path, typer.Option(help="folder of the gradebook")] = Path("build"),
+) -> None:
+    """Print the class table and write report.html from what the gradebook holds now."""
+    from autograder import nbgrader_bridge as bridge
+
+    _report(root.resolve(), bridge.results(root.resolve(), find_unit(assignment).notebook))
+
+
+@app.command()
+def demo(
+    assignment: Annotated[str, typer.Option(help="name of the lesson")] = "01_computational_graphs",
+    root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
+) -> None:
+    """Make a class of sample submissions and grade it, from end to end."""
+    from autograder import classroom
+
+    folder, name = root.resolve() / "build", find_unit(assignment).notebook
+    building.build(root.resolve())
+    students = classroom.make(folder, name)
+    typer.echo(f"{len(students)} sample submissions to {name} lie in {folder / 'submitted'}")
+    _grade(folder, name, students=students)
+
+
+def _grade(root: Path, assignment: str, *, students: Sequence[str] | None, seed: int | None = None) -> None:
+    """Grade, tell each result as it comes, then feedback, export and report."""
+    from autograder import nbgrader_bridge as bridge
+
+    def tell(graded: Graded) -> None:
+        typer.echo(f"  {graded.student}: {graded.failed or graded.problem or f'{graded.points} points'}")
+
+    result = bridge.grade(root, assignment, students, seed, told=tell)
+    typer.echo(f"feedback: {bridge.feedback(root, assignment)}")
+    typer.echo(f"grades:   {bridge.export(root, assignment, root / 'grades.csv')}")
+    _report(root, result)
+
+
+def _report(root: Path, result: ClassResult) -> None:
+    from autograder import report as class_report
+
+    class_report.show(result)
+    typer.echo(f"report:   {class_report.write(result, root / 'report.html')}")
+
+
+def _print_proofs(proofs: list[Proof], drawn: list[int]) -> None:
+    console = Console(width=max(Console().width, 110))
+    table = Table(title=f"Proof over {len(drawn)} seeds")
+    for column in ("exercise", "points", "alternatives", "misconceptions", "runs", "misses"):
+        table.add_column(column, justify="left" if column == "exercise" else "right")
+    for proof in proofs:
+        counts = (proof.points, proof.alternatives, proof.misconceptions, proof.runs, len(proof.misses))
+        table.add_row(proof.exercise, *[str(count) for count in counts])
+    console.print(table)
+    console.print(_confusion(proofs))
+    for proof in proofs:
+        for miss in proof.misses:
+            console.print(f"MISS {proof.exercise}: {miss}", style="bold red", markup=False)
+
+
+def _confusion(proofs: list[Proof]) -> Table:
+    """Rows: what was wrong; columns: how often it was diagnosed as itself, as another, or not at all."""
+    table = Table(title="Confusion matrix (witness runs)")
+    for column in ("exercise", "misconception", "as itself", "as another", "as nothing"):
+        table.add_column(column, justify="right" if column.startswith("as ") else "left")
+    for proof in proofs:
+        for name in dict.fromkeys(wrong for wrong, _ in proof.confusion):
+            row = {named: count for (wrong, named), count in proof.confusion.items() if wrong == name}
+            others = {named: count for named, count in row.items() if named not in (name, "none")}
+            told = ", ".join(f"{named}: {count}" for named, count in others.items()) or "0"
+            table.add_row(proof.exercise.partition(".")[2], name, str(row.get(name, 0)), told, str(row.get("none", 0)))
+    return table
+
+
+def main() -> None:
+    """Run the command; an error of the course is one sentence and exit code 2."""
+    try:
+        app()
+    except CourseError as error:
+        typer.echo(f"autograder: {error}", err=True)
+        raise SystemExit(2) from None

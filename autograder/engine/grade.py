@@ -1,0 +1,200 @@
+"""From a submission to verdicts.
+
+    Submission --read--> cells --rebuild--> notebook --Runner--> observations --judge--> verdicts
+
+The inputs are drawn here from a secret seed per student and run; the student's process gets the cases and nothing
+else. Every verdict is made in this process. The engine knows nothing of nbgrader and of where scores are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import torch
+from nbformat import NotebookNode
+
+from autograder import bank as banks
+from autograder.bank import Bank
+from autograder.engine.load import CodeCell
+from autograder.engine.read import Cell, Unreadable, read_file
+from autograder.engine.rebuild import Rebuilt, rebuild, role_of
+from autograder.engine.runner import Runner
+from course import exercises
+from course.errors import CourseError
+from course.exercise import Case, Exercise, Failure, Observation, Verdict
+from course.judge import judge
+
+SEED_BITS = 48  # the seed stays an exact number in every JSON reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """What students were given: the notebook, and the exercises that its check cells ask for."""
+
+    name: str
+    notebook: NotebookNode
+
+    @classmethod
+    def load(cls, path: Path) -> Release:
+        """The release notebook at `path`. Raises CourseError where there is none or it has no check cell."""
+        try:
+            notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise CourseError(f"the release notebook must lie at {path}, but {error}; build it first") from None
+        release = cls(name=path.stem, notebook=notebook)
+        if not release.exercises:
+            raise CourseError(f"{path} must have check cells, found none; build it again")
+        return release
+
+    @functools.cached_property
+    def exercises(self) -> tuple[Exercise, ...]:
+        """In the order of their check cells."""
+        roles = [role_of(cell) for cell in self.notebook.cells]
+        return tuple(exercises.load(exercise) for exercise, role in roles if role == "check")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One student's file; `problem` says why there is no file at all."""
+
+    student: str
+    path: Path | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graded:
+    """What came out of one submission.
+
+    problem  why the file could not be read; it was then graded as untouched
+    failed   why grading itself broke: the verdicts are those of an untouched notebook, and nobody should trust them
+    seed     draws the same cases again
+    """
+
+    student: str
+    notebook: NotebookNode
+    verdicts: tuple[Verdict, ...]
+    seed: int
+    runner: str
+    repairs: tuple[str, ...] = ()
+    problem: str = ""
+    failed: str = ""
+    seconds: float = 0.0
+
+    @property
+    def points(self) -> int:
+        """The sum over exercises, bonus included."""
+        return sum(verdict.points for verdict in self.verdicts)
+
+
+def new_seed() -> int:
+    """A seed that nobody can guess."""
+    return secrets.randbits(SEED_BITS)
+
+
+def grade(submission: Submission, release: Release, runner: Runner, *, seed: int | None = None) -> Graded:
+    """Grade one submission. Raises RunnerError where nothing can be run; a broken submission is no error."""
+    started = time.monotonic()
+    drawn = new_seed() if seed is None else seed
+    try:
+        cells = _cells(submission)
+    except Unreadable as unreadable:
+        return untouched(submission.student, release, runner, problem=str(unreadable), seed=drawn)
+    rebuilt = rebuild(release.notebook, cells)
+    with _one_thread():
+        verdicts = tuple(_verdict(exercise, release, rebuilt, runner, drawn) for exercise in release.exercises)
+    return Graded(
+        student=submission.student,
+        notebook=rebuilt.notebook,
+        verdicts=verdicts,
+        seed=drawn,
+        runner=runner.describe(),
+        repairs=rebuilt.repairs,
+        seconds=time.monotonic() - started,
+    )
+
+
+def untouched(
+    student: str, release: Release, runner: Runner, *, problem: str = "", failed: str = "", seed: int = 0
+) -> Graded:
+    """The release notebook as if nobody had written in it, and why."""
+    return Graded(
+        student=student,
+        notebook=rebuild(release.notebook, []).notebook,
+        verdicts=tuple(_not_attempted(exercise) for exercise in release.exercises),
+        seed=seed,
+        runner=runner.describe(),
+        problem=problem,
+        failed=failed,
+    )
+
+
+def _cells(submission: Submission) -> list[Cell]:
+    if submission.path is None:
+        raise Unreadable(submission.problem or "there is no file")
+    return read_file(submission.path)
+
+
+def _verdict(exercise: Exercise, release: Release, rebuilt: Rebuilt, runner: Runner, seed: int) -> Verdict:
+    """One exercise: cases here, observations there, verdict here. Misconceptions are computed only if it failed."""
+    if _source(release.notebook, exercise) == _source(rebuilt.notebook, exercise):
+        return _not_attempted(exercise)
+    bank = banks.load(exercise.id)
+    cases = exercise.draw(seed)
+    seen = runner.perform(exercise, code_cells(rebuilt.notebook), cases)
+    if _nothing_ran(seen):
+        return judge(exercise, cases, seen, banks.references(bank, cases))
+    return judge(exercise, cases, seen, banks.references(bank, cases), lambda: _suspects(bank, cases))
+
+
+def _nothing_ran(seen: Sequence[Observation]) -> bool:
+    """Whether the same failure stands for all cases, before a line of the answer: it tells of no misconception."""
+    return all(each == seen[0] and each.error and not each.error.where and not each.values for each in seen)
+
+
+def _suspects(bank: Bank, cases: Sequence[Case]) -> Any:
+    """The bank's suspects one at a time: the judge stops at the first that matches."""
+    for each in bank.misconceptions:
+        yield from banks.suspects(dataclasses.replace(bank, misconceptions=(each,)), cases)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small tensors on many threads are slow: 0.4 s became 22 s on a busy machine with two cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _source(notebook: NotebookNode, exercise: Exercise) -> str:
+    """The source of the answer cell; "" where the notebook has none."""
+    found: list[str] = [cell.source for cell in notebook.cells if role_of(cell) == (exercise.id, "answer")]
+    return found[0].strip() if found else ""
+
+
+def _not_attempted(exercise: Exercise) -> Verdict:
+    """What the judge says of the stub."""
+    stub = Observation(error=Failure(type="NotImplementedError", message=exercise.id))
+    return judge(exercise, [Case(name="", inputs={})], [stub], [Observation()])
+
+
+def code_cells(notebook: NotebookNode) -> Sequence[CodeCell]:
+    """The code cells that students' definitions may stand in: all but the check cells."""
+    roles = [(cell, *role_of(cell)) for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        CodeCell(source=cell.source, answers=exercise.partition(".")[2] if role == "answer" else "")
+        for cell, exercise, role in roles
+        if role != "check"
+    ]

@@ -1,0 +1,108 @@
+"""The graded notebook: what was found stands in it, for people and to be read back.
+
+    Graded --show--> notebook: a table below each check cell, the verdict in its metadata --read_back--> Graded
+
+The output of a check cell is written here and never executed: one result, whose plain text is the number of points
+and whose HTML is the verdict's table. The seed lies in the metadata only, which no feedback page shows.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from typing import Any
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell, new_output
+
+from autograder.engine.grade import Graded
+from autograder.engine.rebuild import role_of
+from course.exercise import Diagnosis, Failure, Finding, Verdict
+from course.report import to_html
+from course.tree import pack, unpack
+
+
+def show(graded: Graded) -> NotebookNode:
+    """The notebook with every verdict in it, and above all cells what was repaired or why nothing was read."""
+    notebook = copy.deepcopy(graded.notebook)
+    verdicts = {verdict.exercise: verdict for verdict in graded.verdicts}
+    for cell in notebook.cells:
+        exercise, role = role_of(cell)
+        if role == "check" and exercise in verdicts:
+            cell.outputs = [_output(verdicts[exercise])]
+            cell.metadata.hpml["verdict"] = _pack(verdicts[exercise])
+    notebook.metadata.setdefault("hpml", {})["grading"] = {
+        "seed": graded.seed,
+        "runner": graded.runner,
+        "repairs": list(graded.repairs),
+        "problem": graded.problem,
+        "failed": graded.failed,
+        "seconds": round(graded.seconds, 3),
+    }
+    notes = _notes(graded)
+    if notes:
+        metadata = {"hpml": {"role": "notes"}}
+        notebook.cells.insert(0, new_markdown_cell(notes, id="grading-notes", metadata=metadata))  # type: ignore[no-untyped-call]
+    return notebook
+
+
+def read_back(student: str, notebook: NotebookNode) -> Graded | None:
+    """What `show` wrote; None for a notebook that it did not write. Raises nothing else on a damaged one."""
+    grading = notebook.metadata.get("hpml", {}).get("grading")
+    if grading is None:
+        return None
+    try:
+        return Graded(
+            student=student,
+            notebook=notebook,
+            verdicts=tuple(
+                _unpack(cell.metadata.hpml.verdict) for cell in notebook.cells if role_of(cell)[1] == "check"
+            ),
+            seed=grading["seed"],
+            runner=grading["runner"],
+            repairs=tuple(grading["repairs"]),
+            problem=grading["problem"],
+            failed=grading["failed"],
+            seconds=grading["seconds"],
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _output(verdict: Verdict) -> NotebookNode:
+    data = {"text/plain": str(verdict.points), "text/html": to_html(verdict)}
+    output: NotebookNode = new_output("execute_result", data, execution_count=1)  # type: ignore[no-untyped-call]
+    return output
+
+
+def _notes(graded: Graded) -> str:
+    """Markdown made of our own sentences; what may hold a student's words is shown letter by letter."""
+    parts = []
+    if graded.failed:
+        parts.append("**This submission was not graded**, because grading broke. Your teachers know:")
+        parts.append(f"    {' '.join(graded.failed.split())}")
+    if graded.problem:
+        parts.append("**The submitted file could not be read** and was graded as untouched:")
+        parts.append(f"    {' '.join(graded.problem.split())}")
+    if graded.repairs:
+        parts.append("**Before grading, the notebook was rebuilt from the released one:**")
+        parts.append("\n".join(f"- {repair}" for repair in graded.repairs))
+    return "\n\n".join(parts)
+
+
+def _pack(verdict: Verdict) -> Any:
+    """JSON in which inf and nan have a form of their own."""
+    lists_for_tuples = json.loads(json.dumps(dataclasses.asdict(verdict)))
+    return pack(lists_for_tuples, {})
+
+
+def _unpack(packed: Any) -> Verdict:
+    fields: Any = unpack(packed, {})
+    failure, diagnosis = fields["failure"], fields["diagnosis"]
+    fields |= {
+        "findings": tuple(Finding(**finding) for finding in fields["findings"]),
+        "diagnosis": Diagnosis(**diagnosis) if diagnosis else None,
+        "failure": Failure(**{**failure, "where": tuple(failure["where"])}) if failure else None,
+    }
+    return Verdict(**fields)

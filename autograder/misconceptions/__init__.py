@@ -1,0 +1,1 @@
+"""Named wrong answers, by unit and exercise."""

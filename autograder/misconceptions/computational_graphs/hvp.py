@@ -1,0 +1,129 @@
+"""Wrong ways to write `hvp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from autograder.bank import Misconception
+
+Function = Callable[[Tensor], Tensor]
+
+
+def _leaf(x: Tensor) -> Tensor:
+    return x.detach().clone().requires_grad_()
+
+
+def _gradient(f: Function, x: Tensor) -> Tensor:
+    leaf = _leaf(x)
+    return torch.autograd.grad(f(leaf), leaf)[0]
+
+
+def no_create_graph(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The gradient is made without a graph of its own."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf)
+    return torch.autograd.grad((g * v).sum(), leaf)[0]
+
+
+def x_without_grad(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """x does not require grad."""
+    (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+    return torch.autograd.grad((g * v).sum(), x)[0]
+
+
+def forward_difference(f: Function, x: Tensor, v: Tensor, step: float = 1e-5) -> Tensor:
+    """The change of the gradient along v, over the step."""
+    return (_gradient(f, x + step * v) - _gradient(f, x)) / step
+
+
+def central_difference(f: Function, x: Tensor, v: Tensor, step: float = 1e-3) -> Tensor:
+    """The same on both sides, with a larger step."""
+    return (_gradient(f, x + step * v) - _gradient(f, x - step * v)) / (2 * step)
+
+
+def five_points_then_float32(f: Function, x: Tensor, v: Tensor, step: float = 1e-3) -> Tensor:
+    """A difference of fourth order, rounded to hide its error."""
+    near = _gradient(f, x + step * v) - _gradient(f, x - step * v)
+    far = _gradient(f, x + 2 * step * v) - _gradient(f, x - 2 * step * v)
+    return ((8 * near - far) / (12 * step)).float()
+
+
+def diagonal_only(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """Second derivatives by each entry alone, times v."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    rows = [torch.autograd.grad(each, leaf, retain_graph=True)[0].flatten() for each in g.flatten()]
+    return torch.stack(rows).diagonal().reshape(x.shape) * v
+
+
+def multiplies_too_late(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The gradient of sum(g), times v: row sums of the Hessian."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    return torch.autograd.grad(g.sum(), leaf)[0] * v
+
+
+def adds_the_gradient(f: Function, x: Tensor, v: Tensor) -> Tensor | None:
+    """The second backward adds to the grad field that still holds the gradient."""
+    leaf = _leaf(x)
+    f(leaf).backward(create_graph=True)  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None
+    (leaf.grad * v).sum().backward()  # type: ignore[no-untyped-call]
+    return leaf.grad
+
+
+def gradient_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """Differentiates once: the slope along v, a number."""
+    return (_gradient(f, x) * v).sum()
+
+
+def gradient_times_v_by_entry(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The same without the sum."""
+    return _gradient(f, x) * v
+
+
+MISCONCEPTIONS = (
+    Misconception(
+        name="graph_detached",
+        witnesses=(no_create_graph, x_without_grad),
+        hint="torch found no graph from the gradient back to x. Two things must hold: x requires grad "
+        "before f is called, and the first gradient is made with create_graph=True, so that it is itself "
+        "the root of a graph.",
+    ),
+    Misconception(
+        name="finite_difference",
+        witnesses=(forward_difference, central_difference, five_points_then_float32),
+        fails=("exact_to_rounding",),
+        hint="Your result is near, not exact: that is what a difference of two gradients gives. Over a "
+        "large step the gradient bends, over a small one its digits cancel, and in float32 some three digits "
+        "are left. Differentiate the gradient instead; it costs as much.",
+    ),
+    Misconception(
+        name="diagonal_only",
+        witnesses=(diagonal_only,),
+        hint="You use the diagonal of the Hessian alone. Entry i of H v is a sum over all j of H_ij v_j: "
+        "also how g_i changes when another entry of x moves.",
+    ),
+    Misconception(
+        name="multiplies_too_late",
+        witnesses=(multiplies_too_late,),
+        hint="You differentiate sum(g) and multiply by v afterwards: that is v_i times the sum of row i. v "
+        "must be inside, before the second derivative: differentiate sum(g * v).",
+    ),
+    Misconception(
+        name="adds_the_gradient",
+        witnesses=(adds_the_gradient,),
+        hint="Your result is H v plus the gradient: `backward` adds to x.grad, which still held the "
+        "gradient. Clear the field between the two passes, or use torch.autograd.grad, which returns and "
+        "adds nothing.",
+    ),
+    Misconception(
+        name="differentiates_once",
+        witnesses=(gradient_times_v, gradient_times_v_by_entry),
+        hint="Gradient times v is the slope of f along v, a first derivative. H v is how the gradient "
+        "changes along v: differentiate the sum of g * v once more by x.",
+    ),
+)

@@ -1,0 +1,53 @@
+"""nbgrader's configuration, said once: `nbgrader_config.py` and our own commands both call `configure`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from nbgrader.converters import GenerateAssignment
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import AssignLatePenalties, ClearSolutions
+from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
+
+from autograder.nbgrader_bridge.preprocessors import ClearToStub, GradeSubmission, SubmissionExporter
+
+FILE = "nbgrader_config.py"
+
+
+def configure(config: Config, root: Path) -> None:
+    """Make nbgrader work below `root` (the folder of source, release, submitted, ...) and grade with our engine.
+
+    Autograde's first pass does all of the grading, its second none: a notebook that exists has been graded, so that
+    a run that was killed is taken up where it stood. Set anything else after this call; it is left as it was.
+    """
+    _find_alembic()
+    config.CourseDirectory.root = str(root.resolve())
+    config.Autograde.exporter_class = SubmissionExporter
+    config.Autograde.sanitize_preprocessors = [GradeSubmission, AssignLatePenalties]
+    config.Autograde.autograde_preprocessors = []
+    steps = GenerateAssignment.class_traits()["preprocessors"].default()
+    config.GenerateAssignment.preprocessors = [ClearToStub if step is ClearSolutions else step for step in steps]
+
+
+def course_directory(root: Path) -> tuple[CourseDirectory, Config]:
+    """nbgrader's view of the folder, and the configuration that its converters need.
+
+    What `nbgrader_config.py` beside the folder says (late penalties, a database's URL) holds here too.
+    """
+    config = Config()
+    configure(config, root)
+    beside = root.resolve().parent
+    if (beside / FILE).is_file():
+        config.merge(PyFileConfigLoader(FILE, path=str(beside)).load_config())
+    config.CourseDirectory.root = str(root.resolve())
+    return CourseDirectory(config=config), config
+
+
+def _find_alembic() -> None:
+    """nbgrader starts `alembic` by its bare name to make a gradebook: it lies beside this Python."""
+    if shutil.which("alembic") is None:
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])

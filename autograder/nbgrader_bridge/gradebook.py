@@ -1,0 +1,194 @@
+"""nbgrader's gradebook: the assignment, scores and comments go in; what counts comes out.
+
+A check cell holds the score, the answer cell before it the comment. A bonus check cell has a maximum of 0 points:
+what it earns counts in full and raises no maximum. `auto_score` and `auto_comment` are ours and are always replaced;
+`manual_score`, `extra_credit` and `manual_comment` belong to people and are never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import textwrap
+from datetime import datetime
+from pathlib import Path
+
+import nbformat
+from nbgrader.api import Gradebook, MissingEntry, SubmittedAssignment
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import SaveCells
+
+from autograder.engine.grade import Graded, Release
+from autograder.engine.rebuild import role_of, verbatim
+from autograder.engine.record import read_back
+from autograder.engine.results import ExerciseResult, StudentResult
+from course import exercises
+from course.errors import CourseError
+from course.exercise import Verdict
+from course.report import to_text
+
+WIDTH = 96  # characters of a line of a comment
+
+
+def release_path(directory: CourseDirectory, assignment: str, notebook: str) -> Path:
+    """Where the release copy of a notebook lies."""
+    folder = Path(directory.format_path(directory.release_directory, ".", assignment))
+    return folder / f"{notebook}.ipynb"
+
+
+def open_gradebook(directory: CourseDirectory) -> Gradebook:
+    """The gradebook of this folder, made if there is none. Use as a context manager."""
+    return Gradebook(directory.db_url, directory.course_id)
+
+
+# --- in ---------------------------------------------------------------------------------------------
+
+
+def register(directory: CourseDirectory, assignment: str, release: Release) -> None:
+    """Record the release's cells and maxima with nbgrader's own SaveCells.
+
+    Raises CourseError where cells came or went since the first submission was graded, which nbgrader cannot follow.
+    """
+    notebook = copy.deepcopy(release.notebook)
+    for cell in notebook.cells:
+        exercise, role = role_of(cell)
+        if role == "check":
+            cell.metadata.nbgrader["points"] = maximum(exercise)
+    with open_gradebook(directory) as gradebook:
+        gradebook.update_or_create_assignment(assignment)
+    names = {"notebook": release.name, "assignment": assignment, "db_url": directory.db_url}
+    try:
+        SaveCells().preprocess(notebook, {"nbgrader": names})
+    except RuntimeError as error:
+        raise CourseError(
+            f"the release of {assignment} must keep the graded cells under which submissions were recorded, but: "
+            f"{error}; grade it under another assignment name, or remove it with `nbgrader db assignment remove`"
+        ) from None
+
+
+def maximum(exercise: str) -> int:
+    """What an exercise adds to the assignment's maximum: its points, or 0 for a bonus."""
+    declared = exercises.load(exercise)
+    return 0 if declared.entry.bonus else declared.points
+
+
+def save(gradebook: Gradebook, assignment: str, notebook: str, graded: Graded) -> None:
+    """Replace automatic scores and comments of one submission, which must be recorded already."""
+    names = (notebook, assignment, graded.student)
+    verdicts = {verdict.exercise: verdict for verdict in graded.verdicts}
+    for cell in graded.notebook.cells:
+        exercise, role = role_of(cell)
+        if role == "check":
+            grade = gradebook.find_grade(cell.metadata.nbgrader.grade_id, *names)
+            grade.auto_score = None if graded.failed else verdicts[exercise].points
+            # As nbgrader does: a person looks again where a person has decided before.
+            grade.needs_manual_grade = bool(graded.failed) or grade.manual_score is not None
+        elif role == "answer" and exercise in verdicts:
+            comment = gradebook.find_comment(cell.metadata.nbgrader.grade_id, *names)
+            comment.auto_comment = _comment(graded, verdicts[exercise])
+    gradebook.db.commit()
+
+
+def save_submission(directory: CourseDirectory, assignment: str, notebook: str, graded: Graded) -> None:
+    """Record a submission that nbgrader cannot convert: no file of the right name, or one that broke the grading."""
+    with open_gradebook(directory) as gradebook:
+        gradebook.update_or_create_student(graded.student)
+        gradebook.update_or_create_submission(
+            assignment, graded.student, timestamp=_timestamp(directory, assignment, graded)
+        )
+        save(gradebook, assignment, notebook, graded)
+        gradebook.find_submission_notebook(notebook, assignment, graded.student).late_submission_penalty = None
+        gradebook.db.commit()
+
+
+def _timestamp(directory: CourseDirectory, assignment: str, graded: Graded) -> datetime | None:
+    """When it was handed in; None where that is not known."""
+    folder = directory.format_path(directory.submitted_directory, graded.student, assignment)
+    try:
+        found: datetime | None = directory.get_existing_timestamp(folder)
+    except (AttributeError, OSError, OverflowError, ValueError):  # AttributeError: nbgrader's way to refuse a stamp
+        return None
+    return found
+
+
+def _comment(graded: Graded, verdict: Verdict) -> str:
+    """The verdict as text that a feedback page shows letter by letter, because it may hold a student's words."""
+    if graded.failed:
+        text = f"Not graded: {graded.failed}"
+    else:
+        first = [f"The submitted file could not be read: {graded.problem}."] if graded.problem else []
+        lines = to_text(verdict).splitlines()
+        text = "\n".join([*first, *(lines[:1] if verdict.points == verdict.possible else lines)])
+    return verbatim("\n".join(_folded(line) for line in text.splitlines()))
+
+
+def _folded(line: str) -> str:
+    """A long line as several with the same indentation: feedback pages do not fold them."""
+    margin = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line, WIDTH, subsequent_indent=margin, drop_whitespace=True, break_on_hyphens=False)
+
+
+# --- out --------------------------------------------------------------------------------------------
+
+
+def student_results(directory: CourseDirectory, assignment: str, release: Release) -> list[tuple[StudentResult, str]]:
+    """Every recorded submission with the description of its runner, by student id."""
+    with open_gradebook(directory) as gradebook:
+        try:
+            submissions = gradebook.find_assignment(assignment).submissions
+        except MissingEntry:
+            return []
+        found = [_result(directory, each, release) for each in submissions]
+    return sorted(found, key=lambda pair: pair[0].student)
+
+
+def _result(directory: CourseDirectory, submission: SubmittedAssignment, release: Release) -> tuple[StudentResult, str]:
+    student, assignment = submission.student.id, submission.assignment.name
+    folder = Path(directory.format_path(directory.autograded_directory, student, assignment))
+    graded = _read_back(student, folder / f"{release.name}.ipynb")
+    penalty = submission.late_submission_penalty or 0.0
+    result = StudentResult(
+        student=student,
+        score=max(0.0, submission.score - penalty),
+        max_score=submission.max_score,
+        late_penalty=penalty,
+        needs_review=submission.needs_manual_grade,
+        exercises=_exercise_results(submission, release, graded),
+        repairs=graded.repairs if graded else (),
+        problem=graded.problem if graded else "",
+        failed=graded.failed if graded else "the graded notebook is missing: grade again",
+        seed=graded.seed if graded else None,
+        seconds=graded.seconds if graded else 0.0,
+    )
+    return result, graded.runner if graded else ""
+
+
+def _read_back(student: str, path: Path) -> Graded | None:
+    try:
+        return read_back(student, nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
+    except (OSError, ValueError):
+        return None
+
+
+def _exercise_results(
+    submission: SubmittedAssignment, release: Release, graded: Graded | None
+) -> tuple[ExerciseResult, ...]:
+    """One result per exercise of the release: the gradebook's score beside the engine's verdict."""
+    verdicts = {verdict.exercise: verdict for verdict in graded.verdicts} if graded else {}
+    names = {
+        cell.metadata.nbgrader.grade_id: role_of(cell)[0]
+        for cell in release.notebook.cells
+        if role_of(cell)[1] == "check"
+    }
+    grades = {names[grade.name]: grade for each in submission.notebooks for grade in each.grades if grade.name in names}
+    return tuple(
+        ExerciseResult(
+            exercise=exercise.id,
+            score=grades[exercise.id].score,
+            possible=exercise.points,
+            bonus=exercise.entry.bonus,
+            manual=grades[exercise.id].manual_score is not None or bool(grades[exercise.id].extra_credit),
+            verdict=verdicts.get(exercise.id),
+        )
+        for exercise in release.exercises
+        if exercise.id in grades
+    )

@@ -1,0 +1,129 @@
+"""`autograder build`: from `solutions/` to everything that is made of it.
+
+    solutions/NN_slug.py --> notebooks/NN_slug.ipynb                    students; committed
+                         --> course/sheets/slug.safetensors             answer sheet; committed
+                         --> build/source/NN_slug/NN_slug.ipynb         nbgrader's instructor version
+                         --> build/release/NN_slug/NN_slug.ipynb        nbgrader's student version
+
+Nothing is written before every lesson is sound: a mistake of an author leaves all files as they were.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from autograder.release import authored, notebook, rules, sheets, worked
+from autograder.release.authored import Lesson
+from autograder.release.errors import ReleaseError
+from course import sheet
+from course.errors import SheetError
+from course.sheet import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport:
+    """What a build did.
+
+    lessons    stems of the lessons, in order
+    written    files whose bytes changed, relative to the root; none where nothing but a check was asked for
+    differing  a sentence for each committed file that is not what the lessons make
+    """
+
+    lessons: tuple[str, ...]
+    written: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+
+
+def build(root: Path, *, check: bool = False) -> BuildReport:
+    """Build every lesson under `root`; with `check`, write nothing and say which committed files differ.
+
+    Raises AuthorError with file and line, ReleaseError where there is no lesson.
+    """
+    lessons = [_sound(path, root) for path in _files(root)]
+    names = tuple(lesson.unit.notebook for lesson in lessons)
+    made = [(lesson, worked.records(lesson)) for lesson in lessons]
+    if check:
+        differing = [each for lesson, records in made for each in _differing(root, lesson, records)]
+        return BuildReport(lessons=names, differing=(*differing, *_strays(root, set(names))))
+    written = [name for lesson, records in made for name in _write(root, lesson, records)]
+    return BuildReport(lessons=names, written=tuple(written))
+
+
+def _files(root: Path) -> list[Path]:
+    found = sorted((root / "solutions").glob("*.py"))
+    if not found:
+        raise ReleaseError(f"{root / 'solutions'} must hold lessons NN_slug.py, but holds none; name the checkout")
+    return found
+
+
+def _sound(path: Path, root: Path) -> Lesson:
+    lesson = authored.read(path, root)
+    rules.enforce(lesson)
+    return lesson
+
+
+# --- comparing -------------------------------------------------------------------------------------
+
+
+def _differing(root: Path, lesson: Lesson, records: dict[str, Record]) -> list[str]:
+    name = f"notebooks/{lesson.unit.notebook}.ipynb"
+    found = [] if _bytes(root / name) == notebook.students(lesson) else [f"{name} is not what {lesson.file} makes"]
+    slug = lesson.unit.slug
+    return found + [f"{_sheet_name(slug)}: {each}" for each in _sheet_differs(root, slug, records)]
+
+
+def _strays(root: Path, names: set[str]) -> list[str]:
+    """Committed notebooks that no lesson makes any more."""
+    found = sorted((root / "notebooks").glob("*.ipynb"))
+    return [f"notebooks/{path.name} is made by no lesson; delete it" for path in found if path.stem not in names]
+
+
+def _sheet_name(slug: str) -> str:
+    return f"course/sheets/{slug}.safetensors"
+
+
+def _sheet_differs(root: Path, slug: str, records: dict[str, Record]) -> list[str]:
+    data = _bytes(root / _sheet_name(slug))
+    if data is None:
+        return ["there is no such file"]
+    try:
+        return sheets.sheets_differ(sheet.read(data), records)
+    except SheetError as error:
+        return [str(error)]
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
+def _write(root: Path, lesson: Lesson, records: dict[str, Record]) -> list[str]:
+    """Writes a lesson's files; returns the names of those whose bytes changed.
+
+    An equivalent sheet stays as it is, so that the last bits of this machine make no commit.
+    """
+    stem, slug = lesson.unit.notebook, lesson.unit.slug
+    for_students = notebook.students(lesson)
+    files = {
+        f"notebooks/{stem}.ipynb": for_students,
+        f"build/source/{stem}/{stem}.ipynb": notebook.instructor(lesson),
+        f"build/release/{stem}/{stem}.ipynb": for_students,
+    }
+    if _sheet_differs(root, slug, records):
+        files[_sheet_name(slug)] = sheet.write(slug, records)
+    return [name for name, data in files.items() if _replace(root / name, data)]
+
+
+def _replace(path: Path, data: bytes) -> bool:
+    """Writes beside and renames, so that nobody reads half a file; False where the bytes are there already."""
+    if _bytes(path) == data:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.partial")
+    beside.write_bytes(data)
+    os.replace(beside, path)
+    return True

@@ -1,0 +1,130 @@
+"""Answer sheets on their way into the repository.
+
+Notebooks are text and equal byte for byte on every machine. A sheet holds measured numbers, whose last bits depend
+on the processor and on torch's version: a committed sheet is good where it is *equivalent* to a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+
+from course.compare import as_numbers, case_dtype, compare
+from course.exercise import Observation, Suspect, Values, Witness
+from course.sheet import Record
+from course.tree import Leaf, flatten
+
+Same: TypeAlias = Callable[[str, Leaf, Leaf], bool]
+
+ROUNDINGS = 128  # two machines may differ by this many roundings of the case's dtype
+
+
+def sheets_differ(committed: Mapping[str, Record], fresh: Mapping[str, Record]) -> list[str]:
+    """What no other machine would explain, a sentence each; empty where the sheets are equivalent.
+
+    Equal must be: exercises, cases, misconceptions and their hints, names and shapes of values, free keys, kinds of
+    failure. Values may differ by `ROUNDINGS` roundings, witnesses' values also by as many of their own sensitivity.
+    """
+    found = _names_differ("exercises", sorted(committed), sorted(fresh))
+    for name in committed.keys() & fresh.keys():
+        found += [f"{name}: {each}" for each in _records_differ(committed[name], fresh[name])]
+    return sorted(found)
+
+
+def _names_differ(what: str, committed: Sequence[str], fresh: Sequence[str]) -> list[str]:
+    return [] if committed == fresh else [f"the {what} are now {_listed(fresh)}, and were {_listed(committed)}"]
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _records_differ(committed: Record, fresh: Record) -> list[str]:
+    found = _names_differ("cases", [each.name for each in committed.cases], [each.name for each in fresh.cases])
+    found += _names_differ(
+        "misconceptions", [each.name for each in committed.suspects], [each.name for each in fresh.suspects]
+    )
+    if found:
+        return found
+    dtypes = [case_dtype(dict(case.inputs)) for case in fresh.cases]
+    for before, now, dtype in zip(committed.cases, fresh.cases, dtypes, strict=True):
+        inputs = flatten(dict(before.inputs)), flatten(dict(now.inputs))
+        found += _values_differ(f"case `{now.name}`", *inputs, _by_dtype(dtype))
+    found += _observations_differ(committed.references, fresh.references, [_by_dtype(each) for each in dtypes])
+    for suspect, against in zip(committed.suspects, fresh.suspects, strict=True):
+        found += [f"misconception {suspect.name}: {each}" for each in _suspects_differ(suspect, against, dtypes)]
+    return found
+
+
+def _suspects_differ(committed: Suspect, fresh: Suspect, dtypes: Sequence[torch.dtype]) -> list[str]:
+    described = {"hint": (committed.hint, fresh.hint), "fails": (committed.fails, fresh.fails)}
+    described["same_as"] = (committed.same_as, fresh.same_as)
+    found = [f"its {name} changed" for name, (before, now) in described.items() if before != now]
+    if len(committed.witnesses) != len(fresh.witnesses):
+        return [*found, f"it has {len(fresh.witnesses)} witnesses, and had {len(committed.witnesses)}"]
+    for before, now in zip(committed.witnesses, fresh.witnesses, strict=True):
+        if before.free != now.free:
+            found.append("other values vary by chance")
+            continue
+        same = [_by_witness(now, at, dtype) for at, dtype in enumerate(dtypes)]
+        found += _observations_differ(before.observations, now.observations, same)
+    return found
+
+
+def _by_dtype(dtype: torch.dtype) -> Same:
+    return lambda key, before, now: _equivalent(before, now, dtype=dtype)
+
+
+def _by_witness(witness: Witness, at: int, dtype: torch.dtype) -> Same:
+    """A witness's values: free ones are compared by nobody, and an overflow may come at another place."""
+
+    def same(key: str, before: Leaf, now: Leaf) -> bool:
+        if key in witness.free[at] or (_overflows(before) and _overflows(now)):
+            return True
+        return _equivalent(before, now, dtype=dtype, blur=witness.sensitivity[at].get(key, 0.0))
+
+    return same
+
+
+def _overflows(leaf: Leaf) -> bool:
+    numbers = as_numbers(leaf)
+    return numbers is not None and not bool(torch.isfinite(numbers).all())
+
+
+def _observations_differ(
+    committed: Sequence[Observation], fresh: Sequence[Observation], same: Sequence[Same]
+) -> list[str]:
+    if len(committed) != len(fresh):
+        return [f"{len(fresh)} runs are recorded, and {len(committed)} were"]
+    found: list[str] = []
+    for at, (before, now, equal) in enumerate(zip(committed, fresh, same, strict=True)):
+        if _failure(before) != _failure(now):
+            found.append(f"run {at} ends in {_failure(now)}, and did in {_failure(before)}")
+        if dict(before.sources) != dict(now.sources):
+            found.append(f"run {at} counts costs from other sources")
+        found += _values_differ(f"run {at}", _leaves(before), _leaves(now), equal)
+    return found
+
+
+def _failure(seen: Observation) -> str:
+    return seen.error.type if seen.error else "a value"
+
+
+def _leaves(seen: Observation) -> dict[str, Leaf]:
+    return {**seen.values, **{f"ledger/{key}": value for key, value in seen.ledger.items()}}
+
+
+def _values_differ(what: str, committed: Values, fresh: Values, same: Same) -> list[str]:
+    """Sentences about the keys, or else about the values behind them."""
+    keys = _names_differ("values", sorted(committed), sorted(fresh))
+    if keys:
+        return [f"{what}: {each}" for each in keys]
+    return [f"{what}: {key} is another value" for key in fresh if not same(key, committed[key], fresh[key])]
+
+
+def _equivalent(committed: Leaf, fresh: Leaf, *, dtype: torch.dtype, blur: float = 0.0) -> bool:
+    """The same kind of leaf, and equal within the blur."""
+    kinds = [str(leaf.dtype) if isinstance(leaf, torch.Tensor) else type(leaf).__name__ for leaf in (committed, fresh)]
+    return kinds[0] == kinds[1] and compare(committed, fresh, dtype, roundings=ROUNDINGS, sensitivity=blur).held

@@ -1,0 +1,57 @@
+"""`course lab | hint | progress | doctor`: what a student runs in a terminal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from course.errors import CourseError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The course, from a terminal.")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def lab(context: typer.Context) -> None:
+    """Open JupyterLab on the start page; further arguments go to JupyterLab."""
+    from course import lab as launcher
+
+    raise typer.Exit(launcher.run(context.args))
+
+
+@app.command()
+def hint(
+    exercise: str,
+    step: Annotated[int | None, typer.Option(min=1, max=3, help="which of the three; the next one if left out")] = None,
+) -> None:
+    """Show the next hint for an exercise."""
+    from course.check import hint as show
+
+    typer.echo(repr(show(exercise, step)))
+
+
+@app.command()
+def progress() -> None:
+    """Show what you have reached."""
+    from course.check import progress as show
+
+    typer.echo(repr(show()))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what works on this machine, and what to do about the rest."""
+    from course import doctor as examination
+
+    findings = examination.examine()
+    typer.echo(examination.to_text(findings))
+    raise typer.Exit(0 if all(each.good for each in findings if each.needed) else 1)
+
+
+def main() -> None:
+    """Run the command; an error of the course is one sentence and exit code 2."""
+    try:
+        app()
+    except CourseError as error:
+        typer.echo(f"course: {error}", err=True)
+        raise SystemExit(2) from None

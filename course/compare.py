@@ -1,0 +1,166 @@
+"""Comparing one observed value with a reference computed in float64.
+
+The tolerance is derived, not tuned: a right answer in a dtype with unit spacing eps differs from the exact value
+by at most (number of roundings) x eps x (size of the numbers involved), to first order (Higham, Accuracy and
+Stability of Numerical Algorithms, 2nd ed., section 3.1). Comparisons are `not (error <= tolerance)`, so nan fails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from course.tree import Leaf, Tree, as_float, flatten
+
+EPS = {
+    torch.float64: 2.0**-52,
+    torch.float32: 2.0**-23,
+    torch.float16: 2.0**-10,
+    torch.bfloat16: 2.0**-7,
+}
+LARGEST_CLAIMED_EPS = EPS[torch.float32]  # an answer may compute in float32, but not buy tolerance with float16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Whether one value equals another, and the worst place if not."""
+
+    held: bool
+    error: float
+    tolerance: float
+    got: str
+    expected: str
+    where: str = ""
+
+
+def tolerance(dtype: torch.dtype, *, roundings: int, scale: float, sensitivity: float = 0.0) -> float:
+    """The largest difference that `roundings` roundings explain: `roundings * max(eps * scale, sensitivity)`.
+
+    scale        the largest finite magnitude among the compared values
+    sensitivity  how far the value moves when each input moves by one rounding (0 where it was not measured)
+    Integers and dtypes without a known eps get 0: they compare exactly.
+    """
+    allowed = roundings * max(EPS.get(dtype, 0.0) * scale, sensitivity)
+    return allowed if math.isfinite(allowed) else 0.0
+
+
+def case_dtype(inputs: Tree) -> torch.dtype:
+    """The coarsest floating dtype among the inputs; float64 where they hold Python numbers only."""
+    found = [leaf.dtype for leaf in flatten(inputs).values() if isinstance(leaf, Tensor) and leaf.dtype in EPS]
+    return max(found, key=lambda dtype: EPS[dtype], default=torch.float64)
+
+
+def as_numbers(leaf: Leaf) -> Tensor | None:
+    """The leaf in float64 (complex128 for complex numbers), or None where it holds no numbers that can be read."""
+    if isinstance(leaf, (bool, int, float)):
+        return torch.tensor(as_float(leaf), dtype=torch.float64)
+    if not isinstance(leaf, Tensor) or leaf.is_meta or leaf.layout != torch.strided:
+        return None
+    try:
+        return leaf.detach().to("cpu", torch.complex128 if leaf.is_complex() else torch.float64)
+    except RuntimeError:  # quantized, or of a dtype that knows no arithmetic
+        return None
+
+
+def compare(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, sensitivity: float = 0.0) -> Comparison:
+    """Whether `got` equals `expected` within the roundings of `dtype`. Total: never raises.
+
+    Shapes must be equal; a Python number and a tensor of shape () are the same thing. Strings, None and integers
+    (a count, a number of bytes) compare exactly. Where the reference is nan or infinite, the answer must be the same
+    there.
+    """
+    a, b = as_numbers(got), as_numbers(expected)
+    if a is None or b is None:
+        same = isinstance(got, (str, type(None))) and type(got) is type(expected) and got == expected
+        return _verdict(same, 0.0 if same else math.inf, 0.0, got, expected)
+    if a.shape != b.shape or a.is_complex() != b.is_complex():
+        return _verdict(False, math.inf, 0.0, got, expected)
+    if a.numel() == 0:
+        return _verdict(True, 0.0, 0.0, got, expected)
+    judged = torch.int64 if _is_whole(got) and _is_whole(expected) else _judged_dtype(got, dtype)
+    allowed = tolerance(judged, roundings=roundings, scale=_scale(a, b), sensitivity=sensitivity)
+    error, index = _worst(a, b)
+    return _verdict(error <= allowed, error, allowed, got, expected, index)
+
+
+def _is_whole(leaf: Leaf) -> bool:
+    if isinstance(leaf, Tensor):
+        return not leaf.is_floating_point() and not leaf.is_complex()
+    return isinstance(leaf, int)
+
+
+def _judged_dtype(got: Leaf, dtype: torch.dtype) -> torch.dtype:
+    """The case's dtype, or float32 where the answer computed in it although the case was finer."""
+    coarse = isinstance(got, Tensor) and got.dtype in EPS and EPS[got.dtype] > EPS.get(dtype, 0.0)
+    if coarse and EPS.get(dtype, 0.0) < LARGEST_CLAIMED_EPS:
+        return torch.float32
+    return dtype
+
+
+def _scale(a: Tensor, b: Tensor) -> float:
+    """The largest finite magnitude in both."""
+    sizes = [float(x.abs()[torch.isfinite(x)].max()) for x in (a, b) if bool(torch.isfinite(x).any())]
+    return max(sizes, default=0.0)
+
+
+def _worst(a: Tensor, b: Tensor) -> tuple[float, tuple[int, ...]]:
+    """The largest difference and where it is; inf where one is not finite and the other is not the same."""
+    same = (a == b) | (torch.isnan(a) & torch.isnan(b))
+    both = torch.isfinite(a) & torch.isfinite(b)
+    error = torch.where(same, 0.0, torch.where(both, (a - b).abs(), math.inf))
+    flat = int(error.argmax())
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), a.shape)) if a.dim() else ()
+    return float(error.flatten()[flat]), index
+
+
+def _verdict(
+    held: bool, error: float, allowed: float, got: Leaf, expected: Leaf, index: tuple[int, ...] = ()
+) -> Comparison:
+    where = f"[{', '.join(map(str, index))}]" if index else ""
+    return Comparison(
+        held=bool(held),
+        error=error,
+        tolerance=allowed,
+        got=describe(got, index),
+        expected=describe(expected, index),
+        where=where,
+    )
+
+
+def describe(leaf: Leaf, index: tuple[int, ...] = ()) -> str:
+    """A leaf in a few characters: a number, or a shape with the value at `index`."""
+    if isinstance(leaf, Tensor):
+        try:
+            return _describe_tensor(leaf.detach(), index)
+        except RuntimeError:
+            return f"tensor of {leaf.dtype} that cannot be read"
+    if isinstance(leaf, str):
+        return leaf[:80]
+    if leaf is None:
+        return "nothing"
+    return number(leaf) if isinstance(leaf, (bool, int, float)) else f"<{type(leaf).__name__}>"
+
+
+def _describe_tensor(tensor: Tensor, index: tuple[int, ...]) -> str:
+    if tensor.dim() == 0:
+        return number(tensor.item())
+    if 0 < tensor.numel() <= 4 and tensor.dim() == 1:
+        return "[" + ", ".join(number(value) for value in tensor.tolist()) + "]"
+    shape = f"shape {tuple(tensor.shape)}"
+    return f"{shape}, {number(tensor[index].item())}" if index else shape
+
+
+def number(value: bool | int | float | complex) -> str:
+    """A number with at most six significant digits; an integer in full up to 16 digits."""
+    if isinstance(value, (bool, complex)):
+        return str(value)
+    if isinstance(value, int):
+        size = abs(value)
+        if size < 10**16:
+            return str(value)
+        about = f"10^{len(str(size)) - 1}" if size < 10**4000 else "10^4000 or more"
+        return f"about {'-' if value < 0 else ''}{about}"
+    return f"{value:.6g}"

@@ -1,0 +1,260 @@
+"""The vocabulary of the course as frozen dataclasses.
+
+    Exercise.cases(rng) -> [Case]
+    Exercise.probe(answer, inputs) -> Observation      the only code that ever calls an answer
+    judge(...) -> Verdict                              one Finding per Property, and at most one Diagnosis
+
+Reference, alternatives, misconceptions and students go through the same probe. An exercise is declared once, in
+`course/exercises/<unit>/<entry>.py`, as `EXERCISE`; minutes and difficulty come from the syllabus, points from
+its properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from course.errors import DeclarationError, WrongOutput
+from course.syllabus import Entry, find_entry
+from course.tree import Leaf, Tree
+
+Answer: TypeAlias = Callable[..., Any]
+Inputs: TypeAlias = dict[str, Any]
+Values: TypeAlias = Mapping[str, Leaf]
+Source: TypeAlias = Literal["claimed", "tick", "broker", "kernel"]
+
+PUBLIC_SEED = 20_220  # draws the cases that every student sees
+ARGUMENTS_UNCHANGED = "arguments_unchanged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The inputs of one run: plain data, so that it can be stored in a sheet and sent to another process."""
+
+    name: str
+    inputs: dict[str, Tree]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What broke instead of a value: the exception's type and message, and the student's own lines."""
+
+    type: str
+    message: str
+    where: tuple[str, ...] = ()
+    rank: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What was seen in one run: named values, and the ledger of what it cost with the source of each entry."""
+
+    values: dict[str, Leaf] = field(default_factory=dict)
+    ledger: dict[str, Leaf] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    error: Failure | None = None
+    printed: str = ""
+
+
+def observe(values: Tree, ledger: dict[str, Leaf] | None = None, source: Source = "claimed") -> Observation:
+    """An observation of `values` (a dict of anything) and of costs that all have one source."""
+    from course.tree import flatten, plain
+
+    costs = dict(ledger or {})
+    return Observation(values=flatten(plain(values)), ledger=costs, sources=dict.fromkeys(costs, source))
+
+
+def outputs(result: object, *names: str) -> dict[str, Any]:
+    """The parts of a returned tuple by name. Raises WrongOutput where their number is not that of `names`."""
+    if not isinstance(result, (tuple, list)) or len(result) != len(names):
+        came = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"one {type(result).__name__}"
+        raise WrongOutput(f"must return {len(names)} values ({', '.join(names)}), got {came}")
+    return dict(zip(names, result, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Property:
+    """A named, scored statement over an observation and the reference's.
+
+    keys        patterns (`grads/*`) of the values compared with the reference's
+    evidence    "value", or "ledger" for a statement about cost
+    roundings   how many roundings a right answer may accumulate: scales the tolerance
+    holds       instead of a comparison: (inputs, got, expected) -> None, or a sentence that says what is wrong
+    cases       names of the cases it speaks of; empty means all
+    needs       properties that must hold before this one earns anything: a cost counts only where the value is right
+    hint        what to look at when it fails; also right when two mistakes come together
+    """
+
+    name: str
+    points: int
+    hint: str
+    keys: tuple[str, ...] = ()
+    evidence: Literal["value", "ledger"] = "value"
+    roundings: int = 32
+    holds: Callable[[Inputs, Values, Values], str | None] | None = None
+    cases: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+def arguments_unchanged(*, needs: tuple[str, ...], points: int = 1) -> Property:
+    """The property that the inputs named in `Exercise.keeps` are bit for bit what they were before the call."""
+    return Property(
+        name=ARGUMENTS_UNCHANGED,
+        points=points,
+        keys=("after/*",),
+        roundings=0,
+        needs=needs,
+        hint="An argument was changed in place (+=, sub_, out=). The caller still needs it: work on a new value.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """One exercise, declared once.
+
+    cases       draws the inputs; public ones from `PUBLIC_SEED`, graded ones from a secret seed
+    probe       puts an answer through a scenario; may raise whatever the answer makes it raise
+    keeps       inputs that the answer may not change
+    removes     modules an answer may not use (said in the notebook; enforced where grading can)
+    hints       a question, a pointer, a sketch; never the code
+    seconds     time limit of one case
+    """
+
+    id: str
+    cases: Callable[[torch.Generator], list[Case]]
+    probe: Callable[[Answer, Inputs], Observation]
+    properties: tuple[Property, ...]
+    hints: tuple[str, str, str]
+    keeps: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
+    seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        _validate(self)
+
+    @property
+    def entry(self) -> Entry:
+        """Its row in the syllabus: name, minutes, difficulty."""
+        return find_entry(self.id)
+
+    @property
+    def name(self) -> str:
+        """The name under which a student writes the answer."""
+        return self.id.partition(".")[2]
+
+    @property
+    def unit(self) -> str:
+        """Slug of its unit."""
+        return self.id.partition(".")[0]
+
+    @property
+    def points(self) -> int:
+        """What full marks are worth: the sum of its properties."""
+        return sum(each.points for each in self.properties)
+
+    def draw(self, seed: int) -> list[Case]:
+        """The cases of a seed; the same seed gives the same cases."""
+        return self.cases(torch.Generator().manual_seed(seed))
+
+
+def _validate(exercise: Exercise) -> None:
+    """Raises DeclarationError on what no author means, UnknownExercise on an id that is not in the syllabus."""
+    entry = find_entry(exercise.id)
+
+    def demand(condition: bool, sentence: str) -> None:
+        if not condition:
+            raise DeclarationError(f"{exercise.id}: {sentence}")
+
+    demand(entry.id == exercise.id, f"the id must be the syllabus's `{entry.id}`")
+    demand(len(exercise.properties) > 0, "at least one property must be declared")
+    demand(len(exercise.hints) == 3 and all(exercise.hints), "three hints must be given")
+    seen: set[str] = set()
+    for each in exercise.properties:
+        demand(each.name not in seen, f"property `{each.name}` is declared twice")
+        demand(each.points > 0, f"property `{each.name}` must be worth at least 1 point, got {each.points}")
+        demand(bool(each.hint), f"property `{each.name}` must have a hint")
+        demand(
+            bool(each.keys) != (each.holds is not None), f"property `{each.name}` must have keys or holds, one of them"
+        )
+        demand(set(each.needs) <= seen, f"property `{each.name}` needs {each.needs}, which must stand before it")
+        demand(each.evidence == "value" or bool(each.needs), f"`{each.name}` is a cost and must need a value")
+        seen.add(each.name)
+    demand(
+        bool(exercise.keeps) == (ARGUMENTS_UNCHANGED in seen),
+        "`keeps` and the property `arguments_unchanged` must be declared together",
+    )
+
+
+# --- what the judge says ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witness:
+    """A recorded implementation: what was observed per case, which keys vary by chance, and how sharp each value is.
+
+    free         keys that two random states change: compared by nobody
+    sensitivity  by case and key: how far the value moves when every input moves by one rounding
+    """
+
+    observations: tuple[Observation, ...]
+    free: tuple[frozenset[str], ...]
+    sensitivity: tuple[dict[str, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """A misconception as a sheet holds it: a name, the paragraph that cures it, and how it is recognised.
+
+    fails   instead of witnesses: recognised where exactly these properties fail
+    """
+
+    name: str
+    hint: str
+    witnesses: tuple[Witness, ...] = ()
+    fails: frozenset[str] = frozenset()
+    same_as: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What the judge says of one property."""
+
+    property: str
+    held: bool
+    points: int
+    possible: int
+    got: str = ""
+    expected: str = ""
+    error: float | None = None
+    tolerance: float | None = None
+    case: str = ""
+    where: str = ""
+    hint: str = ""
+    blocked_by: str = ""
+    evidence: str = "value"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The misconception whose observation the answer's equals."""
+
+    name: str
+    hint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The judgement of one answer."""
+
+    exercise: str
+    points: int
+    possible: int
+    findings: tuple[Finding, ...]
+    attempted: bool = True
+    diagnosis: Diagnosis | None = None
+    failure: Failure | None = None
+    failure_case: str = ""
+    printed: str = ""

@@ -1,0 +1,73 @@
+"""What the exercises on graphs share: graphs as plain data, and nodes that stop an endless walk.
+
+leaves(rng, 1), ladder(30) --run_program(..., a subclass of Watched)--> nodes
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from course.errors import CourseError
+from course.exercise import Inputs
+from course.graph import Node
+
+READS_ALLOWED = 100  # of `inputs`, per node of the graph; visiting nodes takes a few, walking paths up to 3^30
+
+
+class TooManyCalls(CourseError):
+    """An answer asked the graph again and again: it walks every path."""
+
+
+def leaves(rng: torch.Generator, count: int) -> list[Any]:
+    """Values of `count` leaves, floats between 0.5 and 2."""
+    return list((torch.rand(count, generator=rng, dtype=torch.float64) * 1.5 + 0.5).tolist())
+
+
+def ladder(rungs: int) -> list[list[Any]]:
+    """A program over one leaf. Each rung adds the last node to itself and takes it away once: the value stays,
+    the number of paths triples.
+    """
+    program: list[list[Any]] = []
+    last = 0
+    for _ in range(rungs):
+        step = len(program) + 1
+        program += [["+", last, last], ["-", step, last]]
+        last = step + 1
+    return program
+
+
+def chain(length: int) -> list[list[Any]]:
+    """A program over two leaves: `length - 1` operations in a row."""
+    return [["+", last, 1] if last % 2 else ["*", last, 0] for last in range(1, length)]
+
+
+def rows(inputs: Inputs) -> list[list[Any]]:
+    """The program of a case. A long one is stored as `{"chain": 5000}`: thousands of rows would be copied, compared
+    and sent each time that the case is.
+    """
+    program = inputs["program"]
+    return chain(program["chain"]) if isinstance(program, dict) else list(program)
+
+
+class Watched(Node):
+    """A node that counts, together with all others of its class, how often inputs are read.
+
+    A probe makes a subclass for each run and gives it `reads_left`; at 0 the next read raises TooManyCalls.
+    """
+
+    reads_left: ClassVar[int] = READS_ALLOWED
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes it was computed from, in order."""
+        own = type(self)
+        if own.reads_left == 0:
+            raise TooManyCalls(f"`inputs` was read more than {READS_ALLOWED} times per node of the graph")
+        own.reads_left -= 1
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, nodes: tuple[Node, ...]) -> None:
+        self._inputs = nodes

@@ -1,0 +1,134 @@
+"""`hinge_backward(w, x, b, y)`: all partial derivatives of y - max(0, z) with z = w.x + b, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    arguments_unchanged,
+    observe,
+    outputs,
+)
+
+ON = ("on", "on, one weight")
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """z > 0, z < 0 and z = 0. Eighths make every sum exact, so that z = 0 is 0 in whatever order it is added."""
+
+    def eighths(count: int) -> Tensor:
+        sizes = torch.randint(1, 33, (count,), generator=rng).double() / 8
+        return sizes * (torch.randint(0, 2, (count,), generator=rng) * 2 - 1)
+
+    def case(name: str, count: int, side: int) -> Case:
+        """Chooses b so that z has the sign `side`."""
+        w, x = eighths(count), eighths(count)
+        z = side * float(eighths(1).abs())
+        b = z - float(w @ x)
+        y = -float(eighths(1).abs()) if name == ON[1] else float(eighths(1))  # there the loss is negative for sure
+        return Case(name=name, inputs={"w": w.tolist(), "x": x.tolist(), "b": b, "y": y})
+
+    return [
+        case("on", 3, 1),
+        case("on, one weight", 1, 1),
+        case("off", 3, -1),
+        case("off, one weight", 1, -1),
+        case("kink", 3, 0),
+    ]
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """Calls `answer(w, x, b, y)` once."""
+    partials = outputs(answer(*(inputs[name] for name in "wxby")), "dw", "dx", "db", "dy", "dz")
+    return observe({**partials, "dw": _vector(partials["dw"]), "dx": _vector(partials["dx"])})
+
+
+def _vector(values: Any) -> Any:
+    """A list of any kind of numbers as one tensor; what is no such list stays as it came."""
+    try:
+        return torch.tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        return values
+
+
+def _right_up_to_sign(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Sizes of dw, dx and db; exact, as the inputs are eighths."""
+    for key in ("dw", "dx", "db"):
+        a, b = (torch.as_tensor(values[key]).double().abs() for values in (got, expected))
+        if a.shape != b.shape:
+            return f"{key} has shape {tuple(a.shape)}, not {tuple(b.shape)}"
+        if not torch.equal(a, b):
+            return f"{key} has the sizes {a.tolist()}, not {b.tolist()}"
+    return None
+
+
+EXERCISE = Exercise(
+    id="computational_graphs.hinge_backward",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="sizes_when_on",
+            points=1,
+            holds=_right_up_to_sign,
+            cases=ON,
+            hint="Where z > 0, z moves by x_i for each unit of w_i, by w_i for each unit of x_i, and by 1 "
+            "for each unit of b. dw and dx are lists as long as w and x.",
+        ),
+        Property(
+            name="signs_when_on",
+            points=2,
+            keys=("dw", "dx", "db", "dz"),
+            cases=ON,
+            needs=("sizes_when_on",),
+            hint="max(0, z) is taken away from y: when z grows by 1, the loss falls by 1, and so do all "
+            "shares behind z.",
+        ),
+        Property(
+            name="nothing_flows_when_off",
+            points=2,
+            keys=("dw", "dx", "db", "dz"),
+            cases=("off", "off, one weight"),
+            needs=("sizes_when_on",),
+            hint="Where z < 0, max(0, z) is 0 and stays 0 when z moves a little: nothing behind it has an influence.",
+        ),
+        Property(
+            name="kink_counts_as_off",
+            points=1,
+            keys=("dw", "dx", "db", "dz"),
+            cases=("kink",),
+            needs=("sizes_when_on",),
+            hint="At z = 0 both sides have a derivative, 0 and 1, and one must be chosen. Here, as in "
+            "torch, it is 0: the gradient flows where z > 0 only.",
+        ),
+        Property(
+            name="derivative_by_y",
+            points=1,
+            keys=("dy",),
+            needs=("sizes_when_on",),
+            hint="y stands in the loss alone and with a plus: its derivative is 1 in every case, on or off.",
+        ),
+        arguments_unchanged(needs=("sizes_when_on",)),
+    ),
+    hints=(
+        "The loss is computed in three steps: z from w, x and b; max(0, z); the subtraction from y. What is "
+        "the derivative of each step alone?",
+        "Go backward through the three steps and multiply. First find dz, the derivative of the loss by z; "
+        "then all of dw, dx and db are dz times a local derivative.",
+        "dz is -1 or 0, decided by z > 0. Then db is dz, each dw_i is dz times x_i, each dx_i is dz times "
+        "w_i; dy does not pass through z at all.",
+    ),
+    keeps=("w", "x"),
+    removes=("torch",),
+    seconds=2.0,
+)

@@ -1,0 +1,152 @@
+"""`hvp(f, x, v)`: the Hessian of a scalar function times a vector, by differentiating twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from course.errors import CourseError
+from course.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    arguments_unchanged,
+    observe,
+)
+
+Function = Callable[[Tensor], Tensor]
+
+PERCENT = 2**45  # roundings of float64 that make 1/128: what any finite difference with a sensible step reaches
+EXACT = 128  # two passes over two products of at most 6 terms and a sine, with some cancellation
+
+
+class NoGraph(CourseError):
+    """torch was asked for a derivative of something that it holds no graph of."""
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """f(x) = x.Q x / 2 + sum of c_i sin(m_i.x) in float64; three vectors at one point, and x of several shapes.
+
+    Float64 leaves eleven digits or fewer to finite differences, so that their error shows.
+    """
+
+    def function(size: int, waves: int) -> dict[str, Tensor]:
+        quadratic = torch.rand(size, size, generator=rng, dtype=torch.float64) + 1
+        mix = torch.rand(waves, size, generator=rng, dtype=torch.float64) * 0.5 + 0.5
+        return {"quadratic": quadratic, "mix": mix, "weights": torch.linspace(0.5, 1.0, waves, dtype=torch.float64)}
+
+    def vector(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=rng, dtype=torch.float64) * 2 - 1
+
+    def case(name: str, f: dict[str, Tensor], x: Tensor, v: Tensor) -> Case:
+        return Case(name=name, inputs={**f, "x": x, "v": v})
+
+    square, wavy = function(4, 0), function(5, 4)
+    x, v, w = vector(5), vector(5), vector(5)
+    return [
+        case("quadratic", square, vector(4), vector(4)),
+        case("waves", wavy, x, v),
+        case("another v", wavy, x, w),
+        case("2 v - 3 w", wavy, x, 2 * v - 3 * w),
+        case("another x", wavy, vector(5), v),
+        case("x is a matrix", function(6, 3), vector(3, 2), vector(3, 2)),
+        case("x is a number", function(1, 1), vector(), vector() + 2),
+    ]
+
+
+def _function(inputs: Inputs) -> Function:
+    """The f that the case describes; it takes x of any shape."""
+
+    def f(x: Tensor) -> Tensor:
+        flat = x.reshape(-1)
+        waves: Tensor = inputs["weights"] * torch.sin(inputs["mix"] @ flat)
+        quadratic: Tensor = flat @ (inputs["quadratic"] @ flat) / 2
+        return quadratic + waves.sum()
+
+    return f
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """Calls `answer(f, x, v)` once; the result is read in x's dtype, so that rounding it hides nothing."""
+    x = inputs["x"]
+    try:
+        result = answer(_function(inputs), x, inputs["v"])
+    except RuntimeError as error:
+        raise (_no_graph(error) or error).with_traceback(error.__traceback__) from None
+    return observe({"hv": result.to(x.dtype) if isinstance(result, Tensor) else result})
+
+
+def _no_graph(error: RuntimeError) -> NoGraph | None:
+    """The error by a name of its own, where torch says that it found no graph."""
+    message = str(error)
+    told = "does not require grad" in message or "not have been used in the graph" in message
+    return NoGraph(f"torch holds no graph to differentiate through: {message}") if told else None
+
+
+EXERCISE = Exercise(
+    id="computational_graphs.hvp",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="quadratic_function",
+            points=1,
+            keys=("hv",),
+            cases=("quadratic",),
+            roundings=PERCENT,
+            hint="For f(x) = x.Q x / 2 the gradient is (Q + Q^T) x / 2, and its derivative along v is (Q + Q^T) v / 2.",
+        ),
+        Property(
+            name="curvature_at_x",
+            points=1,
+            keys=("hv",),
+            cases=("waves", "another x"),
+            roundings=PERCENT,
+            hint="The Hessian of a function that is not quadratic changes with x: differentiate at the x "
+            "that you are given.",
+        ),
+        Property(
+            name="linear_in_v",
+            points=1,
+            keys=("hv",),
+            cases=("waves", "another v", "2 v - 3 w"),
+            roundings=PERCENT,
+            hint="H (2 v - 3 w) must be 2 H v - 3 H w: every entry of the result is a sum over all entries "
+            "of v, and nothing is added that does not depend on v.",
+        ),
+        Property(
+            name="every_shape_of_x",
+            points=1,
+            keys=("hv",),
+            cases=("x is a matrix", "x is a number"),
+            roundings=PERCENT,
+            hint="x, v and the result have one shape, whatever it is: gradient times v is summed over all "
+            "of its entries.",
+        ),
+        Property(
+            name="exact_to_rounding",
+            points=3,
+            keys=("hv",),
+            roundings=EXACT,
+            needs=("quadratic_function", "curvature_at_x"),
+            hint="Differentiating twice is exact to some 15 digits here. A difference of two gradients is "
+            "not, whatever the step: over a large one the gradient bends, over a small one its digits cancel.",
+        ),
+        arguments_unchanged(needs=("curvature_at_x",)),
+    ),
+    hints=(
+        "The gradient g(x) is a vector. Which number, made of g(x) and a fixed v, has H v as its gradient?",
+        "Make the gradient in a way that records a graph of the gradient itself (create_graph), multiply it "
+        "with v, sum, and differentiate once more by x.",
+        "x = a detached copy that requires grad; g = grad of f(x) with create_graph=True; return the grad "
+        "of (g * v).sum() by x.",
+    ),
+    keeps=("x", "v"),
+    removes=("torch.autograd.functional",),
+    seconds=10.0,  # the first torch.func.jvp of a process imports for 1 to 3 s
+)

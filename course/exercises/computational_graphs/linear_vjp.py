@@ -1,0 +1,83 @@
+"""`linear_vjp(dout, x, w)`: what flows back through out = x @ w.T + b, for any number of batch dimensions."""
+
+from __future__ import annotations
+
+import torch
+
+from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe, outputs
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """None to three batch dimensions; a square w, on which a transposed product has the right shape too.
+
+    All numbers are positive, so that no sum cancels: the tolerance is relative to what comes out.
+    """
+
+    def case(name: str, batch: tuple[int, ...], inputs: int, out: int) -> Case:
+        def draw(*shape: int) -> torch.Tensor:
+            return torch.rand(shape, generator=rng) + 0.5
+
+        return Case(name=name, inputs={"dout": draw(*batch, out), "x": draw(*batch, inputs), "w": draw(out, inputs)})
+
+    return [
+        case("one batch dimension", (4,), 3, 2),
+        case("square weight", (5,), 3, 3),
+        case("no batch dimension", (), 3, 2),
+        case("two batch dimensions", (2, 5), 3, 4),
+        case("three batch dimensions", (2, 3, 2), 4, 2),
+    ]
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """One call; the three gradients."""
+    return observe(outputs(answer(inputs["dout"], inputs["x"], inputs["w"]), "dx", "dw", "db"))
+
+
+ONE_BATCH = ("one batch dimension", "square weight")
+
+EXERCISE = Exercise(
+    id="computational_graphs.linear_vjp",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="gradient_of_the_input",
+            points=1,
+            keys=("dx",),
+            cases=ONE_BATCH,
+            hint="out is linear in x: one row of dx is one row of dout times w, and no transpose is needed for that.",
+        ),
+        Property(
+            name="gradient_of_the_weight",
+            points=2,
+            keys=("dw",),
+            cases=ONE_BATCH,
+            hint="dw has the shape of w, (out, in). Every row of the batch used the same w, so its shares add up.",
+        ),
+        Property(
+            name="gradient_of_the_bias",
+            points=1,
+            keys=("db",),
+            cases=ONE_BATCH,
+            hint="Every row of the batch added the same b: its gradient is the sum of all rows of dout.",
+        ),
+        Property(
+            name="any_number_of_batch_dimensions",
+            points=2,
+            keys=("dx", "dw", "db"),
+            cases=("no batch dimension", "two batch dimensions", "three batch dimensions"),
+            hint="However many batch dimensions there are, also none: each row of out was made alike. Fold "
+            "them into one.",
+        ),
+        arguments_unchanged(needs=("gradient_of_the_input", "gradient_of_the_weight")),
+    ),
+    hints=(
+        "Which shapes must dx, dw and db have, and which dimensions of dout do not occur in each of them?",
+        "Make every array of rows a matrix first: dout (rows, out) and x (rows, in). A dimension that does not occur "
+        "in a gradient is one that the forward pass broadcast over, so it is summed.",
+        "dx: rows of dout times w. dw: a product over the rows that has the shape (out, in). db: the sum over "
+        "the rows. Only dx gets its batch dimensions back.",
+    ),
+    keeps=("dout", "x", "w"),
+    removes=("torch.autograd",),
+)

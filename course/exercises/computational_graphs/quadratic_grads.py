@@ -1,0 +1,66 @@
+"""`quadratic_grads(a, b, c, x, y)`: the value of a x^2 + b x y + c y^2 and its two partial derivatives, by hand."""
+
+from __future__ import annotations
+
+import torch
+
+from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Three points. Eighths make every product and sum exact, so that any way of writing the formula gives the same."""
+
+    def eighths(*, signed: bool) -> list[float]:
+        sizes = torch.randint(1, 33, (5,), generator=rng) / 8
+        signs = torch.randint(0, 2, (5,), generator=rng) * 2 - 1
+        return (sizes * signs if signed else sizes).double().tolist()
+
+    def case(name: str, numbers: list[float]) -> Case:
+        return Case(name=name, inputs=dict(zip("abcxy", numbers, strict=True)))
+
+    return [
+        case("positive numbers", eighths(signed=False)),
+        case("any signs", eighths(signed=True)),
+        case("another point", eighths(signed=True)),
+    ]
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """Calls `answer(a, b, c, x, y)` once."""
+    return observe(outputs(answer(*(inputs[name] for name in "abcxy")), "value", "dx", "dy"))
+
+
+EXERCISE = Exercise(
+    id="computational_graphs.quadratic_grads",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="value",
+            points=1,
+            keys=("value",),
+            hint="The value has three terms: a x^2, b x y and c y^2. In Python a power is `**`, and it "
+            "binds before `*`.",
+        ),
+        Property(
+            name="derivative_by_x",
+            points=2,
+            keys=("dx",),
+            hint="Only x varies: x^2 becomes 2 x, x y becomes y, and a term without x becomes 0.",
+        ),
+        Property(
+            name="derivative_by_y",
+            points=2,
+            keys=("dy",),
+            hint="Only y varies: y^2 becomes 2 y, x y becomes x, and a term without y becomes 0.",
+        ),
+    ),
+    hints=(
+        "Move x a little and hold everything else: which of the three terms change, and how fast?",
+        "Differentiate term by term. In b x y, seen as a function of x alone, b y is a constant factor.",
+        "The derivative by x has two terms, one from a x^2 and one from b x y; the one by y mirrors it. "
+        "Return (value, dx, dy).",
+    ),
+    removes=("torch",),
+    seconds=2.0,
+)

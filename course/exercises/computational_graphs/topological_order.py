@@ -1,0 +1,194 @@
+"""`topological_order(root)`: the nodes of a graph, inputs before users.
+
+Any such order is right, so none is compared with the reference's: the statements below are checked on the order
+itself, as numbers of nodes in the order in which they were built.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.errors import WrongOutput
+from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.exercises.computational_graphs.graphs import READS_ALLOWED, Watched, ladder, leaves, rows
+from course.graph import run_program
+
+SMALL = ("tree", "diamond", "unequal paths", "one input twice", "one leaf", "part of a graph")
+LONGEST = 100_000  # nodes that are read of an order
+STRANGER = -1  # stands for an object that is no node of the graph
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """A graph of each kind that breaks some order, a ladder of 30 diamonds, and a chain of 5,000 nodes."""
+
+    def case(name: str, count: int, program: Any, root: int = -1) -> Case:
+        return Case(name=name, inputs={"leaves": leaves(rng, count), "program": program, "root": root})
+
+    diamond = [["*", 0, 1], ["relu", 2], ["exp", 2], ["+", 3, 4]]
+    unequal = [["*", 0, 1], ["relu", 2], ["exp", 3], ["+", 2, 4]]  # node 2: one step from the root, and three
+    return [
+        case("tree", 4, [["*", 0, 1], ["*", 2, 3], ["+", 4, 5]]),
+        case("diamond", 2, diamond),
+        case("unequal paths", 2, unequal),
+        case("one input twice", 1, [["*", 0, 0], ["+", 1, 1]]),
+        case("one leaf", 1, []),
+        case("part of a graph", 4, [["*", 0, 1], ["*", 2, 3], ["exp", 4], ["*", 6, 5]], root=6),
+        case("ladder of 30 diamonds", 1, ladder(30)),
+        case("chain of 5,000", 2, {"chain": 5_000}),
+    ]
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """Builds the graph, calls `answer(root)` once, and reads the number of each node in the order."""
+    program = rows(inputs)
+
+    class Own(Watched):
+        """The nodes of this run."""
+
+        reads_left = READS_ALLOWED * (len(inputs["leaves"]) + len(program))
+
+    nodes = run_program(inputs["leaves"], program, Own)
+    result = answer(nodes[inputs["root"]])
+    if not isinstance(result, Iterable):
+        raise WrongOutput(f"must return a list of nodes, got {type(result).__name__}; is a `return` missing?")
+    number = {id(node): index for index, node in enumerate(nodes)}
+    order = [number.get(id(each), STRANGER) for each in islice(result, LONGEST)]
+    return observe({"order": torch.tensor(order, dtype=torch.int64)})
+
+
+# --- statements on an order ------------------------------------------------------------------------
+
+
+def _order(values: Values) -> list[int]:
+    order = values["order"]
+    if not isinstance(order, Tensor):
+        raise TypeError("an order must be a tensor of node numbers")
+    return [int(each) for each in order.flatten().tolist()]
+
+
+def _name(inputs: Inputs, node: int) -> str:
+    """`node 4 (*)`, or `node 0 (a leaf)`."""
+    row = node - len(inputs["leaves"])
+    return f"node {node} ({rows(inputs)[row][0] if row >= 0 else 'a leaf'})"
+
+
+def _complete(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Exactly the nodes that the root depends on, however often."""
+    order, needed = set(_order(got)), set(_order(expected))
+    if STRANGER in order:
+        return "the list holds an object that is no node of this graph"
+    for node in sorted(needed - order):
+        return f"{_name(inputs, node)} is missing"
+    for node in sorted(order - needed):
+        return f"{_name(inputs, node)} is in the list, but the root does not depend on it"
+    return None
+
+
+def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """No node stands there twice."""
+    node, times = max(Counter(_order(got)).items(), key=lambda pair: pair[1])
+    return None if times == 1 else f"{_name(inputs, node)} stands there {times} times"
+
+
+def _inputs_first(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Before each node stand all of its inputs."""
+    before: set[int] = set()
+    needed: list[list[int]] = [[] for _ in inputs["leaves"]] + [row[1:] for row in rows(inputs)]
+    for node in _order(got):
+        for each in needed[node]:
+            if each not in before:
+                return f"{_name(inputs, node)} stands before its input, {_name(inputs, each)}"
+        before.add(node)
+    return None
+
+
+def _complete_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    return _complete(inputs, got, expected) or _once(inputs, got, expected)
+
+
+def _right(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    return _complete_once(inputs, got, expected) or _inputs_first(inputs, got, expected)
+
+
+EXERCISE = Exercise(
+    id="computational_graphs.topological_order",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="every_node_is_there",
+            points=1,
+            holds=_complete,
+            cases=SMALL,
+            hint="All nodes that the root depends on belong in the list: the root itself, the leaves too, "
+            "and nothing else. A list or set in a default argument still holds the nodes of earlier calls.",
+        ),
+        Property(
+            name="no_node_twice",
+            points=1,
+            holds=_once,
+            cases=SMALL,
+            needs=("every_node_is_there",),
+            hint="A node with two users is reached twice: ask whether you have seen it before you add it.",
+        ),
+        Property(
+            name="inputs_first_in_a_tree",
+            points=1,
+            holds=_inputs_first,
+            cases=("tree", "one input twice", "one leaf", "part of a graph"),
+            needs=("every_node_is_there",),
+            hint="A node may be added only after all of its inputs: the leaves come early, the root comes last.",
+        ),
+        Property(
+            name="inputs_first_in_a_diamond",
+            points=1,
+            holds=_inputs_first,
+            cases=("diamond",),
+            needs=("inputs_first_in_a_tree",),
+            hint="A shared node must stand before both of its users, also before the one that you reach last.",
+        ),
+        Property(
+            name="inputs_first_on_unequal_paths",
+            points=2,
+            holds=_inputs_first,
+            cases=("unequal paths",),
+            needs=("inputs_first_in_a_diamond",),
+            hint="A node may be one step from the root on one path and three on another. Its distance from "
+            "the root says nothing about its place: it must wait for all of its inputs.",
+        ),
+        Property(
+            name="visits_nodes_not_paths",
+            points=1,
+            holds=_complete_once,
+            cases=("ladder of 30 diamonds",),
+            needs=("no_node_twice",),
+            hint="The ladder has 61 nodes and over a billion paths. Ask whether a node was seen before you "
+            "go on to its inputs, not when it is added, and look the answer up in a set.",
+        ),
+        Property(
+            name="deep_graphs_end",
+            points=1,
+            holds=_right,
+            cases=("chain of 5,000",),
+            needs=("no_node_twice", "inputs_first_on_unequal_paths"),
+            hint="Python's stack ends after about 1,000 calls inside one another, and going over all nodes "
+            "for each node takes 25 million steps here. A loop with a stack of your own does neither.",
+        ),
+    ),
+    hints=(
+        "When may a node be added to the list: when you first meet it, or at some later moment? What must "
+        "have happened by then?",
+        "Depth-first search adds a node when all that it depends on has been added. With a stack in a list, "
+        "a node comes by twice: once to send its inputs ahead, once to be added.",
+        "Push (root, False). Pop (node, done): if done, add the node; else, if it was not seen, mark it, "
+        "push (node, True), then (each, False) for its inputs. They end up above it on the stack, so they "
+        "come first.",
+    ),
+    removes=("torch", "graphlib", "course.figures"),
+)

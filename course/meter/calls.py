@@ -1,0 +1,53 @@
+"""Counting calls: of a function, or of a module's forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, ParamSpec, TypeVar
+
+from torch import Tensor, nn
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Counted(Generic[P, R]):
+    """A function that counts its calls, also those that raise.
+
+    calls   how many there were
+    shapes  for each call the shape of its first tensor argument, () where there was none
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.calls = 0
+        self.shapes: list[tuple[int, ...]] = []
+        self._function = function
+
+    @property
+    def rows(self) -> list[int]:
+        """For each call the size of the first dimension, which is the batch's by custom; 1 where there was none."""
+        return [shape[0] if shape else 1 for shape in self.shapes]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Counts, then calls."""
+        self.calls += 1
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        self.shapes.append(tuple(given[0].shape) if given else ())
+        return self._function(*args, **kwargs)
+
+
+def counted(function: Callable[P, R]) -> Counted[P, R]:
+    """The same function, which counts its calls: `f = counted(f); f(x); f.calls == 1`."""
+    return Counted(function)
+
+
+@contextmanager
+def forward_calls(module: nn.Module) -> Iterator[Counted[..., object]]:
+    """Counts calls of `module(...)` and of `module.forward(...)` in the body of the `with`."""
+    counter: Counted[..., object] = Counted(module.forward)
+    module.forward = counter
+    try:
+        yield counter
+    finally:
+        del module.forward  # the class's own shows again

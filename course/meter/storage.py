@@ -1,0 +1,56 @@
+"""Storages: the pieces of memory behind tensors.
+
+Several tensors may share one storage (a view, a transpose, `detach`), and a small view keeps the whole of it
+alive. So memory is counted by storage, each once, with all of its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+Note = Literal["", "counted before", "ignored"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One tensor that an instrument saw.
+
+    op     the operation that saved or made it; "" where that is not known
+    bytes  what it adds to the total: all bytes of its storage, or 0 where `note` says why not
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    bytes: int
+    note: Note = ""
+
+
+def weakly(tensor: Tensor) -> StorageWeakRef:
+    """A weak reference to the storage of a dense tensor; equal for tensors that share it.
+
+    While the reference lives, no new storage is taken for the old one, even if it lies at the same address.
+    """
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def all_weakly(tensors: Iterable[Tensor]) -> set[StorageWeakRef]:
+    """The storages of several tensors."""
+    return {weakly(tensor) for tensor in tensors}
+
+
+def storage_bytes(tensor: Tensor) -> int:
+    """The size of the storage behind a tensor: not less than the tensor's own bytes."""
+    return tensor.untyped_storage().nbytes()
+
+
+def bytes_now(reference: StorageWeakRef) -> int:
+    """The size of a storage at this moment: 0 where it was freed, or emptied by `resize_`."""
+    storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+    return 0 if storage is None else int(storage.nbytes())

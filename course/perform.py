@@ -1,0 +1,195 @@
+"""Putting an answer through its probe: the untrusted half. It runs in the student's kernel, or in the sandbox.
+
+    answer, case --perform--> Observation
+
+`perform` never raises. An exception, a wrong type, a missing output or a time-out becomes part of the
+observation. The inputs are cloned for each run, and those that may not change are observed again afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import linecache
+import os
+import random
+import signal
+import site
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import cast
+
+import numpy as np
+import torch
+
+from course.exercise import Answer, Case, Exercise, Failure, Observation
+from course.tree import Leaf, clone, flatten, plain, readable, to_float64
+
+MAX_PRINTED = 2_000
+MAX_MESSAGE = 500
+MAX_WHERE = 6
+LIBRARIES = (
+    sysconfig.get_paths()["stdlib"] + os.sep,
+    *(f"{folder}{os.sep}" for folder in (*site.getsitepackages(), site.getusersitepackages())),
+    f"{Path(__file__).parent}{os.sep}",
+    "<frozen",
+)
+BETWEEN = (__file__, contextlib.__file__, signal.__file__)  # code that stands between the timer and the answer
+
+
+class TimeLimit(BaseException):
+    """Raised inside an answer that runs too long; no `except Exception` of the answer can swallow it."""
+
+
+def perform(exercise: Exercise, answer: Answer, case: Case) -> Observation:
+    """What one run of `answer` on `case` shows. Never raises."""
+    inputs = cast(dict[str, object], clone(case.inputs))
+    printed = _Printed()
+    seen: Observation | None = None
+    failure: Failure | None = None
+    started = time.monotonic()
+    try:
+        with _quiet(printed), own_state(), _time_limit(exercise.seconds):
+            seen = exercise.probe(answer, inputs)
+    except BaseException as error:
+        failure = _failure(error, sys.exc_info()[2], exercise.seconds)
+    if failure is None and time.monotonic() - started > exercise.seconds:
+        seen, failure = None, _failure(TimeLimit(), None, exercise.seconds)
+    if not isinstance(seen, Observation):
+        seen = Observation()
+    return dataclasses.replace(
+        seen,
+        values={**seen.values, **_after(exercise, inputs)},
+        error=failure or seen.error,
+        printed=readable("".join(printed.parts)),
+    )
+
+
+def perform_all(exercise: Exercise, answer: Answer, cases: Sequence[Case]) -> list[Observation]:
+    """One observation per case. An interrupt or a time-out ends the row: the cases after it show the same failure."""
+    seen: list[Observation] = []
+    for case in cases:
+        stopped = bool(seen) and _stops(seen[-1].error)
+        seen.append(Observation(error=seen[-1].error) if stopped else perform(exercise, answer, case))
+    return seen
+
+
+def in_float64(case: Case) -> Case:
+    """The same case with every floating point tensor in float64: what references are performed on."""
+    return Case(name=case.name, inputs={key: to_float64(value) for key, value in case.inputs.items()})
+
+
+def _stops(failure: Failure | None) -> bool:
+    return failure is not None and failure.type in ("TimeLimit", "KeyboardInterrupt")
+
+
+def _after(exercise: Exercise, inputs: dict[str, object]) -> dict[str, Leaf]:
+    """The inputs that may not change, as the run left them."""
+    kept = {name: inputs[name] for name in exercise.keeps if name in inputs}
+    return flatten(plain(kept), "after") if kept else {}
+
+
+class _Printed(io.TextIOBase):
+    """A stream that keeps the first `MAX_PRINTED` characters, and that an answer cannot close."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._room = MAX_PRINTED
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.parts.append(str.__getitem__(text, slice(self._room)))
+        self._room -= len(self.parts[-1])
+        return len(text)
+
+    def close(self) -> None:
+        """Nothing: the next print must not fail."""
+
+
+@contextlib.contextmanager
+def _quiet(printed: _Printed) -> Iterator[None]:
+    """Nothing of what the answer prints or warns reaches the cell's own output."""
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def own_state() -> Iterator[None]:
+    """Random states (torch's, Python's, NumPy's) and the gradient mode are afterwards what they were before.
+
+    Inside, autograd records.
+    """
+    python, array = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(array)
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raises TimeLimit in the body after `seconds`, again and again until it leaves.
+
+    Works in the main thread of a POSIX process. Elsewhere the body runs to its end, and only the clock is read
+    afterwards; graded runs have a limit of their own, outside the process.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(signum: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_filename not in BETWEEN:  # else the answer has already left
+            raise TimeLimit
+
+    before = signal.signal(signal.SIGALRM, ring)
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, *outer)  # somebody else's alarm goes on
+
+
+def _failure(error: BaseException, trace: TracebackType | None, seconds: float) -> Failure:
+    """The exception as plain data, its traceback cut to the student's own lines."""
+    if type(error) is TimeLimit:
+        return Failure(type="TimeLimit", message=f"did not end within {seconds:g} s", where=_where(trace))
+    return Failure(
+        type=_told(lambda: type(error).__name__, "Exception"),
+        message=_told(lambda: str(error), "<an exception whose message cannot be read>"),
+        where=_where(trace),
+    )
+
+
+def _told(read: Callable[[], str], otherwise: str) -> str:
+    """What `read` returns, or `otherwise`: asking an exception for its message runs the answer's own code."""
+    try:
+        return readable(read(), MAX_MESSAGE)
+    except BaseException:
+        return otherwise
+
+
+def _where(trace: TracebackType | None) -> tuple[str, ...]:
+    """`line 3, in backward: node.grad += 1` for each of the student's frames, innermost last."""
+    found = [(frame.f_code, number) for frame, number in traceback.walk_tb(trace)]
+    own = [(code, number) for code, number in found if not code.co_filename.startswith(LIBRARIES)]
+    return tuple(_line(code, number) for code, number in own[-MAX_WHERE:])
+
+
+def _line(code: CodeType, number: int) -> str:
+    text = _told(lambda: linecache.getline(code.co_filename, number).strip(), "")
+    return f"line {number}, in {readable(code.co_name)}" + (f": {text}" if text else "")

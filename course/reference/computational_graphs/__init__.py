@@ -1,0 +1,1 @@
+"""Reference implementations: unit computational_graphs."""

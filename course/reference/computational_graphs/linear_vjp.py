@@ -1,0 +1,23 @@
+"""The vector-Jacobian product of a linear layer.
+
+out = x w^T + b        dx = dout w        dw = sum over rows of dout^T x        db = sum over rows of dout
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def linear_vjp(dout: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients (dx, dw, db) of a scalar whose gradient with respect to `out = x @ w.T + b` is `dout`.
+
+    dout (..., out), x (..., in), w (out, in); any number of batch dimensions, also none. Returns dx (..., in),
+    dw (out, in), db (out,) in the dtype of the inputs.
+    Source: Griewank and Walther, Evaluating Derivatives (2nd ed., 2008), section 3.2.
+    """
+    rows_of_dout = dout.reshape(-1, w.shape[0])
+    rows_of_x = x.reshape(-1, w.shape[1])
+    dx = dout @ w
+    dw = rows_of_dout.T @ rows_of_x
+    db = rows_of_dout.sum(dim=0)
+    return dx, dw, db

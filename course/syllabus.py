@@ -1,0 +1,114 @@
+"""The one ordered list of units and exercises.
+
+A unit is one lesson and one slug; an exercise's id is `slug.entry`. Points are not here: an exercise is worth
+the sum of its properties (`course.exercise.Exercise.points`), so that no number is typed twice.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from course.errors import UnknownExercise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One exercise as the syllabus plans it: minutes of work and difficulty from 1 to 5."""
+
+    unit: str
+    name: str
+    minutes: int
+    difficulty: int
+    bonus: bool = False
+
+    @property
+    def id(self) -> str:
+        """`unit.entry`, unique in the course."""
+        return f"{self.unit}.{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """One lesson: its number only orders the notebooks."""
+
+    number: int
+    slug: str
+    title: str
+    question: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def notebook(self) -> str:
+        """Stem of the notebook, which is also the name of the nbgrader assignment."""
+        return f"{self.number:02d}_{self.slug}"
+
+
+def _unit(number: int, slug: str, title: str, question: str, *rows: tuple[str, int, int]) -> Unit:
+    """A unit from rows of (name, minutes, difficulty); a name that starts with `B ` is a bonus."""
+    entries = tuple(
+        Entry(
+            unit=slug,
+            name=name.removeprefix("B "),
+            minutes=minutes,
+            difficulty=difficulty,
+            bonus=name.startswith("B "),
+        )
+        for name, minutes, difficulty in rows
+    )
+    return Unit(number=number, slug=slug, title=title, question=question, entries=entries)
+
+
+UNITS: tuple[Unit, ...] = (
+    _unit(
+        0,
+        "start_here",
+        "Start here",
+        "How does this course tell me that my code is right?",
+        ("running_mean", 5, 1),
+    ),
+    _unit(
+        1,
+        "computational_graphs",
+        "Computational graphs",
+        "How does a framework know the gradient, and what must it remember?",
+        ("quadratic_grads", 5, 1),
+        ("topological_order", 15, 3),
+        ("backward", 15, 3),
+        ("hinge_backward", 10, 2),
+        ("unbroadcast", 15, 3),
+        ("linear_vjp", 10, 2),
+        ("softmax_cross_entropy", 20, 3),
+        ("SaveLess", 20, 4),
+        ("accumulate_gradients", 20, 4),
+        ("B hvp", 10, 3),
+    ),
+)
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every exercise of the course, in order."""
+    return tuple(entry for unit in UNITS for entry in unit.entries)
+
+
+def find_unit(name: str) -> Unit:
+    """The unit with this slug or notebook stem. Raises UnknownExercise, naming the nearest."""
+    for unit in UNITS:
+        if name in (unit.slug, unit.notebook):
+            return unit
+    raise UnknownExercise(_no_such("unit", name, [unit.slug for unit in UNITS]))
+
+
+def find_entry(name: str) -> Entry:
+    """The exercise with this entry name or id. Raises UnknownExercise, naming the nearest."""
+    for entry in entries():
+        if name in (entry.name, entry.id):
+            return entry
+    raise UnknownExercise(_no_such("exercise", name, [entry.name for entry in entries()]))
+
+
+def _no_such(kind: str, name: str, known: list[str]) -> str:
+    folded = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.rpartition(".")[2].lower(), folded, n=1, cutoff=0.5)
+    advice = f"did you mean `{folded[near[0]]}`?" if near else f"the {kind}s are: {', '.join(known)}."
+    return f"`{name}` is no {kind} of this course; {advice}"

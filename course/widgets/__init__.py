@@ -1,0 +1,4 @@
+"""Widgets: sliders and buttons that move the figures of `course.figures`.
+
+stepper   step_through: in which order are values and derivatives of a graph computed?
+"""

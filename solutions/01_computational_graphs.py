@@ -1,0 +1,1412 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 01 Computational graphs
+#
+# **How does a framework know the gradient, and what must it remember?**
+#
+# You write `loss.backward()`, and every parameter of the model learns how the loss depends on it. This lesson opens
+# that line. At its end you will be able to
+#
+# - read a program as a graph, and walk that graph backward for a small multiple of the price of running it;
+# - write the backward rule of a tensor operation, broadcasting included, without ever building a Jacobian;
+# - write a loss that survives large numbers;
+# - predict how many bytes a training step keeps for its backward pass, keep fewer, and train on a batch that does
+#   not fit.
+#
+# You need: Python, the chain rule of one variable, matrix products, and enough PyTorch to read `x @ w.T`.
+#
+# The lesson has three parts: **numbers**, **tensors**, **memory**. Each is a sitting of its own, and none needs your
+# answers of another.
+
+# %%
+import math
+import sys
+
+import matplotlib.pyplot as plt
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from course import check, hint, progress
+from course.check import solved
+from course.figures.charts import digit_grid, saved_bytes_bars, training_curves
+from course.figures.graph import draw
+from course.figures.replay import derivatives
+from course.graph import Node, named
+from course.meter import saved_bytes
+from course.syllabus import find_unit
+from course.widgets.stepper import step_through
+
+torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
+
+reading = 60  # minutes; those of the exercises come from the syllabus
+unit = find_unit("computational_graphs")
+work = sum(each.minutes for each in unit.entries if not each.bonus)
+bonus = sum(each.minutes for each in unit.entries if each.bonus)
+sitting = (work + reading) / 3
+print(f"Exercises {work} minutes, reading and experiments {reading}: three sittings of {sitting:.0f} minutes.")
+print(f"The bonus exercise adds {bonus}.")
+
+# %% [markdown]
+# Where the text says **Predict**, stop and write a number down. A prediction that turns out wrong is what you will
+# remember.
+#
+# # Part I: numbers
+#
+# ## 1. A program is a graph
+#
+# Here is a line of Python that computes one number from five. The names `a` to `y` do not hold floats but *nodes*: a
+# `Node` computes like a float, and notes down what it did.
+
+# %%
+a, b, c = named(Node(2.0), "a"), named(Node(-1.0), "b"), named(Node(0.5), "c")
+x, y = named(Node(3.0), "x"), named(Node(4.0), "y")
+
+f = named(a * x**2 + b * x * y + c * y**2, "f")
+
+draw(f, title="One line of Python, recorded: a x² + b x y + c y² at x = 3, y = 4")
+
+# %% [markdown]
+# Nobody declared this graph. Python ran the line, and each `*`, `**` and `+` made a node. A node knows four things:
+#
+# | a node knows | in code | example: the node `a * x**2` |
+# | --- | --- | --- |
+# | its value | `node.value` | 18 |
+# | the operation that made it | `node.op` | `*` |
+# | the nodes it was computed from | `node.inputs` | `a` and `x**2` |
+# | how it changes when one of *these* changes | `node.local_derivatives()` | 9 and 2 |
+#
+# The last line is the *local derivative*. For a product $u \cdot w$ it is $w$ with respect to $u$, and $u$ with
+# respect to $w$. It needs no knowledge of the rest of the program.
+#
+# A node without inputs is a *leaf*. The node that we ask about, here `f`, is the *root*.
+#
+# **Predict.** The program below computes $y - \max(0,\; w_1 x_1 + w_2 x_2 + b)$. How many leaves will its graph
+# have, and how many nodes in all?
+
+# %%
+w1, w2, x1, x2 = (named(Node(v), n) for v, n in ((1.0, "w1"), (2.0, "w2"), (3.0, "x1"), (-1.0, "x2")))
+b, y = named(Node(0.5), "b"), named(Node(2.0), "y")
+
+z = named(w1 * x1 + w2 * x2 + b, "z")
+hinge = named(y - z.relu(), "hinge")
+
+draw(hinge, title="A hinge, y − max(0, w·x + b): count its leaves and its nodes")
+
+# %% [markdown]
+# Six leaves, and twelve nodes with the six operations. `relu(z)` is the field's name for $\max(0, z)$.
+#
+# What does a loop look like? **Predict**, then draw.
+
+# %%
+t = named(Node(1.1), "t")
+power = t
+for _ in range(3):
+    power = power * power
+
+draw(named(power, "t**8"), title="A loop of three rounds leaves three nodes: t⁸ by squaring")
+
+# %% [markdown]
+# The graph records *what ran*: three products, no loop. The same goes for an `if`: only the branch that was taken is
+# there. And the graph has no cycles, because a value can only be computed from values that exist already. That is
+# why backward will find an order.
+#
+# ## 2. Values flow forward, derivatives flow back
+#
+# How does `f` change if `x` changes a little? In the picture, `x` reaches `f` along two routes.
+#
+# **Predict.** For $f = 2x^2 - xy + \tfrac12 y^2$ at $x = 3$, $y = 4$: what are $\partial f/\partial x$ and
+# $\partial f/\partial y$? Work it out on paper. Then move the slider to the right: first the values appear from left
+# to right, then the derivatives from right to left.
+
+# %%
+step_through(f, title="Which numbers must be known before the next one can be?")
+
+# %% [markdown]
+# Look at one step of the way back. A node that already knows *its* derivative, $\partial f / \partial u$, hands each
+# of its inputs a share: its own derivative times the local one. `x` gets two shares, $12$ through `x**2` and $-4$
+# through `b * x`, and they add up to $8$.
+#
+# As a formula, for every node $v$:
+#
+# $$
+# \boxed{\;\bar v \;=\; \sum_{u \,\text{uses}\, v} \bar u \;\frac{\partial u}{\partial v}\;}
+# \qquad\text{and}\qquad \bar f = 1.
+# $$
+#
+# - $f$ is the root, one number; $\bar v = \partial f / \partial v$ is the derivative of the root with respect to
+#   node $v$;
+# - the sum runs over all nodes $u$ that have $v$ among their inputs, once for each time they use it;
+# - $\partial u / \partial v$ is the local derivative.
+#
+# This is the chain rule, and the rest of the lesson is nothing else. Begin by hand, so that you know what the
+# machine must find. Every exercise has three hints; the first is a question. `hint(quadratic_grads)` shows the next
+# one. Here is the first:
+
+
+# %%
+hint("quadratic_grads", 1)
+
+
+# %% exercise
+def quadratic_grads(a: float, b: float, c: float, x: float, y: float) -> tuple[float, float, float]:
+    """Value and partial derivatives of f(x, y) = a x**2 + b x y + c y**2.
+
+    a, b, c   the coefficients
+    x, y      the point
+    Returns   (value, dx, dy): f, df/dx and df/dy at the point, three floats.
+    Example   quadratic_grads(1.0, 2.0, 3.0, 2.0, 1.0) returns (11.0, 6.0, 10.0).
+    Not allowed: torch; plain arithmetic is enough.
+    """
+    value = a * x**2 + b * x * y + c * y**2
+    dx = 2 * a * x + b * y
+    dy = b * x + 2 * c * y
+    return value, dx, dy
+
+
+# %%
+check(quadratic_grads)
+
+# %% [markdown]
+# ## 3. In what order?
+#
+# You had a formula to differentiate. A framework has only the graph. It starts at the root with $\bar f = 1$ and
+# must decide which node comes next.
+#
+# **Predict.** In the graph of `f` above, may `x` be next after `x**2` has handed on its share?
+#
+# <details><summary>Answer</summary>No: at that moment x holds 12, and the −4 from b * x is still missing.</details>
+#
+# A node may pass on its derivative only when *all of its users* have passed on theirs. So backward needs the nodes
+# in an order in which users come before inputs. Turned round, that is an order in which *inputs come before users*,
+# which is called a **topological order**:
+#
+# $$v \text{ is an input of } u \;\Longrightarrow\; \text{position}(v) < \text{position}(u).$$
+#
+# There may be many such orders, and any will do. The way to find one: a node goes onto the list right after
+# everything that it depends on.
+#
+# That sentence asks for a recursive function. **Predict** what happens to one on a graph 5,000 nodes deep, say a
+# recurrent network on a long text.
+
+# %%
+deep = Node(0.0)
+for _ in range(5_000):
+    deep = deep + 1.0
+
+
+def depth(node: Node) -> int:
+    """The number of nodes on the longest way from `node` down to a leaf."""
+    return 1 + max((depth(each) for each in node.inputs), default=0)
+
+
+try:
+    print("depth:", depth(deep))
+except RecursionError as error:
+    print(f"RecursionError: {error}. Python allows {sys.getrecursionlimit():,} nested calls here.")
+
+# %% [markdown]
+# Python's stack of calls is shallow; a list is not. Whatever recursion keeps on the stack of calls, a loop can keep
+# on a list of its own: the nodes that it still has to come back to.
+#
+# Stuck? `hint(topological_order)`.
+
+
+# %% exercise
+from course.graph import Node
+
+
+def topological_order(root: Node) -> list[Node]:
+    """All nodes that `root` depends on, inputs before users.
+
+    root      the node to start from
+    Returns   a list that holds `root` and every node that it depends on, directly or not, each exactly once, and each
+              after all of its inputs; so `root` is the last. Any order of this kind is right. The graph is not changed.
+    Depth     5,000 nodes and more: Python's stack of calls does not reach that far.
+    Example   with x = Node(2.0), y = x * x, z = y + x: topological_order(z) returns [x, y, z].
+    Not allowed: torch.
+    """
+    order: list[Node] = []
+    seen: set[Node] = set()
+    waiting = [(root, False)]  # a node, and whether its inputs have been dealt with
+    while waiting:
+        node, inputs_done = waiting.pop()
+        if inputs_done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            waiting.append((node, True))  # come back to it after its inputs
+            waiting.extend((each, False) for each in node.inputs)
+    return order
+
+
+# %%
+check(topological_order)
+
+# %% [markdown]
+# ## 4. Visit nodes, not paths
+#
+# There is a shorter way to state the chain rule: multiply the local derivatives along each path from the root to a
+# leaf, and add up all paths. It is correct. It also leads to the most natural wrong program. Here is a graph that
+# shows why.
+
+
+# %%
+def ladder(rungs: int) -> Node:
+    """`rungs` diamonds in a row: each splits the value in two and adds the halves' results up again."""
+    node = named(Node(1.0), "x")
+    for _ in range(rungs):
+        node = node.relu() + node.relu()
+    return node
+
+
+two = ladder(2)
+draw(two, title="A ladder of two diamonds: how many paths lead from x to the end?", derivatives=derivatives(two))
+
+# %% [markdown]
+# All local derivatives in it are 1, so each path contributes exactly 1, and the derivative at `x` *is* the number of
+# paths: 4. Every further diamond doubles it.
+#
+# **Predict.** How many arrows would a program that follows each path on its own walk along for 10 diamonds? And for
+# 30?
+
+
+# %%
+def arrows_walked(node: Node) -> int:
+    """Arrows walked along if every path is followed separately."""
+    return sum(1 + arrows_walked(each) for each in node.inputs)
+
+
+rungs = range(1, 11)
+by_paths = [arrows_walked(ladder(n)) for n in rungs]
+by_nodes = [4 * n for n in rungs]
+
+figure, axes = plt.subplots(figsize=(6.5, 3.2))
+axes.semilogy(rungs, by_paths, "o-", color="#d55e00", label="path by path")
+axes.semilogy(rungs, by_nodes, "s--", color="#0072b2", label="each arrow once")
+axes.set(title="Path by path, the work doubles with every diamond", xlabel="diamonds in the ladder", ylabel="arrows")
+axes.legend()
+plt.show()
+
+print(f"10 diamonds: {by_paths[-1]:,} arrows path by path, {by_nodes[-1]} if each is used once.")
+print(f"30 diamonds: {4 * (2**30 - 1):,} arrows path by path, {4 * 30} if each is used once.")
+
+# %% [markdown]
+# A residual network *is* such a ladder: each block is a way through and a way around, and $n$ blocks have $2^n$
+# paths (Veit et al., arXiv 1605.06431). So backward visits each node once, after all of its users, with everything
+# that flowed into it. One multiplication and one addition per arrow, however many paths there are:
+#
+# $$
+# \text{for each node } u, \text{ from the root back:}\qquad
+# \bar v \mathrel{+}= \bar u \,\frac{\partial u}{\partial v} \quad\text{for each input } v \text{ of } u .
+# $$
+#
+# This is **reverse mode**. All derivatives of one root together cost a small multiple of the program itself, often
+# within a factor of 5 (the *cheap gradient principle*: Griewank and Walther 2008, as quoted by Kakade and Lee, arXiv
+# 1809.08530). The alternative, to nudge one input at a time and run again, costs one run per input: 1.5 billion runs
+# for a model of 1.5 billion parameters.
+#
+# One convention is left. **Predict:** PyTorch is asked twice for the gradient of $t^2$ at $t = 3$. What does
+# `t.grad` hold, 6 or 12?
+
+# %%
+t = torch.tensor(3.0, requires_grad=True)
+for call in (1, 2):
+    (t * t).backward()
+    print(f"after call {call}: t.grad = {t.grad.item():.0f}")
+
+# %% [markdown]
+# A backward pass *adds* to `grad`; it does not overwrite. That is why training loops call `zero_grad`, and it is
+# what makes section 14 possible. Yours shall do the same, for leaves. What flows through inner nodes belongs to one
+# call only, and must not be mixed with what an earlier call left.
+#
+# Stuck? `hint(backward)`.
+
+
+# %% exercise
+from course.graph import Node
+
+
+def backward(root: Node) -> None:
+    """Adds d root / d leaf to `leaf.grad`, for every leaf that `root` depends on.
+
+    root      the node whose derivatives are asked for; d root / d root is 1. It may itself be a leaf.
+    Returns   nothing: the result is in the leaves' `grad`. A second call adds the same once more.
+    Cost      each node's `local_derivatives()` is asked for once per call (twice is tolerated), however many paths
+              there are; 5,000 nodes deep and more.
+    Example   with x = Node(3.0): after backward(x * x + x) x.grad is 7.0, after a second such call 14.0.
+    You may call your own `topological_order`, or do without it. Not allowed: torch.
+    """
+    uses_left = {root: 0}  # how many uses of a node have not handed on their share yet
+    found = [root]
+    for node in found:  # the list grows while the loop goes through it
+        for each in node.inputs:
+            if each not in uses_left:
+                found.append(each)
+            uses_left[each] = uses_left.get(each, 0) + 1
+    flowing, ready = {root: 1.0}, [root]
+    while ready:
+        node = ready.pop()
+        if not node.inputs:
+            node.grad += flowing[node]
+        for each, local in zip(node.inputs, node.local_derivatives(), strict=True):
+            flowing[each] = flowing.get(each, 0.0) + flowing[node] * local
+            uses_left[each] -= 1
+            if uses_left[each] == 0:
+                ready.append(each)
+
+
+# %%
+check(backward)
+
+# %% [markdown]
+# Your engine against PyTorch's, on the two graphs of section 1. The pictures in this lesson get their derivatives
+# from PyTorch, so this is a comparison of two programs.
+
+# %%
+if solved(backward):
+    for root in (f, hinge):
+        expected = derivatives(root)  # computed by torch, on the same graph
+        leaves = [node for node in expected if not node.inputs]
+        for leaf in leaves:
+            leaf.grad = 0.0
+        backward(root)
+        for leaf in leaves:
+            print(f"d{root.name}/d{leaf.name} = {leaf.grad:g}    by torch: {expected[leaf]:g}")
+else:
+    print("Once backward passes its check, this cell compares it with PyTorch.")
+
+# %% [markdown]
+# ## 5. The kink
+#
+# `relu` has a corner at 0. What is its derivative there?
+
+# %%
+z_axis = torch.linspace(-1, 1, 201)
+figure, axes = plt.subplots(figsize=(6.5, 2.8))
+for slope in (0.0, 0.25, 0.5, 0.75, 1.0):
+    axes.plot(z_axis, slope * z_axis, color="#8c959f", linewidth=1, linestyle=":")
+axes.plot(z_axis, z_axis.clamp(min=0), color="#0072b2", linewidth=2.5, label="max(0, z)")
+axes.plot([0], [0], "o", color="#d55e00", label="every dotted slope touches here")
+axes.set(title="At the kink there is no tangent, but a fan of slopes from 0 to 1", xlabel="z", ylabel="max(0, z)")
+axes.set_ylim(-0.3, 1.05)
+axes.legend(loc="upper left")
+plt.show()
+
+# %% [markdown]
+# **Predict.** PyTorch can write $\max(0, z)$ in at least three ways. Which derivative does each give at exactly
+# $z = 0$? And what does it give for $\mathrm{relu}(z) - \mathrm{relu}(-z)$, which is just $z$?
+
+# %%
+spellings = {
+    "torch.relu(z)": torch.relu,
+    "torch.maximum(z, 0)": lambda z: torch.maximum(z, torch.zeros(())),
+    "z.clamp(min=0)": lambda z: z.clamp(min=0),
+    "relu(z) - relu(-z), which equals z": lambda z: torch.relu(z) - torch.relu(-z),
+}
+for name, spelled in spellings.items():
+    z0 = torch.tensor(0.0, requires_grad=True)
+    (slope,) = torch.autograd.grad(spelled(z0), z0)
+    print(f"{name:36} derivative at 0: {slope.item():g}")
+
+# %% [markdown]
+# Three spellings of one function, three derivatives; and for a function without any kink, a wrong one (its
+# derivative is 1). Autograd differentiates *programs*. At a kink each operation follows a **convention**, any number
+# between its left and its right slope, and the chain rule multiplies conventions as if they were derivatives.
+# (Kakade and Lee, cited above, treat such programs, and a cure.) Does it matter? On networks such as ResNet in
+# float32, the value at 0 changed the gradients about half of the time, and 0 seemed best for plain SGD (Bertoin et
+# al., NeurIPS 2021, arXiv 2106.12915). In section 10 we shall count the exact zeros of our own network.
+#
+# Our convention, as in `torch.relu`: **the derivative of $\max(0, z)$ at $z = 0$ is 0.** With it, differentiate the
+# hinge of section 1. Mind the sign: the root is $y$ *minus* something. (In the literature "hinge loss" is a relative
+# of it, $\max(0, 1 - y z)$; ours is the expression in the picture.)
+#
+# Stuck? `hint(hinge_backward)`.
+
+
+# %% exercise
+def hinge_backward(
+    w: list[float], x: list[float], b: float, y: float
+) -> tuple[list[float], list[float], float, float, float]:
+    """All partial derivatives of y - max(0, z) with z = w . x + b, written out by hand.
+
+    w, x      weights and inputs, two lists of the same length n >= 1
+    b, y      two floats
+    Returns   (dw, dx, db, dy, dz): the derivatives with respect to w and x (lists of n floats), b, y and z (floats).
+    At z = 0  the derivative of max(0, z) counts as 0.
+    Example   hinge_backward([1.0, 2.0], [3.0, -1.0], 0.5, 2.0), where z = 1.5,
+              returns ([-3.0, 1.0], [-1.0, -2.0], -1.0, 1.0, -1.0).
+    Not allowed: torch.
+    """
+    z = sum(wi * xi for wi, xi in zip(w, x, strict=True)) + b
+    dz = -1.0 if z > 0 else 0.0  # minus: the root is y - max(0, z)
+    dw = [dz * xi for xi in x]
+    dx = [dz * wi for wi in w]
+    return dw, dx, dz, 1.0, dz
+
+
+# %%
+check(hinge_backward)
+
+# %% [markdown]
+# A good place for a break. (When you come back to a fresh kernel: select the next cell, then *Run > Run All Above
+# Selected Cell*.)
+#
+# # Part II: tensors
+#
+# ## 6. One rule per operation
+#
+# A linear layer with 1,024 inputs and 1,024 outputs, on a batch of 64 rows, makes
+# $64 \cdot 1{,}024 \cdot 1{,}024 \approx 67$ million products, and as many sums. One node for each number is out of
+# the question. So a framework makes one node for each *operation on tensors*, and needs one rule for each operation:
+# given the derivative of the loss with respect to its output, find those with respect to its inputs.
+#
+# All derivatives of an operation together form its **Jacobian**: entry $(i, j)$ says how output $i$ depends on input
+# $j$. Here are two.
+
+# %%
+torch.manual_seed(0)
+small, weight = torch.randn(4, 3), torch.randn(2, 3)
+by_relu = torch.autograd.functional.jacobian(torch.relu, small).reshape(12, 12)
+by_linear = torch.autograd.functional.jacobian(lambda x: x @ weight.T, small).reshape(8, 12)
+jacobians = {"relu of 4 × 3 numbers: 12 × 12": by_relu, "x @ w.T with w of 2 × 3: 8 × 12": by_linear}
+figure, panels = plt.subplots(1, 2, figsize=(8.5, 3.8), layout="constrained")
+for panel, (name, matrix) in zip(panels, jacobians.items(), strict=True):
+    shown = panel.imshow(matrix, cmap="PuOr", vmin=-2.5, vmax=2.5)
+    panel.set(title=name, xlabel="input j", ylabel="output i", xticks=range(0, 12, 3), yticks=range(0, len(matrix), 2))
+figure.suptitle("Jacobians are mostly zeros, or the same block again and again")
+figure.colorbar(shown, ax=panels, label="∂ output i / ∂ input j", shrink=0.8)
+plt.show()
+
+# %% [markdown]
+# **Predict.** How many bytes would the Jacobian of that layer take, from its input (64 × 1,024) to its output (64 ×
+# 1,024), in float32 with 4 bytes per number?
+
+# %%
+entries = (64 * 1024) * (64 * 1024)
+print(f"the Jacobian: {entries * 4 / 1e9:,.1f} GB")
+print(f"its input or its output: {64 * 1024 * 4 / 1e6:,.2f} MB")
+
+# %% [markdown]
+# Backward never needs the matrix. It needs one product with it. Let an operation turn $x \in \mathbb{R}^n$ into
+# $y \in \mathbb{R}^m$, and let $L$ be the loss. Then
+#
+# $$
+# \frac{\partial L}{\partial x_j} = \sum_{i=1}^{m} \frac{\partial L}{\partial y_i}\,\frac{\partial y_i}{\partial x_j},
+# \qquad\text{in short}\qquad \bar x^{\mathsf T} = v^{\mathsf T} J,
+# $$
+#
+# - $J \in \mathbb{R}^{m \times n}$ is the Jacobian, $J_{ij} = \partial y_i / \partial x_j$;
+# - $v \in \mathbb{R}^m$, $v_i = \partial L / \partial y_i$, is what arrives from the operation's users;
+# - $\bar x \in \mathbb{R}^n$, $\bar x_j = \partial L / \partial x_j$, is what is handed on.
+#
+# It is section 2's formula for all inputs at once, and it is called the **vector-Jacobian product**, *vjp*. Each
+# operation has a function that computes $v^{\mathsf T} J$ directly. For relu it is `v * (x > 0)`: $n$
+# multiplications instead of an $n \times n$ matrix. In frameworks, $v$ goes by `grad_output` or `dout`, and keeps
+# the shape of the output.
+#
+# Because the loss is *one* number, everything that travels back is a vector, shaped like a value that was already
+# there. Backward needs memory for values, never for matrices of derivatives. The same numbers, both ways:
+
+# %%
+leaf = small.clone().requires_grad_()
+v = torch.randn(4, 2)
+(by_vjp,) = torch.autograd.grad(leaf @ weight.T, leaf, grad_outputs=v)
+by_matrix = (v.flatten() @ by_linear).reshape(4, 3)
+print("largest difference between vjp and v @ J:", (by_vjp - by_matrix).abs().max().item())
+
+# %% [markdown]
+# ## 7. Broadcasting is sharing
+#
+# `torch.ones(4, 3) + torch.ones(3)` adds one row to four rows. The derivative that arrives has shape (4, 3). Which
+# shape must be handed on to the row?
+#
+# The picture has the answer in small: two numbers, and one `s` that is added to both.
+
+# %%
+p, q, s = (named(Node(v), n) for v, n in ((1.0, "p"), (2.0, "q"), (3.0, "s")))
+product = (p + s) * (q + s)
+draw(product, title="Broadcasting in small: s is used twice, so its shares add up", derivatives=derivatives(product))
+
+# %% [markdown]
+# Broadcasting lets many outputs use one input. Each use sends a share back, and shares add up. **The vjp of copying
+# is summing.**
+#
+# **Predict** for each line the shape that must be handed on to the smaller tensor, and over which dimensions of the
+# derivative, which has the shape of the result, the sum goes.
+
+# %%
+for big, little in (((4, 3), (3,)), ((4, 3), (4, 1)), ((4, 3), ()), ((2, 4, 3), (4, 1)), ((4, 1), (1, 3))):
+    small_one = torch.ones(little, requires_grad=True)
+    result = torch.ones(big) + small_one
+    result.sum().backward()
+    back, each = tuple(small_one.grad.shape), int(small_one.grad.flatten()[0])
+    print(f"{big!s:9} + {little!s:6} gives {tuple(result.shape)!s:9}; back to {back!s:6}, each entry a sum of {each}")
+
+# %% [markdown]
+# The rule of broadcasting: shapes are compared from the right; a missing dimension, or one of size 1, is repeated.
+# So on the way back, exactly these are summed, and one of size 1 stays, with size 1.
+#
+# Stuck? `hint(unbroadcast)`.
+
+
+# %% exercise
+from torch import Tensor
+
+
+def unbroadcast(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """What flows back to an input of shape `shape` that was broadcast to the shape of `grad`.
+
+    grad      the derivative with respect to the broadcast value, any floating dtype
+    shape     the input's shape; it broadcasts to grad.shape. It may be (), and it may equal grad.shape.
+    Returns   a tensor of shape `shape` and the dtype of `grad`: over every dimension that broadcasting repeated, `grad`
+              is summed. `grad` itself is not changed.
+    Example   grad = [[1., 2., 3.], [4., 5., 6.]]: shape (3,) gives [5., 7., 9.], shape (2, 1) gives [[6.], [15.]],
+              shape () gives 21.
+    Not allowed: torch.autograd, Tensor.sum_to_size.
+    """
+    added = grad.dim() - len(shape)  # dimensions that the input did not have
+    grad = grad.sum(dim=tuple(range(added))) if added else grad
+    for dim, size in enumerate(shape):
+        if size == 1:
+            grad = grad.sum(dim=dim, keepdim=True)
+    return grad
+
+
+# %%
+check(unbroadcast)
+
+# %% [markdown]
+# ## 8. The linear layer
+#
+# Most of the arithmetic of a model is one operation: $\mathrm{out} = x\,w^{\mathsf T} + b$. In indices, for one row
+# $n$ of the batch and one output $k$:
+#
+# $$\mathrm{out}_{nk} = \sum_{i} x_{ni}\, w_{ki} + b_k .$$
+#
+# - $x$ has the shape (rows, in), $w$ the shape (out, in), $b$ the shape (out), and out the shape (rows, out);
+# - $n$ counts rows, $i$ inputs, $k$ outputs. $d_{nk} = \partial L / \partial\, \mathrm{out}_{nk}$ is what arrives
+#   (`dout`).
+#
+# Who uses $x_{ni}$? All outputs $k$ of row $n$, each with local derivative $w_{ki}$. So
+#
+# $$\bar x_{ni} = \sum_k d_{nk}\, w_{ki}.$$
+#
+# That is a matrix product; read off which. (With more batch dimensions than one, each combination of their indices
+# is a row.) Then do the same for $w_{ki}$ and for $b_k$: who uses them, with which local derivative? Deriving takes
+# two minutes, and guessing from shapes alone goes wrong just when a matrix is square.
+#
+# **Predict** before you run: how much more arithmetic is backward than forward?
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+rows, inputs, outputs = 64, 1024, 1024
+layer_in = torch.randn(rows, inputs, requires_grad=True)
+layer_w = torch.randn(outputs, inputs, requires_grad=True)
+with FlopCounterMode(display=False) as forward_flops:
+    layer_out = F.linear(layer_in, layer_w)
+with FlopCounterMode(display=False) as backward_flops:
+    layer_out.sum().backward()
+print(f"forward  {forward_flops.get_total_flops():>13,} = 2 · rows · in · out = {2 * rows * inputs * outputs:,}")
+print(f"backward {backward_flops.get_total_flops():>13,}")
+
+# %% [markdown]
+# Exactly twice: one product for $\bar x$, one for $\bar w$, each as large as the one of the forward pass. With the
+# forward pass that makes 6 operations per weight and row: the "$6ND$" of scaling laws, for $N$ weights and $D$ rows
+# (Kaplan et al. 2020, arXiv 2001.08361, section 2.1). You will meet it in every plan of a training run.
+#
+# Stuck? `hint(linear_vjp)`.
+
+
+# %% exercise
+from torch import Tensor
+
+
+def linear_vjp(dout: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Backward of out = x @ w.T + b.
+
+    dout      (..., out), the derivative with respect to out
+    x         (..., in), the layer's input; `...` is any number of batch dimensions, also none
+    w         (out, in), the weight
+    Returns   (dx, dw, db) of the shapes of x, w and b: (..., in), (out, in) and (out,), in the dtype of the inputs.
+              Nothing that was handed in is changed.
+    Example   x = [[1., 2.]], w = [[3., 4.], [5., 6.], [7., 8.]], dout = [[1., 0., -1.]]:
+              dx = [[-4., -4.]], dw = [[1., 2.], [0., 0.], [-1., -2.]], db = [1., 0., -1.].
+    Not allowed: torch.autograd.
+    """
+    dout_rows = dout.reshape(-1, w.shape[0])
+    x_rows = x.reshape(-1, w.shape[1])
+    dx = dout @ w
+    dw = dout_rows.T @ x_rows  # sums over all rows: they share one weight
+    db = dout_rows.sum(dim=0)
+    return dx, dw, db
+
+
+# %%
+check(linear_vjp)
+
+# %% [markdown]
+# ## 9. A loss that survives
+#
+# A classifier gives each class a number, its *logit*. Probabilities are $p_j = e^{l_j} / \sum_k e^{l_k}$, the
+# *softmax*, and the loss of one row is $-\log p_t$ for the true class $t$: the *cross-entropy*.
+#
+# **Predict.** float32 reaches up to $3.4 \cdot 10^{38}$. From which $l$ on is $e^l$ too large? And what does the
+# textbook formula say about the logits (1000, 0)?
+
+# %%
+for logit in (80.0, 88.0, 89.0, 1000.0):
+    print(f"exp({logit:g}) in float32 = {torch.tensor(logit).exp().item():.4g}")
+
+
+def textbook(logits: Tensor, target: int) -> Tensor:
+    """-log softmax, exactly as the formula reads."""
+    return -torch.log(torch.exp(logits) / torch.exp(logits).sum())[target]
+
+
+print("textbook loss of (1000, 0), target 0:", textbook(torch.tensor([1000.0, 0.0]), 0).item())
+print("textbook loss of (0, 1000), target 0:", textbook(torch.tensor([0.0, 1000.0]), 0).item())
+
+# %% [markdown]
+# The limit is $\log(3.4 \cdot 10^{38}) \approx 88.7$. Beyond it stands inf, and inf / inf is nan. The true losses
+# are 0 and 1000: nothing is wrong with the problem, only with the way to compute it. A logit of 89 is not exotic:
+# one too large learning rate is enough.
+#
+# The cure is to subtract the largest logit $m = \max_k l_k$ first. Numerator and denominator shrink by the same
+# factor $e^m$, so nothing changes; but the largest exponent is now 0, so that the sum lies between 1 and the number
+# of classes. And to stay in logarithms: taking $\log$ of a probability that has become 0 gives $-\infty$, while
+# $l_t - \mathrm{lse}$ is still accurate.
+#
+# $$
+# \mathrm{lse}(l) = \log \sum_k e^{l_k} = m + \log \sum_k e^{l_k - m},
+# \qquad L = \frac1N \sum_{n=1}^{N} \bigl( \mathrm{lse}(l_n) - l_{n,t_n} \bigr).
+# $$
+#
+# - $l_n$ is the row of $C$ logits of example $n$, $t_n$ its class, $N$ the number of rows; $L$ is the mean over the
+#   batch.
+#
+# (How accurate this is: Blanchard, Higham and Higham, IMA Journal of Numerical Analysis 41, 2021.)
+#
+# Now the gradient. One line: $\partial\, \mathrm{lse} / \partial l_j = e^{l_j} / \sum_k e^{l_k} = p_j$. Put it
+# together yourself, from exponentials, logarithms and sums. (PyTorch has all of it in one call, `F.cross_entropy`,
+# which you will meet in section 11.) First a picture of what must come out, by PyTorch, for one row. **Predict:**
+# which bars point down, and what is their sum?
+
+# %%
+logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, 1.5]], requires_grad=True)
+(pull,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor([1])), logits)
+figure, panels = plt.subplots(1, 2, figsize=(7.5, 2.8), sharey=True)
+panels[0].bar(range(5), logits.softmax(1)[0].detach(), color="#0072b2")
+panels[0].set(title="probabilities", xlabel="class (the true one is 1)", ylabel="probability, or ∂L/∂logit")
+panels[1].bar(range(5), pull[0], color="#d55e00", hatch="//")
+panels[1].set(title="gradient of the loss", xlabel="class (the true one is 1)")
+panels[1].axhline(0, color="#57606a", linewidth=1)
+figure.suptitle("The gradient compares what the model said with what was true")
+figure.tight_layout()
+plt.show()
+print(f"sum of the gradient: {pull.sum().item():.0e}")
+
+# %% [markdown]
+# Each bar is the chance that the model gave, less 1 for the class that was true. A gradient step lowers every logit
+# that is wrong and raises the one that is right, and in sum nothing is added: the sum is 0 up to rounding.
+#
+# Stuck? `hint(softmax_cross_entropy)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def softmax_cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of a batch, and its gradient with respect to the logits.
+
+    logits    (N, C), floating; entries up to 1e4 in size give finite results
+    targets   (N,), int64, each in 0 .. C-1
+    Returns   (loss, dlogits): the mean over the N rows, a tensor of shape (), and d loss / d logits, (N, C), both in
+              the dtype of the logits. Nothing that was handed in is changed.
+    Example   logits [[0., 0.]], targets [0]: loss 0.6931 (log 2), dlogits [[-0.5, 0.5]].
+    Not allowed: torch.autograd.
+    """
+    count = len(targets)
+    rows = torch.arange(count)
+    shifted = logits - logits.max(dim=1, keepdim=True).values
+    logsumexp = shifted.exp().sum(dim=1, keepdim=True).log()
+    log_p = shifted - logsumexp
+    loss = -log_p[rows, targets].mean()
+    dlogits = log_p.exp()
+    dlogits[rows, targets] -= 1.0
+    return loss, dlogits / count
+
+
+# %%
+check(softmax_cross_entropy)
+
+# %% [markdown]
+# ## 10. A network that reads digits
+#
+# Two linear layers, a relu between them, a loss: you have all the parts of a training loop. The data are 1,797
+# handwritten digits of 8 × 8 pixels (Alpaydin and Kaynak 1998, *Optical Recognition of Handwritten Digits*, UCI
+# Machine Learning Repository,
+# <https://doi.org/10.24432/C50P49>, CC BY 4.0).
+
+# %%
+from course.data import digits_split
+
+train, test = digits_split()
+print(f"{len(train.labels):,} digits to train on, {len(test.labels)} held out")
+digit_grid(train.images[:20], train.labels[:20], title="Twenty of the digits, each under its label")
+
+
+# %% [markdown]
+# Forward and backward of this network by hand, once with your functions, once with PyTorch's autograd. Read
+# `by_hand` from top to bottom: the backward half is the forward half in reverse.
+
+
+# %%
+def by_hand(w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Loss and gradients, with your `linear_vjp` and `softmax_cross_entropy`."""
+    h = x @ w1.T + b1
+    a = torch.relu(h)
+    logits = a @ w2.T + b2
+    loss, dlogits = softmax_cross_entropy(logits, t)
+    da, dw2, db2 = linear_vjp(dlogits, a, w2)
+    dh = da * (h > 0)
+    _, dw1, db1 = linear_vjp(dh, x, w1)
+    return loss, [dw1, db1, dw2, db2]
+
+
+def by_autograd(w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The same with torch's autograd."""
+    leaves = [each.detach().requires_grad_() for each in (w1, b1, w2, b2)]
+    logits = F.linear(torch.relu(F.linear(x, *leaves[:2])), *leaves[2:])
+    loss = F.cross_entropy(logits, t)
+    return loss.detach(), list(torch.autograd.grad(loss, leaves))
+
+
+def fresh_parameters() -> list[Tensor]:
+    """64 inputs, 32 hidden units, 10 classes; always the same start."""
+    generator = torch.Generator().manual_seed(1)
+    w1 = torch.randn(32, 64, generator=generator) / 64**0.5
+    w2 = torch.randn(10, 32, generator=generator) / 32**0.5
+    return [w1, torch.zeros(32), w2, torch.zeros(10)]
+
+
+if solved(linear_vjp) and solved(softmax_cross_entropy):
+    gradients = by_hand
+    print("This trains on your own backward pass.")
+else:
+    gradients = by_autograd
+    print("This trains on torch's autograd, until linear_vjp and softmax_cross_entropy pass their checks.")
+
+# %% [markdown]
+# **Predict.** What is the loss before the first step, when the network knows nothing of ten classes? (It has a
+# closed form.) And what part of the held-out digits will it read after 30 passes?
+
+
+# %%
+def predicted(w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, x: Tensor) -> Tensor:
+    """The class with the largest logit, for each row."""
+    return (torch.relu(x @ w1.T + b1) @ w2.T + b2).argmax(dim=1)
+
+
+parameters, losses, accuracy = fresh_parameters(), [], {}
+order = torch.Generator().manual_seed(2)
+for _ in range(30):
+    for index in torch.randperm(len(train.labels), generator=order).split(50):
+        loss, grads = gradients(*parameters, train.images[index], train.labels[index])  # forward and backward
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter -= 0.5 * grad  # one step of gradient descent, with rate 0.5
+        losses.append(float(loss))
+    accuracy[len(losses)] = (predicted(*parameters, test.images) == test.labels).float().mean().item()
+
+print(f"first loss {losses[0]:.3f}; ln 10 = {math.log(10):.3f}")
+print(f"held-out digits read correctly: {accuracy[len(losses)]:.1%} of {len(test.labels)}")
+training_curves({"training": losses}, {"held out": accuracy}, title="From guessing to reading, in 900 steps")
+
+# %% [markdown]
+# These are the ones that it gets wrong. Would you have known?
+
+# %%
+said = predicted(*parameters, test.images)
+wrong = said != test.labels
+digit_grid(test.images[wrong], test.labels[wrong], said[wrong], title="Held-out digits, misread", across=5)
+
+# %%
+hidden = test.images @ parameters[0].T + parameters[1]
+print(f"exactly 0 before the relu: {int((hidden == 0).sum())} of {hidden.numel():,} hidden values")
+
+# %% [markdown]
+# Three remarks, so that you do not take away more than is there. An untrained network guesses, so its first loss is
+# close to $-\log\tfrac1{10}$; much more than that would be a bug. The kink of section 5 never occurred here: no
+# entry was exactly 0, so on this small problem the convention made no difference. And the same 13 people wrote the
+# training and the held-out digits; the hand of a fourteenth would be harder to read.
+#
+# ## 11. For real: four lines
+#
+# The same network, the same start, the same order of batches, in the four lines that every PyTorch training loop
+# has.
+
+# %%
+model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+with torch.no_grad():
+    for parameter, start in zip(model.parameters(), fresh_parameters(), strict=True):
+        parameter.copy_(start)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+
+real_losses, order = [], torch.Generator().manual_seed(2)
+for _ in range(30):
+    for index in torch.randperm(len(train.labels), generator=order).split(50):
+        loss = F.cross_entropy(model(train.images[index]), train.labels[index])  # 1. forward: record the graph
+        optimizer.zero_grad()                                                    # 2. forget the last gradients
+        loss.backward()                                                          # 3. backward: walk the graph
+        optimizer.step()                                                         # 4. step
+        real_losses.append(loss.item())
+
+differences = [abs(mine - real) for mine, real in zip(losses, real_losses, strict=True)]
+print(f"step 1:   section 10 {losses[0]:.6f}   torch {real_losses[0]:.6f}")
+print(f"step {len(losses)}: section 10 {losses[-1]:.6f}   torch {real_losses[-1]:.6f}")
+print(f"worst difference over {len(losses)} steps: {max(differences):.1e}")
+
+# %% [markdown]
+# Once section 10 trains on your functions, these are two programs with one sequence of losses, up to rounding. And
+# PyTorch's graph is the one that you know. Each tensor's `grad_fn` is a node, `next_functions` are its inputs.
+# Follow the first input that is neither a parameter nor its transpose:
+
+# %%
+names, node = [], loss.grad_fn
+while node is not None:
+    names.append(type(node).__name__)
+    inputs_of_node = [each for each, _ in node.next_functions if each is not None]
+    computed = [each for each in inputs_of_node if type(each).__name__ not in ("AccumulateGrad", "TBackward0")]
+    node = computed[0] if computed else None
+print("  <-  ".join(names))
+
+# %% [markdown]
+# | this lesson | PyTorch |
+# | --- | --- |
+# | `Node`, `node.inputs` | `tensor.grad_fn`, `grad_fn.next_functions` |
+# | a leaf and its `grad +=` | an `AccumulateGrad` node and `parameter.grad` |
+# | visit a node after all of its users | the engine counts, for each node, the users that are still to come |
+# | `local_derivatives()` times what flows in | a vjp per operation, listed in `derivatives.yaml` of its sources |
+#
+# One thing differs. **Predict:** your `backward` may be called twice on one graph. May PyTorch's?
+
+# %%
+t = torch.tensor(3.0, requires_grad=True)
+square = t * t
+square.backward()
+try:
+    square.backward()
+except RuntimeError as error:
+    print("RuntimeError:", str(error).partition(". ")[0])
+
+# %% [markdown]
+# After one backward pass PyTorch throws away the values that it had *saved*. They are large, and that is the subject
+# of part III. Another good place for a break.
+#
+# # Part III: memory
+#
+# ## 12. What each operation remembers
+#
+# The vjp of relu is `v * (x > 0)`. It needs something from the forward pass, which ran long before. So the forward
+# pass must keep it alive. These bytes are called *saved activations*. For a large model they can take more room than
+# the model itself, as section 16 will show.
+#
+# What must be kept is read off the vjp. With $v$ for what arrives:
+#
+# | operation | vjp | so it keeps |
+# | --- | --- | --- |
+# | $x + 1$ | $v$ | nothing |
+# | $\mathrm{relu}(x)$ | $v \cdot [x > 0]$ | its input, or its output: both tell the sign |
+# | $s = \sigma(x) = 1 / (1 + e^{-x})$ | $v \cdot s (1 - s)$ | its output |
+# | $p = \mathrm{softmax}(x)$ | $p \cdot (v - \textstyle\sum_j v_j p_j)$ | its output |
+# | $x\, w^{\mathsf T} + b$ | section 8 | $x$ and $w$ (the parameter is there anyway) |
+# | $x \cdot s$, a product of tensors | $v \cdot s$ and $v \cdot x$ | both factors |
+#
+# **Predict**, in multiples of one activation. The tensor $x$ has 256 × 1,024 numbers of 4 bytes: 1 MiB. Replace the
+# question marks, then run the measurement. `x * sigmoid(x)` is known as *SiLU* or *swish*; the *GELU* is written out
+# in its tanh form, and PyTorch has both as one operation.
+
+# %%
+prediction_in_mib = {
+    "x + 1": "?",
+    "relu": "?",
+    "sigmoid": "?",
+    "softmax": "?",
+    "linear": "?",
+    "x * sigmoid(x)": "?",
+    "F.silu": "?",
+    "gelu written out": "?",
+    "F.gelu": "?",
+}
+
+# %% [markdown]
+# The meter listens to what autograd saves (`torch.autograd.graph.saved_tensors_hooks`), and counts each piece of
+# memory once, however many operations refer to it.
+
+# %%
+activation = torch.randn(256, 1024, generator=torch.Generator().manual_seed(3)).requires_grad_()
+square_weight, bias = torch.randn(1024, 1024, requires_grad=True), torch.zeros(1024, requires_grad=True)
+MIB = 2**20
+
+
+def gelu_written_out(x: Tensor) -> Tensor:
+    """The tanh form of Hendrycks and Gimpel (arXiv 1606.08415), section 2."""
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+operations = {
+    "x + 1": lambda x: x + 1,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "softmax": lambda x: x.softmax(dim=1),
+    "linear": lambda x: F.linear(x, square_weight, bias),
+    "x * sigmoid(x)": lambda x: x * torch.sigmoid(x),
+    "F.silu": F.silu,
+    "gelu written out": gelu_written_out,
+    "F.gelu": lambda x: F.gelu(x, approximate="tanh"),
+}
+measured = {}
+for name, operation in operations.items():
+    with saved_bytes(ignore=[square_weight]) as meter:
+        kept_result = operation(activation)
+    measured[name] = meter.total
+    print(f"{name:18} predicted {prediction_in_mib[name]:>2} MiB, measured {meter.total / MIB:.0f} MiB")
+
+saved_bytes_bars(measured, "What an operation on 1 MiB keeps until backward")
+
+# %% [markdown]
+# Three things to take from it.
+#
+# - Two spellings of one function, and one keeps two or four times as much. `x * sigmoid(x)` hands *three* tensors
+#   over for saving: the product saves $x$ and $s$, the sigmoid saves $s$. Two pieces of memory.
+# - The *fused* operation `F.silu` keeps $x$ alone, and computes $s$ again when backward comes. In the written-out
+#   form no operation can do that, because each sees only its own inputs. (A compiler that sees the whole graph can:
+#   `torch.compile` does.)
+# - What an operation keeps says little about what it *adds*. **Predict** one more: in `linear → activation → linear`
+#   with a hidden layer of 1 MiB, how much of hidden size is kept if the activation is a relu? And a SiLU?
+
+# %%
+for name, function in (("relu", torch.relu), ("silu", F.silu)):
+    with saved_bytes(ignore=[square_weight, activation]) as meter:
+        kept_result = F.linear(function(F.linear(activation, square_weight)), square_weight)
+    print(f"linear, {name}, linear: {meter.total / MIB:.0f} MiB besides input and weights")
+
+# %% [markdown]
+# Relu keeps its *output*, which is the very tensor that the next layer keeps as its *input*. SiLU keeps its input,
+# which nobody else needs. In company, relu is free.
+#
+# ## 13. Remember less
+#
+# Write the fused operation yourself, for $y = x\,s$ with $s = \sigma(x)$. You need the product rule and
+#
+# $$\sigma'(x) = \sigma(x)\,\bigl(1 - \sigma(x)\bigr),$$
+#
+# - $x$ is one number of the input, $\sigma(x) = 1/(1 + e^{-x})$ the sigmoid.
+#
+# So $dy/dx$ is made of $x$ and $s$, and $s$ is made of $x$. Computing $s$ a second time costs one sigmoid per
+# number; keeping it costs a tensor. That trade, **arithmetic for memory**, carried to whole layers, is lesson 04.
+#
+# In PyTorch, an operation with a backward rule of its own is a class with two static methods. Here are two, for
+# $x^3$. Both give the right gradient. **Predict:** which of them can be differentiated twice?
+
+
+# %%
+class Cube(torch.autograd.Function):
+    """x**3, keeping x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)  # hand over what backward will need
+        return x**3
+
+    @staticmethod
+    def backward(ctx, dy):  # dy: what arrives, in the shape of the result
+        (x,) = ctx.saved_tensors
+        return dy * 3 * x**2  # one value for each argument of forward
+
+
+class CubeKeepsSlope(torch.autograd.Function):
+    """x**3, keeping 3 x**2."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(3 * x**2)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, dy):
+        (slope,) = ctx.saved_tensors
+        return dy * slope
+
+
+for cube in (Cube, CubeKeepsSlope):
+    at = torch.tensor(2.0, requires_grad=True)
+    (first,) = torch.autograd.grad(cube.apply(at), at, create_graph=True)
+    second = torch.autograd.grad(first, at)[0].item() if first.requires_grad else "nothing to differentiate"
+    print(f"{cube.__name__:15} first derivative at 2: {first.item():g}; second: {second}")
+
+# %% [markdown]
+# Inside `forward` nothing is recorded: what it computes is a constant to autograd. Only what came in, $x$, has a
+# history. So `backward` must start from saved *inputs* and use ordinary operations, and then it is recorded in its
+# turn when someone asks for a second derivative.
+#
+# And save through `save_for_backward`, not as `ctx.x = x`: only then are the values freed in time, and a later
+# change in place is noticed.
+#
+# Stuck? `hint(SaveLess)`.
+
+
+# %% exercise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class SaveLess(torch.autograd.Function):
+    """y = x * sigmoid(x), elementwise, keeping nothing for backward but x itself.
+
+    Used as   y = SaveLess.apply(x), for x of any shape and floating dtype; y is a new tensor of that shape and dtype.
+    Keeps     as many bytes as x has, and no more, in whatever way: saved tensors, attributes of ctx, closures.
+    Twice     it can be differentiated twice: the gradient of its gradient, with respect to x and to dy, is right, too.
+    Example   at x = 1, where sigmoid(x) = 0.7311: y = 0.7311, dy/dx = 0.9277, and the second derivative is 0.3024.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """x * sigmoid(x)."""
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        """dy * dy/dx, with the sigmoid computed again."""
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return dy * s * (1 + x * (1 - s))
+
+
+# %%
+check(SaveLess)
+
+# %% [markdown]
+# The check counts memory however it is kept: it asks which tensors are still alive. What hangs on `ctx` as an
+# attribute would be invisible to the meter of section 12.
+#
+# Who checks a backward for which there is no answer key? `gradcheck` compares it with difference quotients in
+# float64, and `gradgradcheck` does so for the second derivative. Use both on every backward that you will ever
+# write.
+
+# %%
+contestants = {"x * sigmoid(x)": operations["x * sigmoid(x)"], "F.silu": F.silu}
+if solved(SaveLess):
+    contestants["your SaveLess"] = SaveLess.apply
+    few = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    print("gradcheck:    ", torch.autograd.gradcheck(SaveLess.apply, few))
+    print("gradgradcheck:", torch.autograd.gradgradcheck(SaveLess.apply, few))
+else:
+    print("Once SaveLess passes its check, a third bar stands here.")
+
+measured = {}
+for name, operation in contestants.items():
+    with saved_bytes() as meter:
+        kept_result = operation(activation)
+    measured[name] = meter.total
+saved_bytes_bars(measured, "The same function, written out and fused")
+
+# %% [markdown]
+# ## 14. A batch that does not fit
+#
+# What backward keeps grows with the batch. **Predict** the last line from the first two.
+
+# %%
+for rows in (50, 100, 200, 1_500):
+    images, labels = train.images[:rows].clone(), train.labels[:rows].clone()
+    with saved_bytes(ignore=model.parameters()) as meter:
+        kept_result = F.cross_entropy(model(images), labels)
+    print(f"batch of {rows:5,}: {meter.total / 1024:7.1f} KiB saved")
+
+# %% [markdown]
+# Suppose 1,500 rows do not fit, but 200 do. The gradient of a sum is the sum of gradients, and section 4 left us an
+# engine that *adds* to `grad`. So: run the batch in pieces, *micro-batches*, call backward after each, and step once
+# at the end. Each call frees what it had saved, so memory holds one piece at a time.
+#
+# One detail has broken real training runs. Losses are *means*, and a mean of means is not the mean of all.
+# **Predict** the mean loss per token of two pieces: one of 90 tokens with a mean of 1.0, one of 10 tokens with a
+# mean of 3.0.
+
+# %%
+tokens, means = (90, 10), (1.0, 3.0)
+over_tokens = sum(n * m for n, m in zip(tokens, means, strict=True)) / sum(tokens)
+print(f"mean over all tokens: {over_tokens:.1f}")
+print(f"mean of the means:    {sum(means) / len(means):.1f}")
+print(f"There a token of the short piece weighs {tokens[0] / tokens[1]:.0f} times one of the long piece")
+
+# %% [markdown]
+# In language models the pieces are never equal: sequences have different lengths, and short ones are *padded* with
+# targets of $-100$, which do not count (`F.cross_entropy` ignores them by default). In October 2024 this very slip
+# was found in widely used training libraries ("Fixing Gradient Accumulation", Hugging Face blog, 16 October 2024).
+# Goyal et al. had warned of its twin among many workers (arXiv 1706.02677, section 3, remark 3).
+#
+# The right form divides every piece by the number of tokens of the *whole group*, which must be known before the
+# first backward:
+#
+# $$L = \frac1T \sum_{g=1}^{k} \sum_{i \in g} \ell_i, \qquad T = \sum_{g=1}^{k} T_g .$$
+#
+# - $g$ counts the $k$ micro-batches of a group, $T_g$ is the number of tokens in micro-batch $g$ that are not
+#   padding, and $\ell_i$ is the cross-entropy of token $i$. $L$ is the loss of one step.
+#
+# Stuck? `hint(accumulate_gradients)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor, nn
+
+
+def accumulate_gradients(
+    model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: list[tuple[Tensor, Tensor]], every: int
+) -> list[float]:
+    """Train on large batches in small pieces: one optimizer step for every `every` micro-batches.
+
+    model          model(inputs) returns logits: (n, T, F) floating -> (n, T, C)
+    optimizer      holds the model's parameters
+    micro_batches  pairs (inputs, targets): inputs (n, T, F), targets (n, T) int64, -100 where padded. n and T may
+                   differ from pair to pair, and a pair may be padding only; a group as a whole never is.
+    every          how many micro-batches form a group, at least 1; the last group may be smaller, and counts too
+    Returns        the loss of each step: the mean cross-entropy over all tokens of the group that are not padding, as
+                   if the group were one batch. One float per step.
+    Memory         one micro-batch at a time goes through the model, and what it saved is freed before the next
+    Gradients      that lie in the parameters before the call do not leak into a step
+    Example        two pieces of 90 and 10 tokens with mean losses 1.0 and 3.0, every=2: one step, returns [1.2].
+    """
+    losses = []
+    for start in range(0, len(micro_batches), every):
+        group = micro_batches[start : start + every]
+        tokens = sum(int((targets != -100).sum()) for _, targets in group)
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in group:
+            logits = model(inputs).flatten(0, 1)
+            loss = nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-100, reduction="sum") / tokens
+            loss.backward()
+            total += loss.item()
+        optimizer.step()
+        losses.append(total)
+    return losses
+
+
+# %%
+check(accumulate_gradients)
+
+# %% [markdown]
+# Now the 1,500 digits that "did not fit", as one batch and in eight pieces, the last of them smaller. Each digit is
+# a sequence of one token here, so that the shapes agree.
+
+# %%
+starts = range(0, 1_500, 200)
+pieces = [(train.images[at : at + 200, None].clone(), train.labels[at : at + 200, None].clone()) for at in starts]
+
+
+def small_model() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The same network, from the same start."""
+    torch.manual_seed(4)
+    network = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    return network, torch.optim.SGD(network.parameters(), lr=0.5)
+
+
+whole, whole_optimizer = small_model()
+with saved_bytes(ignore=whole.parameters()) as meter:
+    loss = F.cross_entropy(whole(train.images), train.labels)
+loss.backward()
+whole_optimizer.step()
+print(f"one batch of 1,500:  loss {loss.item():.6f}, {meter.total / 1024:6.1f} KiB saved at once")
+
+if solved(accumulate_gradients):
+    network, its_optimizer = small_model()
+    with saved_bytes(ignore=network.parameters()) as meter:
+        piece_loss = F.cross_entropy(network(pieces[0][0]).flatten(0, 1), pieces[0][1].flatten())
+    (step_loss,) = accumulate_gradients(network, its_optimizer, pieces, every=len(pieces))
+    worst = max((p - q).abs().max().item() for p, q in zip(whole.parameters(), network.parameters(), strict=True))
+    print(f"pieces of up to 200: loss {step_loss:.6f}, {meter.total / 1024:6.1f} KiB saved at once")
+    print(f"largest difference between the two models after the step: {worst:.0e}")
+else:
+    print("Once accumulate_gradients passes its check, the same step in eight pieces stands here.")
+
+# %% [markdown]
+# The price: nothing in arithmetic, but eight small products in place of one large one, which keep a GPU less busy.
+#
+# ## 15. Bonus: curvature without a Hessian
+#
+# The gradient is itself the result of a program, so it can be differentiated as well. All second derivatives form
+# the **Hessian** $H$, $H_{ij} = \partial^2 f / \partial x_i \partial x_j$. For a model of 1.5 billion parameters it
+# would have $2.25 \cdot 10^{18}$ entries. But the product of $H$ with *one* vector $v$ is the derivative of one
+# number:
+#
+# $$H v = \nabla_x \bigl( \nabla f(x)^{\mathsf T} v \bigr),$$
+#
+# - $f$ maps a tensor $x$ to one number, $\nabla f(x)$ is its gradient, $v$ is a constant tensor of the shape of $x$.
+#
+# So it costs a backward pass through a backward pass: a small multiple of the program again (Pearlmutter, *Fast
+# exact multiplication by the Hessian*, Neural Computation 6, 1994). For this, the first backward pass must itself be
+# recorded; look for `create_graph` in the documentation of `torch.autograd.grad`.
+#
+# Stuck? `hint(hvp)`.
+#
+# **Predict** $H v$ for $f = x_1^2 x_2$ at $x = (1, 2)$ and $v = (1, 1)$.
+
+# %%
+point = torch.tensor([1.0, 2.0])
+hessian = torch.autograd.functional.hessian(lambda x: x[0] ** 2 * x[1], point)
+print("H =", hessian.tolist(), "  H v =", (hessian @ torch.ones(2)).tolist())
+
+
+# %% exercise
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def hvp(f: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
+    """The Hessian of f at x, times v.
+
+    f         a function of one tensor that returns one number, a tensor of shape (), made of differentiable operations
+    x, v      the point and the direction, of the same shape and floating dtype
+    Returns   H v, of the shape and dtype of x. x and v are not changed.
+    Cost      a few passes through f; the Hessian is never built
+    Example   f = x[0]**2 * x[1], x = [1., 2.], v = [1., 1.] gives [6., 2.].
+    Not allowed: torch.autograd.functional; difference quotients are too inexact.
+    """
+    point = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(f(point), point, create_graph=True)
+    (product,) = torch.autograd.grad((gradient * v).sum(), point)
+    return product
+
+
+# %%
+check(hvp)
+
+# %% [markdown]
+# ## 16. At scale
+#
+# How many bytes are saved activations for a real model? The ZeRO paper (Rajbhandari et al., arXiv 1910.02054,
+# section 3.2) says: about **60 GB** for GPT-2 with 1.5 billion parameters, with a batch of 32 and a sequence length
+# of 1,024. Its rule of thumb is $12\, h\, b\, s\, L$ values of 2 bytes,
+#
+# - $h$ is the hidden size, $L$ the number of layers, $s$ the tokens per sequence, $b$ the sequences per batch.
+#
+# The weights themselves take 3 GB. **Predict** by rounding every factor to one digit: does the rule give 60 GB?
+
+# %%
+h, heads, L = 1600, 25, 48  # hidden size, heads and layers of GPT-2 1.5B (its released configuration, `gpt2-xl`)
+s, b = 1024, 32  # tokens per sequence, sequences per batch
+by_rule = 12 * h * b * s * L * 2
+print(f"12 h b s L values of 2 bytes: {by_rule / 1e9:.1f} GB. The paper: about 60 GB. Error {by_rule / 60e9 - 1:+.1%}")
+
+# %% [markdown]
+# The rule reproduces the figure. But is the rule right? You have a meter. Here is one layer of the model, written
+# out; on PyTorch's `meta` device, where tensors have shapes but no content, this laptop can run it at full size.
+
+
+# %%
+def meta(*shape: int) -> Tensor:
+    """A tensor without content, 2 bytes per number."""
+    return torch.empty(*shape, dtype=torch.float16, device="meta", requires_grad=True)
+
+
+def transformer_layer(x: Tensor, weights: list[Tensor], dropout: float) -> Tensor:
+    """Attention, then two linear layers; before each a layer norm, around each a residual connection."""
+    w_qkv, w_out, w_up, w_down = weights
+
+    def drop(t: Tensor) -> Tensor:
+        return torch.native_dropout(t, dropout, True)[0] if dropout else t
+
+    q, k, v = F.linear(F.layer_norm(x, (h,)), w_qkv).reshape(b, s, 3, heads, h // heads).permute(2, 0, 3, 1, 4)
+    attention = drop(torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(h // heads), dim=-1))
+    x = x + drop(F.linear((attention @ v).transpose(1, 2).reshape(b, s, h), w_out))
+    return x + drop(F.linear(F.gelu(F.linear(F.layer_norm(x, (h,)), w_up)), w_down))
+
+
+layer_weights = [meta(3 * h, h), meta(h, h), meta(4 * h, h), meta(h, 4 * h)]
+per_layer = {}
+for dropout in (0.0, 0.1):
+    with saved_bytes(ignore=layer_weights) as meter:
+        kept_result = transformer_layer(meta(b, s, h), layer_weights, dropout)
+    per_layer[dropout] = meter.total
+    square = sum(row.bytes for row in meter.rows if row.shape[-2:] == (s, s))
+    each, all_layers = meter.total / (b * s * h), L * meter.total / 1e9
+    print(f"dropout {dropout}: {each:6.2f} bytes per token, hidden unit and layer; {all_layers:5.1f} GB in {L} layers")
+    print(f"             {square / meter.total:.0%} of it in matrices of {s:,} × {s:,}")
+
+saved_bytes_bars(meter.by_op(), "What one layer of GPT-2 1.5B keeps at batch 32, by operation (dropout 0.1)")
+
+# %% [markdown]
+# **161 GB without dropout, 287 GB with it**, not 60. The largest part is the attention weights,
+# $b \cdot \mathrm{heads} \cdot s \cdot s$ numbers in each layer, which grow with the square of the sequence.
+# Korthikanti et al. count as we do (arXiv 2205.05198, section 4): $b\,s\,h\,(34 + 5\,a\,s/h)$ bytes in each layer,
+# with $a$ heads.
+
+# %%
+formula = 34 + 5 * heads * s / h
+counted = per_layer[0.1] / (b * s * h)
+print(f"their formula {formula:.2f} bytes, our count {counted:.2f} bytes: error {formula / counted - 1:+.2%}")
+print("(What they leave out are the means and deviations of the layer norms, 4 bytes each per token.)")
+
+# %% [markdown]
+# So three numbers for one model are all right, each for what it counts: ZeRO's 12 leaves out the attention matrices,
+# and some more; ours and Korthikanti's are what the layer above keeps, operation by operation. Implementations that
+# never store the attention matrix keep less again. When you read "activations take so many GB", ask *which
+# implementation*.
+#
+# None of these fits on one GPU of 80 GB next to 24 GB of weights, gradients and optimizer states (ZeRO, section
+# 3.1). Keeping fewer, and computing the rest again, is lesson 04.
+#
+# ## What to remember
+#
+# 1. A program that ran is a graph without cycles. Backward visits each node once, after all of its users, and shares
+#    add up.
+# 2. A backward rule is a vector-Jacobian product. Nobody builds the Jacobian; what travels back is shaped like
+#    values.
+# 3. The vjp of copying is summing. That is broadcasting, a bias, a shared weight, a batch.
+# 4. A linear layer's backward costs twice its forward. What it costs in memory is what its vjp needs from the
+#    forward pass.
+# 5. Memory can be bought with arithmetic (recompute) or with patience (micro-batches); divide by the tokens of the
+#    whole group.
+#
+# ## What to read
+#
+# - Baydin, Pearlmutter, Radul and Siskind, *Automatic differentiation in machine learning: a survey*, JMLR 18
+#   (2018), section 3.2: reverse mode with a worked table.
+# - Griewank and Walther, *Evaluating Derivatives*, 2nd edition, SIAM 2008, chapters 3 and 4: the cost of gradients,
+#   proven.
+# - PyTorch's notes *Autograd mechanics*, the parts *Saved tensors* and *Gradients for non-differentiable functions*.
+# - Korthikanti et al., *Reducing activation recomputation in large transformer models*, arXiv 2205.05198, section 4:
+#   where each of the 34 bytes comes from.
+#
+# ## What this lesson simplified
+#
+# - `Node` keeps its local derivatives as numbers at once; frameworks keep tensors and compute the vjp later. That is
+#   why ours may run backward twice.
+# - Forward mode, which is cheaper where inputs are few, was not treated. Neither were sparse gradients or operations
+#   in place.
+# - Saved bytes are not all of the memory at the peak: backward also makes gradients of activations, and libraries
+#   use workspaces. Lesson 04 measures the peak.
+# - Plain gradient descent with a fixed rate was good enough for the digits. Lesson 02 asks what better steps buy.
+
+# %%
+progress()

@@ -1,0 +1,82 @@
+"""What every test gets: a user's data directory of its own, and no network beyond this machine."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from course.exercise import Observation
+from course.sheet import Record
+from course.tree import Leaf
+
+LOCAL = ("127.", "::1", "localhost")
+
+# No deadline: the first example imports half of torch. Examples are few, because there are many properties.
+settings.register_profile("course", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("course")
+
+
+@pytest.fixture(autouse=True)
+def data_home(tmp_path, monkeypatch):
+    """The user's data directory, empty; nobody's own progress is touched."""
+    home = tmp_path / "data-home"
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch):
+    """A connection to another machine is an error."""
+    connect = socket.socket.connect
+
+    def guarded(self, address):
+        if isinstance(address, tuple) and not str(address[0]).startswith(LOCAL):
+            raise RuntimeError(f"a test must not use the network, but connects to {address[0]}")
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+def same_leaf(a: Leaf, b: Leaf) -> bool:
+    """Equal in type, dtype, shape and bits (nan equals nan)."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        alike = a.dtype == b.dtype and a.shape == b.shape
+        return alike and a.contiguous().reshape(-1).view(torch.uint8).equal(
+            b.contiguous().reshape(-1).view(torch.uint8)
+        )
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def same_tree(a: object, b: object) -> bool:
+    """The same lists, dicts and leaves."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same_tree(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and type(a) is type(b):
+        return len(a) == len(b) and all(map(same_tree, a, b))
+    if isinstance(a, Observation) and isinstance(b, Observation):
+        parts = ("values", "ledger", "sources")
+        return a.error == b.error and all(same_tree(getattr(a, each), getattr(b, each)) for each in parts)
+    return same_leaf(a, b)
+
+
+def same_record(a: Record, b: Record) -> bool:
+    """The same cases, references and suspects; what an answer printed is not part of a sheet."""
+    cases = same_tree([case.inputs for case in a.cases], [case.inputs for case in b.cases])
+    names = [case.name for case in a.cases] == [case.name for case in b.cases]
+    return names and cases and same_tree(a.references, b.references) and _same_suspects(a.suspects, b.suspects)
+
+
+def _same_suspects(a, b) -> bool:
+    words = [[(each.name, each.hint, each.fails, each.same_as) for each in row] for row in (a, b)]
+    pairs = [(x, y) for one, two in zip(a, b, strict=True) for x, y in zip(one.witnesses, two.witnesses, strict=True)]
+    return words[0] == words[1] and all(
+        same_tree(x.observations, y.observations) and (x.free, x.sensitivity) == (y.free, y.sensitivity)
+        for x, y in pairs
+    )

@@ -1,0 +1,200 @@
+"""autograder/bank.py: what is known of an exercise, and how it is recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+import toy
+from conftest import same_record, same_tree
+
+from autograder import bank as banks
+from autograder.bank import Misconception
+from course.errors import DeclarationError, UnknownExercise
+from course.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED
+from course.perform import perform_all
+
+CASES = tuple(toy.EXERCISE.draw(1))
+
+
+def recorded(*witnesses, **fields):
+    """A misconception of the toy as a sheet holds it."""
+    bank = dataclasses.replace(toy.BANK, misconceptions=(toy.wrong("it", *witnesses, **fields),))
+    return banks.suspects(bank, CASES)[0]
+
+
+# loading
+
+
+def test_a_bank_is_found_by_name_and_by_id():
+    assert banks.load("backward").exercise.id == banks.load("computational_graphs.backward").exercise.id
+    assert banks.load("backward").reference.__name__ == "backward"
+
+
+def test_the_banks_of_a_unit_come_in_the_syllabus_order():
+    assert [bank.exercise.name for bank in banks.load_unit("start_here")] == ["running_mean"]
+
+
+def test_an_unknown_exercise_is_a_sentence():
+    with pytest.raises(UnknownExercise, match="did you mean `backward`"):
+        banks.load("backwards")
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("autograder.misconceptions", "MISCONCEPTIONS"),
+        ("autograder.alternatives", "ALTERNATIVES"),
+        ("course.reference", "backward"),
+    ],
+)
+def test_a_missing_part_is_named_with_its_place(monkeypatch, package, name):
+    place = f"{package}.computational_graphs.backward"
+    monkeypatch.setitem(sys.modules, place, types.ModuleType(place))
+    with pytest.raises(DeclarationError, match=rf"backward must have `{name}` in {place}, but: "):
+        banks.load("backward")
+
+
+def test_a_missing_module_is_named_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "autograder.alternatives.computational_graphs.backward", None)
+    with pytest.raises(DeclarationError, match=r"must have `ALTERNATIVES` in autograder\.alternatives\."):
+        banks.load("backward")
+
+
+# the misconception that every exercise with kept arguments shares
+
+
+def _spoils() -> Misconception:
+    return banks._changes_arguments(toy.EXERCISE, toy.running_mean)
+
+
+def test_the_argument_spoiler_returns_the_right_result():
+    seen = perform_all(toy.EXERCISE, _spoils().witnesses[0], CASES)
+    right = perform_all(toy.EXERCISE, toy.running_mean, CASES)
+    for key in ("squares", "total"):
+        assert same_tree([each.values[key] for each in seen], [each.values[key] for each in right])
+
+
+@pytest.mark.parametrize("key", ["after/x", "after/numbers"])
+def test_the_argument_spoiler_changes_every_argument(key):
+    seen = perform_all(toy.EXERCISE, _spoils().witnesses[0], CASES)
+    right = perform_all(toy.EXERCISE, toy.running_mean, CASES)
+    assert not any(same_tree(one.values[key], two.values[key]) for one, two in zip(seen, right, strict=True))
+
+
+def test_the_argument_spoiler_reaches_into_lists_and_leaves_whole_numbers():
+    arguments = [[1.0, 2, [torch.zeros(1), "a"]], 3.0, torch.zeros(1, dtype=torch.int64)]
+    banks._changes_arguments(toy.EXERCISE, lambda *args: None).witnesses[0](*arguments)
+    assert same_tree(arguments, [[2.0, 2, [torch.ones(1), "a"]], 3.0, torch.zeros(1, dtype=torch.int64)])
+
+
+def test_the_argument_spoiler_is_recognised_by_what_fails():
+    assert (_spoils().fails, _spoils().name) == ((ARGUMENTS_UNCHANGED,), "changes_its_arguments")
+
+
+# recording
+
+
+def test_references_are_recorded_in_float64():
+    seen = banks.references(toy.BANK, CASES)
+    assert {each.values["squares"].dtype for each in seen} == {torch.float64}
+    assert {each.values["after/x"].dtype for each in seen} == {torch.float64}
+
+
+def test_misconceptions_are_recorded_in_the_dtype_of_the_case():
+    witness = recorded(toy.cubes).witnesses[0]
+    assert {each.values["squares"].dtype for each in witness.observations} == {torch.float32}
+
+
+def test_a_reference_that_breaks_is_a_sentence_with_its_case():
+    bank = dataclasses.replace(toy.BANK, reference=lambda *args: 1 / 0)
+    with pytest.raises(DeclarationError, match=r"must run on case `vector`, but raised ZeroDivisionError"):
+        banks.references(bank, CASES)
+
+
+def test_the_public_record_is_drawn_from_the_public_seed():
+    record = banks.record(toy.BANK)
+    assert same_tree([case.inputs for case in record.cases], [case.inputs for case in toy.EXERCISE.draw(PUBLIC_SEED)])
+
+
+def test_recording_twice_gives_the_same():
+    assert same_record(banks.record(toy.BANK, 5), banks.record(toy.BANK, 5))
+
+
+def test_recording_does_not_touch_the_global_random_state():
+    before = torch.get_rng_state()
+    banks.record(toy.BANK)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_suspect_carries_what_the_misconception_declares():
+    found = recorded(toy.cubes, toy.row_by_row, same_as=("other",))
+    assert (found.name, found.hint, len(found.witnesses)) == ("it", "Cure of it.", 2)
+    assert found.same_as == {"other"}
+
+
+def test_a_misconception_that_is_recognised_by_what_fails_records_no_witness():
+    found = recorded(toy.in_place, fails=("arguments_unchanged",))
+    assert (found.fails, found.witnesses) == ({"arguments_unchanged"}, ())
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda: torch.rand(()), random.random, np.random.rand], ids=["torch", "python", "numpy"]
+)
+def test_what_chance_decides_is_free_and_recorded_alike_each_time(draw):
+    def randomly(x, numbers, square):
+        return square(x) * draw(), sum(numbers)
+
+    one, two = (recorded(randomly).witnesses[0] for _ in range(2))
+    assert one.free == (frozenset({"squares"}),) * 2
+    assert same_tree(one.observations, two.observations)
+
+
+def test_what_chance_does_not_decide_is_not_free():
+    assert recorded(toy.cubes).witnesses[0].free == (frozenset(),) * 2
+
+
+def test_a_cost_that_chance_decides_is_free_under_its_own_name():
+    def sometimes(x, numbers, square):
+        for _ in range(int(torch.randint(1, 10**6, ())) % 1000):
+            square(x)
+        return square(x), sum(numbers)
+
+    assert recorded(sometimes).witnesses[0].free[0] == {"ledger/calls"}
+
+
+def test_sensitivity_is_how_far_a_value_moves_with_one_rounding_of_the_inputs():
+    row = recorded(toy.cubes).witnesses[0].sensitivity[0]
+    x = CASES[0].inputs["x"]
+    assert 0 < row["squares"] < 10 * float(x.max() ** 3) * 2**-23
+    assert "ledger/calls" not in row
+    assert list(row) == sorted(row)
+
+
+def test_an_amplified_rounding_is_seen():
+    def cancels(x, numbers, square):
+        return (square(x) - x) * 1e6 - (square(x) - x).mean() * 1e6, sum(numbers)
+
+    calm, sharp = (recorded(each).witnesses[0].sensitivity[0]["squares"] for each in (toy.cubes, cancels))
+    assert sharp > 1e4 * calm
+
+
+def test_inputs_move_by_one_rounding_up_and_down():
+    moved = banks._moved(CASES[0]).inputs
+    ratio = moved["x"].double() / CASES[0].inputs["x"].double() - 1
+    assert ((ratio.abs() - 2**-23).abs() < 2**-24).all()
+    assert ratio.sign().tolist() == [1, -1, 1]
+    assert moved["numbers"][0] == CASES[0].inputs["numbers"][0] * (1 + 2**-52)
+
+
+def test_a_witness_that_breaks_in_some_case_is_recorded_with_its_failure():
+    def vectors_only(x, numbers, square):
+        return square(x)[:, None].view(x.shape[0]), sum(numbers)
+
+    witness = recorded(vectors_only).witnesses[0]
+    assert [each.error and each.error.type for each in witness.observations] == [None, "RuntimeError"]

@@ -1,0 +1,200 @@
+"""The class of sample submissions: everyone in it is what their name says, and the report tells it."""
+
+from __future__ import annotations
+
+import io
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from autograder import bank as banks
+from autograder import classroom, report
+from autograder.engine.grade import Release, Submission, code_cells, grade
+from autograder.engine.load import load
+from autograder.engine.read import read_file
+from autograder.engine.rebuild import rebuild
+from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
+from autograder.engine.runner import PlainRunner
+from autograder.release import authored
+from autograder.release.notebook import instructor, students
+from course import sheet
+from course.errors import CourseError
+from course.exercise import Diagnosis, Failure, Finding, Verdict
+from course.judge import judge
+from course.perform import perform_all
+
+ROOT = Path(__file__).resolve().parent.parent
+ASSIGNMENT = "01_computational_graphs"
+UNIT = "computational_graphs"
+BANKS = banks.load_unit(UNIT)
+WRONG = [(bank, each) for bank in BANKS for each in bank.misconceptions]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder with the lesson, built, and its class."""
+    made = tmp_path_factory.mktemp("class")
+    lesson = authored.read(ROOT / "solutions" / f"{ASSIGNMENT}.py", ROOT)
+    for step, data in (("source", instructor(lesson)), ("release", students(lesson))):
+        folder = made / step / ASSIGNMENT
+        folder.mkdir(parents=True)
+        (folder / f"{ASSIGNMENT}.ipynb").write_bytes(data)
+    classroom.make(made, ASSIGNMENT)
+    return made
+
+
+@pytest.fixture(scope="module")
+def lesson(root):
+    """The release copy."""
+    return Release.load(root / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb")
+
+
+def handed_in(root: Path, student: str) -> Path:
+    """A student's file."""
+    return root / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+
+
+def student_of(bank, misconception) -> str:
+    """The student who has this misconception."""
+    several = sum(each.name == misconception.name for _, each in WRONG) > 1
+    return f"mis_{bank.exercise.name}_{misconception.name}" if several else f"mis_{misconception.name}"
+
+
+def test_there_is_a_student_for_each_misconception_and_each_kind_of_trouble(root):
+    found = {path.name for path in (root / "submitted").iterdir()}
+    kinds = {"untouched", "solved", "half", "unreadable", "deleted_cell", "copied_cell"}
+    assert found == kinds | {student_of(*each) for each in WRONG}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda each: student_of(*each))
+def test_each_student_with_a_misconception_is_diagnosed_with_it(root, lesson, wrong, monkeypatch):
+    bank, misconception = wrong
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # loading replaces it
+    cells = code_cells(rebuild(lesson.notebook, read_file(handed_in(root, student_of(bank, misconception)))).notebook)
+    record = sheet.load(UNIT)[bank.exercise.id]
+    seen = perform_all(bank.exercise, load(cells, bank.exercise.name).answer, record.cases)
+    verdict = judge(bank.exercise, record.cases, seen, record.references, record.suspects)
+    assert verdict.diagnosis.name == misconception.name
+
+
+@pytest.mark.slow
+def test_the_ordinary_students_get_what_they_wrote(root, lesson):
+    with PlainRunner() as runner:
+        results = {
+            name: grade(Submission(student=name, path=handed_in(root, name)), lesson, runner)
+            for name in ("untouched", "half", "solved", "deleted_cell", "copied_cell", "unreadable")
+        }
+    full = sum(exercise.points for exercise in lesson.exercises)
+    half = sum(exercise.points for exercise in lesson.exercises[: len(lesson.exercises) // 2])
+    points = {name: graded.points for name, graded in results.items()}
+    assert points == {
+        "untouched": 0,
+        "half": half,
+        "solved": full,
+        "deleted_cell": full,
+        "copied_cell": full,
+        "unreadable": 0,
+    }
+    assert [len(results[name].repairs) for name in ("solved", "deleted_cell", "copied_cell")] == [0, 1, 2]
+    assert "not valid JSON" in results["unreadable"].problem
+
+
+def test_a_lesson_must_be_built_before_it_has_a_class(tmp_path):
+    with pytest.raises(CourseError, match="autograder build"):
+        classroom.make(tmp_path, ASSIGNMENT)
+
+
+# --- the report ---------------------------------------------------------------------------------------
+
+
+def verdict(points: int, **fields) -> Verdict:
+    """A verdict on quadratic_grads, which is worth 5 points."""
+    finding = Finding(property="value_is_right", held=points == 5, points=points, possible=5)
+    return Verdict(exercise=f"{UNIT}.quadratic_grads", points=points, possible=5, findings=(finding,), **fields)
+
+
+def student(name: str, found: Verdict | None, **fields) -> StudentResult:
+    """A student with one exercise."""
+    score = float(found.points) if found else 0.0
+    one = ExerciseResult(exercise=f"{UNIT}.quadratic_grads", score=score, possible=5, verdict=found)
+    return StudentResult(student=name, score=score, max_score=5.0, exercises=(one,), **fields)
+
+
+EVIL = "<script>alert(1)</script>[bold]"
+CLASS = ClassResult(
+    assignment=ASSIGNMENT,
+    runner="not sandboxed: it says so",
+    students=(
+        student("ann", verdict(5)),
+        student("bob", verdict(2, diagnosis=Diagnosis(name="cross_term_dropped", hint="h"))),
+        student("cid", verdict(0, diagnosis=Diagnosis(name="cross_term_dropped", hint="h"))),
+        student("dan", verdict(0, attempted=False), problem="the file is not valid JSON", needs_review=True),
+        student(EVIL, verdict(0, failure=Failure(type="ValueError", message=EVIL)), repairs=("A cell was put back.",)),
+        student("eve", verdict(0), late_penalty=1.5),
+        student("fay", None, failed="ZeroDivisionError: ours"),
+    ),
+)
+
+
+def printed(result: ClassResult) -> str:
+    """What the terminal shows."""
+    out = io.StringIO()
+    report.show(result, Console(file=out, width=160))
+    return out.getvalue()
+
+
+class Tags(HTMLParser):
+    """Collects the names of all tags, and the text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        assert not {name for name, _ in attrs} & {"src", "href", "onerror", "onload"}
+
+    def handle_data(self, data):
+        self.text += data + " "
+
+
+@pytest.mark.parametrize("show", [printed, lambda result: Tags(report.to_html(result)).text])
+@pytest.mark.parametrize(
+    "told",
+    [
+        "not sandboxed: it says so",
+        "cross term dropped",
+        "the file is not valid JSON",
+        "Waits for a review",
+        f"ValueError: {EVIL}",
+        "A cell was put back.",
+        "1.5 points were taken off",
+        "fails value is right",
+        "Not graded: ZeroDivisionError: ours",
+        "7 submissions, 5 points to reach; median 0, mean 1, from 0 to 5.",
+    ],
+)
+def test_page_and_terminal_tell_who_got_what_and_why(show, told):
+    assert " ".join(told.split()) in " ".join(show(CLASS).split())
+
+
+def test_the_page_is_one_file_and_runs_nothing():
+    page = Tags(report.to_html(CLASS))
+    assert not page.tags & {"script", "link", "img", "iframe"}
+    assert EVIL in page.text
+
+
+def test_misconceptions_are_counted_by_students():
+    assert CLASS.misconceptions() == [("quadratic_grads", "cross_term_dropped", 2)]
+    assert "cross term dropped" in report.to_html(CLASS)
+
+
+def test_a_class_of_nobody_can_be_reported(tmp_path):
+    nobody = ClassResult(assignment=ASSIGNMENT, runner="", students=())
+    assert "Nobody has handed in." in report.write(nobody, tmp_path / "report.html").read_text()
+    assert "Nobody has handed in." in printed(nobody)

@@ -1,0 +1,79 @@
+"""How much of a notebook is run to get at one answer."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from autograder.engine.load import CodeCell, load, source_of
+from course.exercise import Failure
+
+
+def loaded(monkeypatch, *sources: str, answer: str):
+    """The answer `f` of a notebook whose answer cell is the last one."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # put back afterwards
+    cells = [CodeCell(source=source) for source in sources]
+    return load([*cells, CodeCell(source=answer, answers="f")], "f")
+
+
+def test_an_answer_is_loaded_with_the_helpers_constants_and_imports_that_it_uses(monkeypatch):
+    cells = ("from math import sqrt\nimport math as m", "SCALE = m.floor(2.5)", "def g(x): return SCALE * sqrt(x)")
+    found = loaded(monkeypatch, *cells, answer="def f(x):\n    def h(): return g(x)\n    return h()")
+    assert found.answer(9.0) == 6.0
+
+
+def test_demonstrations_are_not_run(monkeypatch, capsys):
+    cells = ("print('slow')\nx = print('slow')", "%matplotlib inline\n!ls /", "for x in [1]:\n    print(x)")
+    assert loaded(monkeypatch, *cells, answer="def f(x): return x\nprint(f(1))\nf.x").answer(3) == 3
+    assert capsys.readouterr().out == ""
+
+
+def test_statements_that_complete_a_name_are_run_in_order(monkeypatch):
+    cells = ("TABLE = {}", "TABLE['a'] = 1", "TABLE['a'] += 1", "if True:\n    OTHER = 5\nelse:\n    OTHER = 6")
+    assert loaded(monkeypatch, *cells, answer="def f(): return TABLE['a'] + OTHER").answer() == 7
+
+
+def test_a_cell_that_raises_does_not_stop_the_next(monkeypatch):
+    assert loaded(monkeypatch, "def broken(:", "y = 1 / 0", answer="def f(): return 4\ny").answer() == 4
+
+
+def test_a_syntax_error_in_the_answer_is_told(monkeypatch):
+    failure = loaded(monkeypatch, "x = 1", answer="def f(:").failure
+    assert failure.type == "SyntaxError"
+
+
+def test_an_exception_of_the_answer_cell_is_told(monkeypatch):
+    failure = loaded(monkeypatch, answer="f = int('x')").failure
+    assert failure == Failure(type="ValueError", message="invalid literal for int() with base 10: 'x'")
+
+
+def test_an_answer_cell_without_the_answer_is_told(monkeypatch):
+    failure = loaded(monkeypatch, answer="def F(): pass").failure
+    assert failure == Failure(type="NameError", message="`f` is not defined in the notebook")
+
+
+@pytest.mark.parametrize("magic", ["%%time\n", "%%capture out\n\n", "%time\n!ls\n"])
+def test_magics_do_not_hide_an_answer(monkeypatch, magic):
+    assert loaded(monkeypatch, answer=f"{magic}def f(): return 2").answer() == 2
+
+
+def test_a_later_use_of_the_name_does_not_change_what_is_graded(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [CodeCell(source="def f(): return 1", answers="f"), CodeCell(source="def f(): return 2")]
+    assert load(cells, "f").answer() == 1
+
+
+def test_annotations_are_postponed_for_all_cells_after_the_import(monkeypatch):
+    found = loaded(monkeypatch, "from __future__ import annotations", answer="def f(x: Unknown) -> Unknown: return x")
+    assert found.answer(1) == 1
+
+
+def test_a_dataclass_can_look_up_its_module(monkeypatch):
+    answer = "from dataclasses import dataclass\n\n@dataclass\nclass f:\n    x: 'int' = 3"
+    assert loaded(monkeypatch, answer=answer).answer().x == 3
+
+
+def test_the_source_of_a_definition_holds_what_it_needs_and_no_more():
+    module = "import os\nimport math\n\nTWO = 2\n\n\n@math.cos\ndef g(): return TWO\n\n\ndef h(): return os\n"
+    assert source_of(module, "g") == "import math\n\n\nTWO = 2\n\n\n@math.cos\ndef g(): return TWO"

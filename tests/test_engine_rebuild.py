@@ -1,0 +1,243 @@
+"""What is read of a submitted file, and how the graded notebook is rebuilt from it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+
+import nbformat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, without
+
+from autograder.engine.read import MAX_BYTES, Cell, Unreadable, read, read_file
+from autograder.engine.rebuild import rebuild, role_of
+
+RELEASE = release()
+
+
+def submitted(book) -> list[Cell]:
+    """A notebook as the engine reads it from a file."""
+    return read(nbformat.writes(book).encode())
+
+
+def rebuilt(book):
+    """The rebuilt notebook and its repairs."""
+    made = rebuild(RELEASE.notebook, submitted(book))
+    return made.notebook, made.repairs
+
+
+# --- reading ---
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not valid JSON"),
+        (b'{"cells": [', "not valid JSON"),
+        (b"\xff\xfe\x00", "not valid JSON"),
+        (b"[1, 2]", "no notebook"),
+        (b'{"nbformat": 4}', "no list of cells"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"nbformat": 99, "cells": []}', "cannot be upgraded"),
+        (b'{"nbformat": 2}', "cannot be upgraded"),
+        (b'{"cells": [' + b"{}," * 5_000 + b"{}]}", "more than 5000 cells"),
+        (b" " * (MAX_BYTES + 1), "larger than"),
+    ],
+)
+def test_a_file_that_is_no_notebook_is_refused_with_the_reason(data, reason):
+    with pytest.raises(Unreadable, match=reason):
+        read(data)
+
+
+def test_a_notebook_of_format_3_is_upgraded():
+    old = nbformat.v3.new_notebook(worksheets=[nbformat.v3.new_worksheet(cells=[nbformat.v3.new_code_cell("x = 1")])])
+    assert [(cell.kind, cell.source) for cell in read(json.dumps(old).encode())] == [("code", "x = 1")]
+
+
+def test_odd_cells_are_read_as_far_as_they_go():
+    odd = [
+        None,
+        3,
+        {},
+        {"cell_type": "code", "source": ["a", 1, "b"], "metadata": {"nbgrader": "x", "hpml": {"role": 3}}},
+    ]
+    assert read(json.dumps({"cells": odd}).encode()) == [Cell(kind="raw", source=""), Cell(kind="code", source="ab")]
+
+
+def test_half_a_surrogate_pair_is_replaced_because_no_file_can_hold_it():
+    (cell,) = read(b'{"cells": [{"cell_type": "code", "source": "x = \\"\\ud800\\""}]}')
+    assert cell.source == 'x = "?"'
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_only_regular_files_are_opened(tmp_path, kind):
+    path = tmp_path / "lesson.ipynb"
+    {"folder": path.mkdir, "link": lambda: path.symlink_to(__file__), "pipe": lambda: os.mkfifo(path)}[kind]()
+    with pytest.raises(Unreadable, match="regular file"):
+        read_file(path)
+
+
+# --- rebuilding ---
+
+
+def test_a_submission_as_it_should_be_needs_no_repair():
+    made, repairs = rebuilt(notebook(RIGHT))
+    assert made == notebook(RIGHT)
+    assert repairs == ()
+
+
+def test_outputs_tags_and_metadata_of_the_submission_are_dropped():
+    book = notebook(RIGHT)
+    for cell in book.cells:
+        cell.metadata["tags"] = ["skip-execution"]
+        cell.metadata["nbgrader"] = {**cell.metadata.get("nbgrader", {}), "points": 1000}
+        if cell.cell_type == "code":
+            cell.outputs = [nbformat.v4.new_output("stream", text="100 points")]
+    book.metadata["widgets"] = {"state": "large"}
+    assert rebuilt(book) == (notebook(RIGHT), ())
+
+
+def test_a_deleted_check_cell_is_put_back():
+    made, repairs = rebuilt(without(notebook(RIGHT), "check-hinge_backward"))
+    assert made == notebook(RIGHT)
+    assert repairs == ("The check cell of `hinge_backward` was missing; it was put back.",)
+
+
+def test_a_deleted_answer_cell_is_put_back_unanswered():
+    made, repairs = rebuilt(without(notebook(RIGHT), "answer-hinge_backward"))
+    assert find(made, "answer-hinge_backward").source == stub("hinge_backward")
+    assert repairs == ("The answer cell of `hinge_backward` was missing; it was put back as released.",)
+
+
+def test_a_changed_check_cell_is_the_releases_again():
+    book = notebook(RIGHT)
+    find(book, "check-hvp").source = "100"
+    made, repairs = rebuilt(book)
+    assert made == notebook(RIGHT)
+    assert repairs == ("The check cell of `hvp` had been changed; the release's was put back.",)
+
+
+def test_of_a_copied_answer_cell_the_last_that_was_written_is_taken():
+    book = notebook({"quadratic_grads": "def quadratic_grads(*args): return 1"})
+    again = copy.deepcopy(find(book, "answer-quadratic_grads"))
+    again.update(id="copy", source=RIGHT["quadratic_grads"])
+    untouched = copy.deepcopy(find(notebook(), "answer-quadratic_grads"))
+    untouched.id = "copy-2"
+    book.cells += [again, untouched]
+    made, repairs = rebuilt(book)
+    assert made == notebook({"quadratic_grads": RIGHT["quadratic_grads"]})
+    assert repairs == (
+        "The answer cell of `quadratic_grads` stood in the notebook 3 times; the last one written was graded.",
+    )
+
+
+def test_an_answer_cell_that_was_split_keeps_both_halves():
+    book = notebook({"quadratic_grads": "half = 0.5"})
+    second = copy.deepcopy(find(book, "answer-quadratic_grads"))
+    second.update(id="second", source=RIGHT["quadratic_grads"])
+    book.cells.insert(3, second)
+    made, _ = rebuilt(book)
+    assert find(made, "answer-quadratic_grads").source == RIGHT["quadratic_grads"]
+    assert [cell.source for cell in made.cells if cell.id.startswith("free")] == ["half = 0.5"]
+
+
+def test_copies_of_a_check_cell_are_dropped():
+    book = notebook(RIGHT)
+    book.cells.append({**find(book, "check-hvp"), "id": "copy"})
+    made, repairs = rebuilt(nbformat.from_dict(book))
+    assert made == notebook(RIGHT)
+    assert repairs == ("The check cell of `hvp` stood in the notebook 2 times; its copies were dropped.",)
+
+
+def test_an_answer_that_became_text_is_read_as_code():
+    book = notebook(RIGHT)
+    cell = find(book, "answer-hvp")
+    cell.update(cell_type="markdown")
+    made, repairs = rebuilt(book)
+    assert made == notebook(RIGHT)
+    assert repairs == ("The answer cell of `hvp` had become a text cell; it was read as code.",)
+
+
+def test_an_answer_written_in_a_cell_of_its_own_is_found_by_its_name():
+    book = notebook()
+    book.cells.append(nbformat.v4.new_code_cell(RIGHT["hvp"]))
+    made, repairs = rebuilt(book)
+    assert made == notebook({"hvp": RIGHT["hvp"]})
+    assert repairs == ("`hvp` was not written in its answer cell; it was found in another cell.",)
+
+
+def test_an_answer_written_in_another_answer_cell_is_found_there():
+    book = notebook({"quadratic_grads": RIGHT["quadratic_grads"] + "\n\n" + RIGHT["hvp"]})
+    made, repairs = rebuilt(book)
+    assert find(made, "answer-hvp").source == find(made, "answer-quadratic_grads").source
+    assert repairs == ("`hvp` was not written in its answer cell; it was found in another cell.",)
+
+
+@pytest.mark.parametrize("new_cell", [nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell])
+def test_what_the_lesson_itself_defines_is_nobodys_answer(new_cell):
+    lesson = notebook()
+    lesson.cells.append(new_cell("def hvp(f, x, v):\n    return v", id="shown"))
+    assert rebuild(lesson, submitted(lesson)).notebook == lesson
+    assert rebuild(lesson, submitted(lesson)).repairs == ()
+
+
+def test_answers_are_found_by_nbgraders_name_where_ours_is_gone():
+    book = notebook(RIGHT)
+    for cell in book.cells:
+        cell.metadata.pop("hpml", None)
+        cell.id = f"other-{cell.id}"
+    assert rebuilt(book) == (notebook(RIGHT), ())
+
+
+def test_free_cells_stay_where_they_were():
+    book = notebook(RIGHT)
+    book.cells.insert(0, nbformat.v4.new_code_cell("first = 1", metadata={"tags": ["x"], "hpml": {"role": "check"}}))
+    book.cells.insert(5, nbformat.v4.new_code_cell("fifth = 5"))
+    made, repairs = rebuilt(book)
+    assert [
+        (number, cell.source) for number, cell in enumerate(made.cells) if cell.metadata.get("hpml") == {"role": "free"}
+    ] == [
+        (0, "first = 1"),
+        (5, "fifth = 5"),
+    ]
+    assert repairs == ()
+
+
+def test_cells_that_were_the_students_to_change_keep_the_change():
+    book = notebook()
+    find(book, "imports").source += "\nimport random"
+    made, repairs = rebuilt(book)
+    assert find(made, "imports").source.endswith("import random")
+    assert repairs == ()
+
+
+def test_free_text_is_shown_as_typed_and_never_rendered():
+    book = notebook()
+    book.cells.append(nbformat.v4.new_raw_cell("<script>alert(1)</script>\r\n\n[x](javascript:alert(1))"))
+    made, _ = rebuilt(book)
+    assert made.cells[-1].cell_type == "markdown"
+    assert all(line.startswith("    ") for line in made.cells[-1].source.split("\n"))
+
+
+TEXT = st.text(max_size=8) | st.sampled_from([*NAMES, *RIGHT.values(), *map(stub, NAMES), "check(hvp)"])
+CELLS = st.builds(
+    Cell,
+    kind=st.sampled_from(["code", "markdown", "raw"]),
+    source=TEXT,
+    id=st.sampled_from(["", "title", "demo", "answer-hvp"]),
+    exercise=st.sampled_from(["", "hvp", f"{UNIT}.hvp", f"{UNIT}.quadratic_grads"]),
+    role=st.sampled_from(["", "answer", "check", "free"]),
+    grade_id=st.sampled_from(["", "hvp", "check_hvp", "check_quadratic_grads"]),
+)
+
+
+@given(st.lists(CELLS, max_size=12))
+def test_whatever_is_submitted_every_released_cell_is_there_once_and_in_order(cells):
+    made = rebuild(RELEASE.notebook, cells).notebook
+    assert [cell.id for cell in made.cells if not cell.id.startswith("free")] == [c.id for c in RELEASE.notebook.cells]
+    fixed = [cell for cell in made.cells if role_of(cell)[1] == "check" or cell.id == "title"]
+    assert fixed == [cell for cell in RELEASE.notebook.cells if role_of(cell)[1] == "check" or cell.id == "title"]
+    nbformat.validate(made)

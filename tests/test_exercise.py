@@ -1,0 +1,162 @@
+"""course/exercise.py and course/exercises: an exercise is declared once, and contradictions are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+
+import pytest
+import torch
+import toy
+from conftest import same_tree
+
+from course import exercises
+from course.errors import CourseError, DeclarationError, UnknownExercise, WrongOutput
+from course.exercise import Observation, Property, arguments_unchanged, observe, outputs
+from course.tree import flatten
+
+FIRST = Property(name="first", points=1, keys=("a",), hint="-")
+
+
+def declare(*properties: Property, **fields):
+    return dataclasses.replace(toy.EXERCISE, properties=properties, keeps=(), **fields)
+
+
+# declaration
+
+
+def test_names_points_and_minutes_come_from_one_place():
+    exercise = toy.EXERCISE
+    assert (exercise.unit, exercise.name, exercise.points) == ("start_here", "running_mean", 8)
+    assert (exercise.entry.id, exercise.entry.minutes) == (toy.ID, 5)
+
+
+@pytest.mark.parametrize(
+    ("properties", "fields", "sentence"),
+    [
+        ([], {}, "at least one property"),
+        ([FIRST], {"hints": ("a", "", "c")}, "three hints"),
+        ([FIRST], {"hints": ("a", "b")}, "three hints"),
+        ([FIRST, FIRST], {}, "`first` is declared twice"),
+        ([dataclasses.replace(FIRST, points=0)], {}, "at least 1 point, got 0"),
+        ([dataclasses.replace(FIRST, hint="")], {}, "must have a hint"),
+        ([dataclasses.replace(FIRST, keys=())], {}, "keys or holds, one of them"),
+        ([dataclasses.replace(FIRST, holds=lambda *a: None)], {}, "keys or holds, one of them"),
+        ([dataclasses.replace(FIRST, needs=("later",))], {}, "which must stand before it"),
+        ([dataclasses.replace(FIRST, needs=("first",))], {}, "which must stand before it"),
+        ([dataclasses.replace(FIRST, evidence="ledger")], {}, "is a cost and must need a value"),
+        ([FIRST, arguments_unchanged(needs=("first",))], {}, "must be declared together"),
+        ([FIRST], {"id": "running_mean"}, "the id must be the syllabus's `start_here.running_mean`"),
+    ],
+)
+def test_a_contradiction_is_refused_with_a_sentence(properties, fields, sentence):
+    with pytest.raises(DeclarationError, match=sentence) as caught:
+        declare(*properties, **fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_inputs_that_must_stay_need_the_property_that_says_so():
+    with pytest.raises(DeclarationError, match="must be declared together"):
+        dataclasses.replace(toy.EXERCISE, properties=(FIRST,), keeps=("x",))
+
+
+def test_an_id_that_the_syllabus_does_not_hold_is_refused():
+    with pytest.raises(UnknownExercise, match="did you mean `backward`"):
+        declare(FIRST, id="computational_graphs.backwards")
+
+
+def test_an_exercise_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        toy.EXERCISE.seconds = 1
+
+
+# cases
+
+
+def test_the_same_seed_draws_the_same_cases():
+    one, two, other = (toy.EXERCISE.draw(seed) for seed in (1, 1, 2))
+    assert same_tree([case.inputs for case in one], [case.inputs for case in two])
+    assert not same_tree([case.inputs for case in one], [case.inputs for case in other])
+
+
+def test_drawing_cases_does_not_touch_the_global_random_state():
+    before = torch.get_rng_state()
+    toy.EXERCISE.draw(1)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+# observing
+
+
+def test_an_observation_holds_values_costs_and_where_costs_were_counted():
+    seen = observe({"a": [1.0, 2.0], "b": {"c": "text"}}, {"calls": 3}, "tick")
+    assert same_tree(seen.values, {"a": torch.tensor([1.0, 2.0], dtype=torch.float64), "b/c": "text"})
+    assert (seen.ledger, seen.sources, seen.error) == ({"calls": 3}, {"calls": "tick"}, None)
+
+
+def test_costs_are_claims_unless_said_otherwise():
+    assert observe({}, {"calls": 3}).sources == {"calls": "claimed"}
+    assert observe({}) == Observation()
+
+
+def test_a_live_tensor_is_observed_as_it_was():
+    x = torch.zeros(2, requires_grad=True)
+    seen = observe({"x": x})
+    with torch.no_grad():
+        x.add_(1)
+    assert seen.values["x"].sum() == 0
+
+
+@pytest.mark.parametrize("result", [(1, 2), [1, 2]])
+def test_the_parts_of_a_result_get_names(result):
+    assert outputs(result, "a", "b") == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("result", "came"),
+    [
+        (None, "one NoneType"),
+        (torch.ones(2), "one Tensor"),
+        ("ab", "one str"),
+        ((1,), "1 values"),
+        ((1, 2, 3), "3 values"),
+    ],
+)
+def test_another_number_of_parts_is_told(result, came):
+    with pytest.raises(WrongOutput) as caught:
+        outputs(result, "loss", "grad")
+    assert str(caught.value) == f"must return 2 values (loss, grad), got {came}"
+
+
+# finding exercises
+
+
+@pytest.mark.parametrize("name", ["backward", "computational_graphs.backward"])
+def test_an_exercise_is_found_by_name_and_by_id(name):
+    assert exercises.load(name).id == "computational_graphs.backward"
+
+
+def test_a_class_lies_in_a_module_in_snake_case():
+    assert exercises.module_name("SaveLess") == "save_less"
+    assert exercises.module_name("linear_vjp") == "linear_vjp"
+
+
+@pytest.mark.parametrize("declared", [None, 3, toy.EXERCISE])
+def test_a_module_that_declares_another_exercise_is_refused(monkeypatch, declared):
+    module = types.ModuleType("course.exercises.computational_graphs.hvp")
+    module.EXERCISE = declared
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(DeclarationError, match=r"hvp must declare EXERCISE with the id computational_graphs\.hvp"):
+        exercises.load("hvp")
+
+
+def test_every_error_of_the_course_is_one_sentence_in_a_notebook():
+    error = UnknownExercise("no such exercise; the exercises are: a.")
+    assert isinstance(error, CourseError)
+    assert error._render_traceback_() == ["UnknownExercise: no such exercise; the exercises are: a."]
+
+
+def test_a_list_that_is_kept_has_the_keys_of_the_property():
+    kept = flatten({"x": torch.ones(1), "numbers": [1.0], "rows": [[1], ["a"]]}, "after")
+    assert all(key.startswith("after/") for key in kept)

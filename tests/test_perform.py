@@ -1,0 +1,504 @@
+"""course/perform.py: whatever an answer does becomes an observation."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import linecache
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import toy
+from conftest import same_tree
+
+from course.exercise import Case, Observation, observe
+from course.perform import MAX_MESSAGE, MAX_PRINTED, MAX_WHERE, in_float64, perform, perform_all
+from course.tree import clone
+
+VECTOR = Case(name="vector", inputs={"x": torch.tensor([1.0, 2.0]), "numbers": [1.0, 2.0]})
+
+
+def run(answer, case=VECTOR, **fields) -> Observation:
+    return perform(dataclasses.replace(toy.EXERCISE, **fields), answer, case)
+
+
+def own_lines(seen: Observation) -> tuple[str, ...]:
+    """Where it broke, without the toy's probe: real ones lie inside the course."""
+    return tuple(line for line in seen.error.where if "in probe" not in line)
+
+
+def raises(error):
+    """An answer that raises `error`."""
+
+    def answer(*args):
+        raise error
+
+    return answer
+
+
+def test_a_right_answer_is_observed_with_its_cost_and_the_inputs_afterwards():
+    seen = run(toy.running_mean)
+    assert seen.error is None
+    assert seen.values["squares"].tolist() == [1.0, 4.0]
+    assert sorted(seen.values) == ["after/numbers", "after/x", "squares", "total"]
+    assert (seen.ledger, seen.sources) == ({"calls": 1}, {"calls": "claimed"})
+
+
+# exceptions
+
+
+class Unreadable(Exception):
+    def __str__(self):
+        raise SystemExit("no message")
+
+
+class Lying(Exception):
+    @property
+    def __class__(self):
+        raise SystemExit
+
+
+class Meta(type):
+    __name__ = property(lambda cls: 1 / 0)
+
+
+class Nameless(Exception, metaclass=Meta):
+    pass
+
+
+class Text(str):
+    __slots__ = ()
+
+    def __getitem__(self, at):
+        raise SystemExit
+
+
+class Texted(Exception):
+    def __str__(self):
+        return Text("said")
+
+
+ERRORS = [
+    ValueError("wrong"),
+    KeyError("k"),
+    SystemExit(3),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    StopIteration(),
+    StopAsyncIteration(),
+    MemoryError(),
+    RecursionError("deep"),
+    OSError(2, "No such file"),
+    ExceptionGroup("several", [ValueError("one")]),
+    BaseExceptionGroup("all", [SystemExit()]),
+    UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_every_exception_becomes_a_failure(error):
+    seen = run(raises(error))
+    assert (seen.error.type, seen.error.message) == (type(error).__name__, str(error))
+    assert "squares" not in seen.values
+
+
+def test_an_exception_whose_message_cannot_be_read_is_still_named():
+    failure = run(raises(Unreadable())).error
+    assert (failure.type, failure.message) == ("Unreadable", "<an exception whose message cannot be read>")
+
+
+def test_an_exception_that_lies_about_itself_is_told():
+    told = [run(raises(error())).error for error in (Lying, Nameless, Texted)]
+    assert [failure.type for failure in told] == ["Lying", "Exception", "Texted"]
+    assert told[2].message == "said"
+
+
+def test_messages_are_cut_and_can_be_encoded():
+    message = run(raises(ValueError("\ud800" + "x" * 10_000))).error.message
+    assert len(message) == MAX_MESSAGE
+    assert message.encode()
+
+
+def test_an_exception_in_one_case_does_not_stop_the_next():
+    seen = perform_all(toy.EXERCISE, raises(SystemExit(1)), [VECTOR, VECTOR])
+    assert [each.error.type for each in seen] == ["SystemExit", "SystemExit"]
+    assert all(each.error.where for each in seen)
+
+
+def test_endless_recursion_is_a_failure():
+    def answer(x, numbers, square):
+        return answer(x, numbers, square)
+
+    failure = run(answer).error
+    assert failure.type == "RecursionError"
+    assert len(failure.where) == MAX_WHERE
+
+
+@pytest.mark.parametrize("result", [None, 3, (1, 2, 3), [1], "ab", object()])
+def test_a_wrong_form_of_result_is_told(result):
+    failure = run(lambda *args: result).error
+    assert failure.type == "WrongOutput"
+    assert "must return 2 values (squares, total), got" in failure.message
+
+
+def test_a_wrong_type_inside_the_result_is_observed_as_it_is():
+    assert run(lambda *args: (range(3), len)).values["squares"] == "<range>"
+
+
+@pytest.mark.parametrize("answer", [None, 3, "text", object()])
+def test_an_answer_that_cannot_be_called_is_a_failure(answer):
+    assert run(answer).error.type == "TypeError"
+
+
+def test_a_probe_that_returns_no_observation_shows_nothing():
+    assert run(toy.running_mean, probe=lambda answer, inputs: 3, keeps=("x",)).values.keys() == {"after/x"}
+
+
+def test_a_failure_that_the_probe_reports_is_kept():
+    failure = run(raises(ValueError("inner"))).error
+
+    def probe(answer, inputs):
+        return dataclasses.replace(observe({"a": 1}), error=failure)
+
+    seen = run(toy.running_mean, probe=probe)
+    assert (seen.error, seen.values["a"]) == (failure, 1)
+
+
+# the student's own lines
+
+CELL = """\
+def helper(x):
+    return x.view(7)
+
+def running_mean(x, numbers, square):
+    squares = square(x)
+    return helper(squares), 0
+"""
+
+
+def _from_a_cell(source: str, name: str, file: str):
+    """A function as a notebook defines it: compiled from a cell, with its lines in linecache."""
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, object] = {}
+    exec(compile(source, file, "exec"), scope)
+    return scope[name]
+
+
+def test_the_traceback_is_cut_to_the_students_lines():
+    answer = _from_a_cell(CELL, "running_mean", "/tmp/ipykernel_1/100.py")
+    assert own_lines(run(answer)) == (
+        "line 6, in running_mean: return helper(squares), 0",
+        "line 2, in helper: return x.view(7)",
+    )
+
+
+def test_lines_without_a_source_are_told_by_number():
+    scope: dict[str, object] = {}
+    exec("def running_mean(x, numbers, square):\n    1 / 0", scope)
+    assert own_lines(run(scope["running_mean"])) == ("line 2, in running_mean",)
+
+
+def test_lines_of_libraries_and_of_the_course_are_left_out():
+    def answer(x, numbers, square):
+        return torch.nn.functional.linear(square(x), x.reshape(2, 1, 1), None), np.linalg.inv(np.ones(2))
+
+    where = own_lines(run(answer))
+    assert len(where) == 1
+    assert "in answer" in where[0]
+
+
+def test_a_students_folder_whose_name_begins_like_ours_is_the_students():
+    import course
+
+    file = os.path.dirname(course.__file__) + "_notes/mine.py"
+    assert len(own_lines(run(_from_a_cell(CELL, "running_mean", file)))) == 2
+
+
+def test_a_spoilt_line_cache_does_no_harm():
+    answer = _from_a_cell(CELL, "running_mean", "/tmp/ipykernel_1/101.py")
+    linecache.cache["/tmp/ipykernel_1/101.py"] = 3
+    try:
+        assert own_lines(run(answer)) == ("line 6, in running_mean", "line 2, in helper")
+    finally:
+        del linecache.cache["/tmp/ipykernel_1/101.py"]
+
+
+# time
+
+
+def test_an_answer_that_runs_too_long_is_stopped_and_told_where():
+    def answer(x, numbers, square):
+        while True:
+            pass
+
+    failure = run(answer, seconds=0.05).error
+    assert (failure.type, failure.message) == ("TimeLimit", "did not end within 0.05 s")
+    assert "in answer" in failure.where[-1]
+
+
+def test_no_except_exception_swallows_the_time_limit():
+    def answer(x, numbers, square):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+    assert run(answer, seconds=0.05).error.type == "TimeLimit"
+
+
+def _swallows_everything(seconds: float):
+    def answer(x, numbers, square):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with contextlib.suppress(BaseException):
+                time.sleep(0.01)
+        return toy.running_mean(x, numbers, square)
+
+    return answer
+
+
+def test_an_answer_that_swallows_everything_is_late_all_the_same():
+    seen = run(_swallows_everything(0.2), seconds=0.05)
+    assert seen.error.type == "TimeLimit"
+    assert seen.values.keys() == {"after/x", "after/numbers"}
+
+
+def test_in_another_thread_the_clock_is_read_afterwards():
+    seen: list[Observation] = []
+    thread = threading.Thread(target=lambda: seen.append(run(_swallows_everything(0.1), seconds=0.05)))
+    thread.start()
+    thread.join()
+    assert seen[0].error.type == "TimeLimit"
+    assert "squares" not in seen[0].values
+
+
+def test_nothing_rings_after_the_answer_has_left():
+    before = signal.getsignal(signal.SIGALRM)
+    for _ in range(40):
+        run(_swallows_everything(0.005), seconds=0.0049)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is before
+    time.sleep(0.1)
+
+
+def test_a_ring_between_the_answer_and_the_end_of_the_timer_is_nobodys():
+    def probe(answer, inputs):
+        handler = signal.getsignal(signal.SIGALRM)
+        between = sys._getframe(1)  # of perform itself
+        handler(signal.SIGALRM, between)
+        handler(signal.SIGALRM, None)
+        return observe({"a": 1})
+
+    assert run(toy.running_mean, probe=probe).error is None
+
+
+def test_somebody_elses_alarm_goes_on():
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *args: rung.append(1))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        run(toy.running_mean)
+        time.sleep(0.4)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert rung == [1]
+
+
+def test_an_answer_that_checks_itself_keeps_its_own_limit():
+    def answer(x, numbers, square):
+        run(toy.running_mean)
+        while True:
+            pass
+
+    assert run(answer, seconds=0.1).error.type == "TimeLimit"
+
+
+def test_after_a_time_out_the_other_cases_are_not_run():
+    calls: list[int] = []
+
+    def answer(x, numbers, square):
+        calls.append(1)
+        while True:
+            pass
+
+    exercise = dataclasses.replace(toy.EXERCISE, seconds=0.05)
+    seen = perform_all(exercise, answer, [VECTOR] * 3)
+    assert [each.error.type for each in seen] == ["TimeLimit"] * 3
+    assert len(calls) == 1
+
+
+def test_an_interrupt_ends_the_row_too():
+    seen = perform_all(toy.EXERCISE, raises(KeyboardInterrupt()), [VECTOR] * 3)
+    assert [each.values for each in seen[1:]] == [{}, {}]
+
+
+# what must not leak
+
+
+def test_prints_and_warnings_are_captured(capfd):
+    def answer(x, numbers, square):
+        print("to stdout")
+        print("to stderr", file=sys.stderr)
+        warnings.warn("careful", stacklevel=1)
+        return toy.running_mean(x, numbers, square)
+
+    seen = run(answer)
+    assert seen.printed == "to stdout\nto stderr\n"
+    assert seen.error is None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_endless_printing_is_capped():
+    def answer(x, numbers, square):
+        for _ in range(1000):
+            print("x" * 1000)
+
+    assert run(answer).printed == ("x" * 1000 + "\n" + "x" * 1000)[:MAX_PRINTED]
+
+
+def test_an_answer_that_prints_for_ever_is_stopped():
+    def answer(x, numbers, square):
+        while True:
+            print("more")
+
+    assert run(answer, seconds=0.05).error.type == "TimeLimit"
+
+
+def test_a_closed_stream_does_no_harm():
+    def answer(x, numbers, square):
+        print("before", flush=True)
+        sys.stdout.close()
+        print("after")
+        return toy.running_mean(x, numbers, square)
+
+    seen = run(answer)
+    assert (seen.printed, seen.error) == ("before\nafter\n", None)
+
+
+def test_only_text_can_be_printed():
+    def answer(x, numbers, square):
+        assert sys.stdout.writable()
+        sys.stdout.write(Text("odd \ud800"))
+        sys.stdout.write(3)
+
+    seen = run(answer)
+    assert (seen.printed, seen.error.type) == ("odd ?", "TypeError")
+
+
+def test_random_states_of_the_caller_stay():
+    def answer(x, numbers, square):
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        torch.rand(1), random.random(), np.random.rand()
+
+    before = (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist())
+    run(answer)
+    assert before == (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist())
+
+
+def test_the_gradient_mode_is_on_inside_and_stays_as_it_was_outside():
+    def answer(x, numbers, square):
+        recorded = torch.is_grad_enabled()
+        torch.set_grad_enabled(not recorded)
+        return x * recorded, 0.0
+
+    with torch.no_grad():
+        seen = run(answer)
+        assert not torch.is_grad_enabled()
+    assert seen.values["squares"].tolist() == [1.0, 2.0]
+    run(answer)
+    assert torch.is_grad_enabled()
+
+
+# arguments
+
+
+@pytest.mark.parametrize("spoil", ["x.add_(1)", "x.zero_()", "x.resize_(0)", "numbers.clear()", "numbers.append(3)"])
+def test_a_changed_argument_is_seen_and_the_case_stays(spoil):
+    case = Case(name="vector", inputs=clone(VECTOR.inputs))
+    seen = run(lambda x, numbers, square: exec(spoil), case)
+    assert same_tree(case.inputs, VECTOR.inputs)
+    assert not same_tree(_after(seen), _after(run(toy.running_mean)))
+
+
+def _after(seen: Observation) -> dict:
+    return {key: value for key, value in seen.values.items() if key.startswith("after/")}
+
+
+def test_inputs_that_nobody_keeps_are_not_observed():
+    seen = run(toy.running_mean, keeps=("x", "missing"))
+    assert [key for key in seen.values if key.startswith("after")] == ["after/x"]
+    bare = tuple(each for each in toy.EXERCISE.properties if each.name != "arguments_unchanged")
+    assert "after/x" not in run(toy.running_mean, keeps=(), properties=bare).values
+
+
+class Hostile(str):
+    __slots__ = ()
+
+    def __str__(self):
+        raise SystemExit
+
+    __len__ = __iter__ = __getitem__ = __hash__ = __str__
+
+
+ODD = [Hostile("x"), 10**5000, float("nan"), [[[]]], {1: 2}, object(), torch.ones(2).to_sparse(), len]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_arguments_filled_with_anything_are_observed(odd):
+    def answer(x, numbers, square):
+        numbers[:] = [odd, numbers]
+
+    seen = run(answer)
+    assert seen.error.type == "WrongOutput"
+    assert any(key.startswith("after/numbers") for key in seen.values)
+
+
+def test_two_runs_of_one_case_do_not_see_each_other():
+    seen = [run(toy.in_place) for _ in range(2)]
+    assert same_tree(seen[0].values, seen[1].values)
+
+
+def test_a_case_in_float64_leaves_the_case_alone():
+    raised = in_float64(VECTOR)
+    assert (raised.name, raised.inputs["x"].dtype) == ("vector", torch.float64)
+    assert raised.inputs["numbers"] == [1.0, 2.0]
+    assert VECTOR.inputs["x"].dtype == torch.float32
+
+
+def test_without_an_interval_timer_the_clock_alone_decides(monkeypatch):
+    monkeypatch.delattr(signal, "setitimer")
+    assert run(toy.running_mean).error is None
+    assert run(_swallows_everything(0.1), seconds=0.05).error.type == "TimeLimit"
+
+
+def test_an_alarm_handler_that_python_did_not_install_does_no_harm(monkeypatch):
+    monkeypatch.setattr(signal, "signal", _unknown_before(signal.signal))
+    assert run(toy.running_mean).error is None
+
+
+def _unknown_before(install):
+    """`signal.signal` in a process whose alarm handler was installed from C: it returns None."""
+
+    def replacement(number, handler):
+        install(number, handler)
+
+    return replacement
+
+
+def test_a_process_ends_cleanly_after_many_time_outs():
+    folders = [os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))]
+    code = f"import sys; sys.path[:0] = {folders}; import test_perform as t"
+    code += "\nfor _ in range(5): t.run(t._swallows_everything(0.02), seconds=0.01)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

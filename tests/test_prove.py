@@ -1,0 +1,216 @@
+"""autograder/prove.py: a bank with a defect is told so, and the course's own banks have none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import toy
+
+from autograder import bank as banks
+from autograder.bank import Alternative, Bank, Misconception
+from autograder.prove import garbage, prove, seeds, stub
+from course.exercise import PUBLIC_SEED, Property, observe
+from course.syllabus import entries
+
+SEEDS = (PUBLIC_SEED, 1, 2)
+
+
+def misses(bank: Bank, **parts) -> list[str]:
+    """What the proof of a changed bank has to say, for one seed."""
+    return prove(dataclasses.replace(bank, **parts), [1]).misses
+
+
+def with_misconceptions(*more: Misconception) -> dict:
+    return {"misconceptions": (*toy.BANK.misconceptions, *more)}
+
+
+# the machinery
+
+
+def test_a_sound_bank_has_no_misses():
+    proof = prove(toy.BANK, SEEDS)
+    assert proof.misses == []
+    assert (proof.points, proof.alternatives, proof.misconceptions) == (8, 2, 4)
+    assert proof.broken == {each.name for each in toy.EXERCISE.properties}
+
+
+def test_the_confusion_matrix_counts_every_witness_and_seed():
+    proof = prove(toy.BANK, SEEDS)
+    assert dict(proof.confusion) == {(each.name, each.name): 3 for each in toy.BANK.misconceptions}
+    garbage_runs = len(list(garbage(toy.BANK, 1)))
+    assert proof.runs == 3 * (3 + 1 + garbage_runs + 4)
+
+
+def test_an_alternative_that_fails_is_a_miss():
+    bad = Alternative(name="bad", answer=toy.cubes)
+    found = misses(toy.BANK, alternatives=(*toy.BANK.alternatives, bad))
+    assert "seed 1: alternative bad must get full marks, but fails squares, one_call, arguments_unchanged" in found
+    assert "seed 1: alternative bad is diagnosed as cubes" in found
+
+
+def test_a_reference_that_fails_in_the_dtype_of_the_case_is_a_miss():
+    def only_in_float64(x, numbers, square):
+        return square(x) + (x.dtype == torch.float32), sum(numbers)
+
+    assert any("the reference must get full marks" in each for each in misses(toy.BANK, reference=only_in_float64))
+
+
+def _forgiving(answer, inputs):
+    """A probe that swallows what the answer raises, and observes a constant."""
+    try:
+        return toy.probe(answer, inputs)
+    except Exception:
+        return observe({"squares": inputs["x"] * inputs["x"], "total": 0.0}, {"calls": 1})
+
+
+def test_a_stub_that_passes_is_a_miss():
+    found = misses(toy.BANK, exercise=dataclasses.replace(toy.EXERCISE, probe=_forgiving))
+    assert "seed 1: the stub must earn nothing, but holds squares, one_call" in found
+    assert "seed 1: the stub must count as not attempted" in found
+
+
+def test_a_misconception_with_full_marks_is_a_miss():
+    found = misses(toy.BANK, **with_misconceptions(toy.wrong("harmless", toy.with_sum)))
+    assert "seed 1: misconception harmless (witness 1) gets full marks" in found
+
+
+def test_every_witness_is_tried():
+    found = misses(toy.BANK, **with_misconceptions(toy.wrong("mixed", toy.row_by_row, toy.with_sum)))
+    assert "seed 1: misconception mixed (witness 2) gets full marks" in found
+
+
+def test_a_misconception_that_is_diagnosed_as_another_is_a_miss():
+    found = misses(toy.BANK, **with_misconceptions(toy.wrong("twin", toy.cubes)))
+    assert "seed 1: misconception twin (witness 1) is diagnosed as cubes" in found
+
+
+def test_a_declared_collision_is_none():
+    twin = toy.wrong("twin", toy.cubes, same_as=("cubes",))
+    assert misses(toy.BANK, **with_misconceptions(twin)) == []
+
+
+def test_a_misconception_that_is_not_recognised_is_a_miss():
+    lost = toy.wrong("lost", toy.last_number_dropped, fails=("squares",))
+    others = tuple(each for each in toy.BANK.misconceptions if each.name != "last_number_dropped")
+    found = misses(toy.BANK, misconceptions=(*others, lost))
+    assert "seed 1: misconception lost (witness 1) is diagnosed as none" in found
+
+
+def test_a_misconception_without_a_witness_is_a_miss():
+    found = misses(toy.BANK, **with_misconceptions(toy.wrong("empty")))
+    assert "misconception empty must have at least one witness" in found
+
+
+def zeros(x, numbers, square):
+    return torch.zeros_like(square(x)), 0.0
+
+
+def test_garbage_that_is_diagnosed_is_a_miss():
+    found = misses(toy.BANK, **with_misconceptions(toy.wrong("all_zero", zeros)))
+    assert "seed 1: zeros is diagnosed as all_zero" in found
+
+
+ALWAYS = Property(name="always", points=1, holds=lambda inputs, got, expected: None, hint="-")
+
+
+def test_garbage_that_earns_is_a_miss():
+    exercise = dataclasses.replace(toy.EXERCISE, properties=(*toy.EXERCISE.properties, ALWAYS))
+    found = misses(toy.BANK, exercise=exercise)
+    assert "seed 1: zeros must earn nothing, but holds always" in found
+    assert "seed 1: noise must earn nothing, but holds always" in found
+    assert "seed 1: nothing must earn nothing, but holds always" in found
+    assert "seed 1: argument 0 returned must earn nothing, but holds always" in found
+
+
+def test_a_property_that_nothing_breaks_is_a_miss():
+    few = tuple(each for each in toy.BANK.misconceptions if each.name != "row_by_row")
+    assert misses(toy.BANK, misconceptions=few) == ["property one_call is broken by no misconception"]
+
+
+def test_a_property_that_only_waits_is_not_broken():
+    assert "property one_call is broken by no misconception" in misses(
+        toy.BANK, misconceptions=(toy.wrong("cubes", toy.cubes),)
+    )
+
+
+def test_one_alternative_is_too_few():
+    found = misses(toy.BANK, alternatives=toy.BANK.alternatives[:1])
+    assert found == ["at least two alternatives must be given, got 1"]
+
+
+# stubs and garbage
+
+
+def test_a_stub_raises_the_id_of_its_exercise():
+    with pytest.raises(NotImplementedError, match=f"^{toy.ID}$"):
+        stub(toy.BANK)(1, 2)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 2 * dy
+
+
+def test_the_stub_of_a_class_is_a_class_whose_methods_raise():
+    made = stub(dataclasses.replace(toy.BANK, reference=Doubled))
+    assert issubclass(made, torch.autograd.Function)
+    with pytest.raises(NotImplementedError, match=f"^{toy.ID}$"):
+        made.apply(torch.ones(1))
+
+
+def test_garbage_has_the_form_of_the_right_output():
+    x, numbers = torch.ones(2), [1.0, 2.0]
+    made = dict(garbage(toy.BANK, 1))
+    for name in ("zeros", "noise"):
+        squares, total = made[name](x, numbers, lambda x: x * x)
+        assert (squares.shape, squares.dtype, type(total)) == (x.shape, x.dtype, float)
+    assert made["zeros"](x, numbers, lambda x: x * x)[1] == 0.0
+    assert made["argument 1 returned"](x, numbers) is numbers
+    assert made["argument 2 returned"](x, numbers) is None
+    assert (x.tolist(), numbers) == ([1.0, 1.0], [1.0, 2.0])
+
+
+def test_garbage_never_does_the_work_of_an_answer_in_place():
+    def fills(x: torch.Tensor) -> None:
+        x.fill_(7)
+
+    x = torch.zeros(1)
+    for _, answer in garbage(dataclasses.replace(toy.BANK, reference=fills), 1):
+        answer(x)
+    assert x.item() == 0
+
+
+@pytest.mark.parametrize(("name", "value"), [("zeros", 0.0), ("input returned", 3.0)])
+def test_garbage_for_a_class_is_a_class(name, value):
+    made = dict(garbage(dataclasses.replace(toy.BANK, reference=Doubled), 1))
+    x = torch.tensor([3.0], requires_grad=True)
+    result = made[name].apply(x)
+    result.sum().backward()
+    assert (result.item(), x.grad.item()) == (value, 0.0 if name == "zeros" else 1.0)
+
+
+def test_noise_for_a_class_is_not_its_input():
+    made = dict(garbage(dataclasses.replace(toy.BANK, reference=Doubled), 1))
+    assert made["noise"].apply(torch.tensor([3.0])).item() != 3.0
+
+
+def test_the_public_seed_comes_first_and_the_others_are_fresh():
+    drawn = seeds(3, torch.Generator().manual_seed(1))
+    assert (drawn[0], len(set(drawn))) == (PUBLIC_SEED, 3)
+    assert seeds(1, torch.Generator()) == [PUBLIC_SEED]
+
+
+# the course's own banks
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
+def test_the_proof_of_every_exercise_holds(entry):
+    proof = prove(banks.load(entry.id), SEEDS)
+    assert proof.misses == []
