@@ -31,7 +31,6 @@ def prove(
     seed: Annotated[int | None, typer.Option(help="draws the fresh seeds; random if left out")] = None,
 ) -> None:
     """Prove the grader: right answers pass, wrong ones are caught and named. Exit 1 on any miss."""
-    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
     gc.freeze()  # what is loaded by now stays: collecting it again and again would take half of the time
     rng = torch.Generator()
     rng.manual_seed(rng.seed() if seed is None else seed)
@@ -157,6 +156,7 @@ def _confusion(proofs: list[Proof]) -> Table:
 
 def main() -> None:
     """Run the command; an error of the course is one sentence and exit code 2."""
+    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
     try:
         app()
     except CourseError as error:

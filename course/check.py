@@ -14,7 +14,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from course import exercises, pages, progress_file, report, sheet
+from course import exercises, pages, progress_file, report, sheet, uses
 from course.errors import CourseError, NotAnAnswer
 from course.exercise import Answer, Exercise, Verdict
 from course.judge import judge
@@ -63,10 +63,10 @@ def check(answer: Answer) -> Report:
     """
     exercise = _exercise_of(answer)
     verdict = _judged(exercise, answer)
-    note = ""
+    notes = []
     if verdict.attempted:
-        note = progress_file.update(exercise.id, lambda row: _reached(row, verdict))
-    shown = Report(verdict, note)
+        notes = [_removed(exercise, answer), progress_file.update(exercise.id, lambda row: _reached(row, verdict))]
+    shown = Report(verdict, " ".join(filter(None, notes)))
     if not _in_notebook():
         print(shown)
     return shown
@@ -95,6 +95,12 @@ def progress() -> Page:
     rows = progress_file.load()
     units = [(unit, [_standing(entry, rows) for entry in unit.entries]) for unit in UNITS]
     return Page(pages.progress_text(units), pages.progress_html(units))
+
+
+def _removed(exercise: Exercise, answer: Answer) -> str:
+    """The remark on names that this exercise asks to do without."""
+    used = uses.forbidden(answer, exercise.removes)
+    return f"This exercise is to be done without {', '.join(used)}; grading gives no points for it." if used else ""
 
 
 def _reached(row: Row, verdict: Verdict) -> Row:

@@ -140,7 +140,7 @@ def describe(leaf: Leaf, index: tuple[int, ...] = ()) -> str:
     if isinstance(leaf, str):
         return leaf[:80]
     if leaf is None:
-        return "nothing"
+        return "None"
     return number(leaf) if isinstance(leaf, (bool, int, float)) else f"<{type(leaf).__name__}>"
 
 

@@ -71,6 +71,7 @@ def outputs(result: object, *names: str) -> dict[str, Any]:
     """The parts of a returned tuple by name. Raises WrongOutput where their number is not that of `names`."""
     if not isinstance(result, (tuple, list)) or len(result) != len(names):
         came = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"one {type(result).__name__}"
+        came = "None: is there a `return`?" if result is None else came
         raise WrongOutput(f"must return {len(names)} values ({', '.join(names)}), got {came}")
     return dict(zip(names, result, strict=True))
 

@@ -36,7 +36,7 @@ WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly t
 BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
 SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
 
-Suspects = Sequence[Suspect] | Callable[[], Sequence[Suspect]]
+Suspects = Sequence[Suspect] | Callable[[], Iterable[Suspect]]
 
 
 @dataclass(frozen=True, kw_only=True)

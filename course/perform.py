@@ -36,6 +36,7 @@ from course.tree import Leaf, clone, flatten, plain, readable, to_float64
 MAX_PRINTED = 2_000
 MAX_MESSAGE = 500
 MAX_WHERE = 6
+FRAMES = 1_000  # Python's own limit; kernels raise it
 LIBRARIES = (
     sysconfig.get_paths()["stdlib"] + os.sep,
     *(f"{folder}{os.sep}" for folder in (*site.getsitepackages(), site.getusersitepackages())),
@@ -126,17 +127,27 @@ def _quiet(printed: _Printed) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_state() -> Iterator[None]:
-    """Random states (torch's, Python's, NumPy's) and the gradient mode are afterwards what they were before.
+    """Random states (torch's, Python's, NumPy's), gradient mode and recursion limit are afterwards what they were.
 
-    Inside, autograd records.
+    Inside, autograd records, and Python's stack has room for `FRAMES` calls, wherever the answer is performed.
     """
-    python, array = random.getstate(), np.random.get_state()
+    python, array, limit = random.getstate(), np.random.get_state(), sys.getrecursionlimit()
     try:
+        sys.setrecursionlimit(_depth() + FRAMES)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             yield
     finally:
+        sys.setrecursionlimit(limit)
         random.setstate(python)
         np.random.set_state(array)
+
+
+def _depth() -> int:
+    """How many calls deep we are."""
+    depth, frame = 0, sys._getframe()
+    while frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 @contextlib.contextmanager
@@ -186,8 +197,12 @@ def _told(read: Callable[[], str], otherwise: str) -> str:
 def _where(trace: TracebackType | None) -> tuple[str, ...]:
     """`line 3, in backward: node.grad += 1` for each of the student's frames, innermost last."""
     found = [(frame.f_code, number) for frame, number in traceback.walk_tb(trace)]
-    own = [(code, number) for code, number in found if not code.co_filename.startswith(LIBRARIES)]
+    own = [(code, number) for code, number in found if not _is_library(code.co_filename)]
     return tuple(_line(code, number) for code, number in own[-MAX_WHERE:])
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(LIBRARIES) or f"{os.sep}site-packages{os.sep}" in file
 
 
 def _line(code: CodeType, number: int) -> str:

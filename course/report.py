@@ -52,7 +52,7 @@ def to_text(verdict: Verdict, note: str = "") -> str:
 
 def to_html(verdict: Verdict, note: str = "") -> str:
     """The verdict as one self-contained HTML fragment."""
-    parts = [STYLE, '<div class="hpml">', f'<div class="head">{html.escape(_headline(verdict))}</div>']
+    parts = [STYLE, '<div class="hpml">', f'<div class="head">{prose(_headline(verdict))}</div>']
     if verdict.attempted:
         parts += [_table(verdict), _diagnosis_box(verdict), _failure_box(verdict), _hints(verdict), _printed(verdict)]
     if note:
@@ -66,7 +66,7 @@ def to_html(verdict: Verdict, note: str = "") -> str:
 def _headline(verdict: Verdict) -> str:
     name = verdict.exercise.partition(".")[2]
     if not verdict.attempted:
-        return f"{name}: not attempted, 0 of {verdict.possible} points"
+        return f"{name}: not attempted, 0 of {verdict.possible} points (its `raise NotImplementedError` is still there)"
     full = ". All of it holds." if verdict.points == verdict.possible else ""
     return f"{name}: {verdict.points} of {verdict.possible} points{full}"
 
@@ -103,7 +103,7 @@ def _why(each: Finding, verdict: Verdict) -> list[str]:
     difference = _difference(each)
     first = f"{_place(each)}: expected {each.expected}, got {each.got}" if each.case else each.expected
     told = first + (f"; worst difference {difference}" if difference else "")
-    return [told] if _only_broke(each, verdict) else [told, each.hint]
+    return [told, each.hint] if each in _told(verdict) else [told]
 
 
 def _failure_lines(verdict: Verdict) -> list[str]:
@@ -188,20 +188,19 @@ def _diagnosis_box(verdict: Verdict) -> str:
 
 
 def _hints(verdict: Verdict) -> str:
-    """A hint for each property that failed by its value; none where the diagnosis already says it."""
-    told = [
-        each for each in verdict.findings if not each.held and not each.blocked_by and not _only_broke(each, verdict)
-    ]
+    """A hint for each property that failed and does not only wait; none where the diagnosis already says it."""
+    told = _told(verdict)
     if verdict.diagnosis or not told:
         return ""
     items = "".join(f"<li><b>{html.escape(_words(each.property))}</b>: {prose(each.hint)}</li>" for each in told)
     return f"<ul>{items}</ul>"
 
 
-def _only_broke(each: Finding, verdict: Verdict) -> bool:
-    """Whether there was no value to judge because of an exception that the hint does not speak of."""
-    failure = verdict.failure
-    return failure is not None and each.got == failure.type and failure.type not in ("RecursionError", "TimeLimit")
+def _told(verdict: Verdict) -> list[Finding]:
+    """The failed properties whose hints help: where an exception leaves no value to judge, only the first of them."""
+    failed = [each for each in verdict.findings if not each.held and not each.blocked_by]
+    broke = [each for each in failed if verdict.failure is not None and each.got == verdict.failure.type]
+    return [each for each in failed if each not in broke[1:]]
 
 
 def _printed(verdict: Verdict) -> str:

@@ -111,7 +111,7 @@ def test_full_marks_are_said():
 
 def test_a_stub_is_not_attempted_and_raises_nothing(capfd):
     shown = check(as_exercise(toy.stub))
-    assert str(shown) == "running_mean: not attempted, 0 of 8 points"
+    assert str(shown).startswith("running_mean: not attempted, 0 of 8 points")
     assert "<table>" not in shown._repr_html_()
 
 

@@ -214,7 +214,7 @@ def test_compare_is_total(got, expected, dtype, roundings):
 @pytest.mark.parametrize(
     ("leaf", "words"),
     [
-        (None, "nothing"),
+        (None, "None"),
         ("text", "text"),
         ("x" * 200, "x" * 80),
         (True, "True"),

@@ -116,7 +116,7 @@ def test_the_parts_of_a_result_get_names(result):
 @pytest.mark.parametrize(
     ("result", "came"),
     [
-        (None, "one NoneType"),
+        (None, "None: is there a `return`?"),
         (torch.ones(2), "one Tensor"),
         ("ab", "one str"),
         ((1,), "1 values"),

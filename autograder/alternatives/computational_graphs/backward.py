@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from autograder.bank import Alternative
 from course.graph import Node
@@ -19,7 +19,7 @@ def counts_users(root: Node) -> None:
             if each not in found:
                 found.add(each)
                 stack.append(each)
-    flowing = Counter[Node]({root: 1.0})  # type: ignore[dict-item]
+    flowing = defaultdict[Node, float](float, {root: 1.0})
     ready = [root]
     while ready:
         node = ready.pop()
