@@ -22,8 +22,8 @@ from nbformat import NotebookNode
 
 from autograder import bank as banks
 from autograder.bank import Bank, Misconception
-from autograder.engine.load import source_of
 from autograder.engine.rebuild import role_of
+from course.cells import source_of
 from course.errors import CourseError
 from course.exercise import Answer
 from course.syllabus import find_unit

@@ -1,7 +1,8 @@
-"""`course lab | hint | progress | doctor`: what a student runs in a terminal."""
+"""`course lab | check | hint | progress | doctor`: what a student runs in a terminal."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,29 @@ def lab(context: typer.Context) -> None:
     from course import lab as launcher
 
     raise typer.Exit(launcher.run(context.args))
+
+
+@app.command()
+def check(
+    notebook: Path,
+    exercise: Annotated[list[str] | None, typer.Argument(help="names of exercises; all if left out")] = None,
+) -> None:
+    """Check the answers of a notebook. Exit 1 where one lacks points."""
+    from course.check import check as judge
+    from course.notebook import answers
+    from course.syllabus import find_entry
+
+    wanted = {find_entry(name).name for name in exercise or ()}
+    found = {name: loaded for name, loaded in answers(notebook).items() if not wanted or name in wanted}
+    full = len(found) == len(wanted or found)
+    for name, loaded in found.items():
+        if loaded.failure:
+            typer.echo(f"{name}: cannot be loaded, {loaded.failure.type}: {loaded.failure.message}")
+            full = False
+        else:
+            verdict = judge(loaded.answer).verdict
+            full = full and verdict.points == verdict.possible
+    raise typer.Exit(0 if full else 1)
 
 
 @app.command()

@@ -61,9 +61,9 @@ def perform(exercise: Exercise, answer: Answer, case: Case) -> Observation:
         with _quiet(printed), own_state(), _time_limit(exercise.seconds):
             seen = exercise.probe(answer, inputs)
     except BaseException as error:
-        failure = _failure(error, sys.exc_info()[2], exercise.seconds)
+        failure = failure_of(error, sys.exc_info()[2], exercise.seconds)
     if failure is None and time.monotonic() - started > exercise.seconds:
-        seen, failure = None, _failure(TimeLimit(), None, exercise.seconds)
+        seen, failure = None, failure_of(TimeLimit(), None, exercise.seconds)
     if not isinstance(seen, Observation):
         seen = Observation()
     return dataclasses.replace(
@@ -175,7 +175,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *outer)  # somebody else's alarm goes on
 
 
-def _failure(error: BaseException, trace: TracebackType | None, seconds: float) -> Failure:
+def failure_of(error: BaseException, trace: TracebackType | None = None, seconds: float = 0.0) -> Failure:
     """The exception as plain data, its traceback cut to the student's own lines."""
     if type(error) is TimeLimit:
         return Failure(type="TimeLimit", message=f"did not end within {seconds:g} s", where=_where(trace))

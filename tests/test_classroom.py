@@ -13,7 +13,6 @@ from rich.console import Console
 from autograder import bank as banks
 from autograder import classroom, report
 from autograder.engine.grade import Release, Submission, code_cells, grade
-from autograder.engine.load import load
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
@@ -21,6 +20,7 @@ from autograder.engine.runner import PlainRunner
 from autograder.release import authored
 from autograder.release.notebook import instructor, students
 from course import sheet
+from course.cells import load
 from course.errors import CourseError
 from course.exercise import Diagnosis, Failure, Finding, Verdict
 from course.judge import judge

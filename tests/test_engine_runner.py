@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from autograder.engine.load import CodeCell
 from autograder.engine.runner import Limits, PlainRunner
 from course import exercises
+from course.cells import CodeCell
 from course.exercise import Failure, Observation
 
 

@@ -4,7 +4,6 @@
     rebuild  release + cells -> notebook and repairs
     runner   where students' code runs: the seam for a sandbox
       child  the other side of the seam, forked from a warm process
-      load   cells -> the answer, and what it needs
       wire   frames between the two
     grade    all of it in order, and the judging
     record   verdicts in a graded notebook's outputs and metadata, and back

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from autograder.engine import wire
-from autograder.engine.load import CodeCell, load
 from course import exercises
+from course.cells import CodeCell, load
 from course.exercise import Exercise, Failure, Observation
 from course.perform import perform_all
 from course.tree import Tree

@@ -24,11 +24,11 @@ from nbformat import NotebookNode
 
 from autograder import bank as banks
 from autograder.bank import Bank
-from autograder.engine.load import CodeCell
 from autograder.engine.read import Cell, Unreadable, read_file
 from autograder.engine.rebuild import Rebuilt, rebuild, role_of
 from autograder.engine.runner import Runner
 from course import exercises
+from course.cells import CodeCell
 from course.errors import CourseError
 from course.exercise import Case, Exercise, Failure, Observation, Verdict
 from course.judge import judge

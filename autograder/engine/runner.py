@@ -24,7 +24,7 @@ from typing import Protocol, Self
 
 from autograder.engine import wire
 from autograder.engine.child import DONE, ENDED, JOB, READY
-from autograder.engine.load import CodeCell
+from course.cells import CodeCell
 from course.errors import CourseError
 from course.exercise import Case, Exercise, Failure, Observation
 from course.tree import Tree

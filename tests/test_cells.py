@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from autograder.engine.load import CodeCell, load, source_of
+from course.cells import CodeCell, load, source_of
 from course.exercise import Failure
 
 
@@ -45,7 +45,8 @@ def test_a_syntax_error_in_the_answer_is_told(monkeypatch):
 
 def test_an_exception_of_the_answer_cell_is_told(monkeypatch):
     failure = loaded(monkeypatch, answer="f = int('x')").failure
-    assert failure == Failure(type="ValueError", message="invalid literal for int() with base 10: 'x'")
+    said, lines = "invalid literal for int() with base 10: 'x'", ("line 1, in <module>: f = int('x')",)
+    assert failure == Failure(type="ValueError", message=said, where=lines)
 
 
 def test_an_answer_cell_without_the_answer_is_told(monkeypatch):

@@ -27,6 +27,7 @@ from typing import Any
 from IPython.core.inputtransformer2 import TransformerManager
 
 from course.exercise import Failure
+from course.perform import failure_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def load(cells: Sequence[CodeCell], name: str) -> Loaded:
         try:
             exec(statement.code, module.__dict__)
         except BaseException as error:
-            failures.setdefault(statement.cell, _told(error))
+            failures.setdefault(statement.cell, failure_of(error, error.__traceback__))
     if name in module.__dict__:
         return Loaded(answer=module.__dict__[name])
     own = [failures[number] for number, cell in enumerate(cells) if cell.answers == name and number in failures]
@@ -98,7 +99,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
             source = TransformerManager().transform_cell(_without_cell_magic(cell))  # type: ignore[no-untyped-call]
             tree = ast.parse(source, file)
         except Exception as error:  # SyntaxError, RecursionError, a null byte
-            failures[number] = _told(error)
+            failures[number] = failure_of(error, error.__traceback__)
             continue
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         for node in tree.body:
@@ -208,12 +209,3 @@ def _needs(statement: _Statement) -> frozenset[str]:
         return _uses(statement.code)
     except Exception:  # it cannot be compiled: running it will say so
         return frozenset()
-
-
-def _told(error: BaseException) -> Failure:
-    """An exception of a cell as plain data."""
-    try:
-        message = str(error)[:500]
-    except BaseException:
-        message = "<an exception whose message cannot be read>"
-    return Failure(type=type(error).__name__, message=message)
