@@ -22,21 +22,13 @@ from torch import Tensor
 from course import exercises
 from course.compare import EPS, compare
 from course.errors import DeclarationError
-from course.exercise import (
-    ARGUMENTS_UNCHANGED,
-    PUBLIC_SEED,
-    Answer,
-    Case,
-    Exercise,
-    Observation,
-    Suspect,
-    Witness,
-)
+from course.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Answer, Case, Exercise, Observation
 from course.exercises import module_name
 from course.perform import in_float64, own_state, perform, perform_all
 from course.sheet import Record
 from course.syllabus import find_unit
 from course.tree import Leaf, Tree, map_leaves
+from course.verdict import Suspect, Witness
 
 TWO_SEEDS = (11, 12)  # global random states under which a misconception is performed
 
@@ -110,8 +102,9 @@ def _changes_arguments(exercise: Exercise, reference: Answer) -> Misconception:
     def spoil(argument: object) -> None:
         if isinstance(argument, Tensor) and argument.is_floating_point():
             argument.detach().add_(1.0)
-        elif isinstance(argument, list):
-            argument[:] = [value + 1.0 if isinstance(value, float) else value for value in argument]
+        elif isinstance(argument, (list, tuple)):
+            if isinstance(argument, list):
+                argument[:] = [value + 1.0 if isinstance(value, float) else value for value in argument]
             for value in argument:
                 spoil(value)
 

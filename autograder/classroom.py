@@ -36,13 +36,20 @@ import copy
 _right = {name}
 
 
+def _spoil(argument):
+    if isinstance(argument, (list, tuple)):
+        if isinstance(argument, list):
+            argument[:] = [value + 1.0 if isinstance(value, float) else value for value in argument]
+        for value in argument:
+            _spoil(value)
+    elif hasattr(argument, "add_") and argument.is_floating_point():
+        argument.add_(1.0)
+
+
 def {name}(*args):
     result = copy.deepcopy(_right(*args))
     for argument in args:
-        if isinstance(argument, list):
-            argument[:] = [value + 1.0 if isinstance(value, float) else value for value in argument]
-        elif hasattr(argument, "add_") and argument.is_floating_point():
-            argument.add_(1.0)
+        _spoil(argument)
     return result
 """
 

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from autograder import bank as banks
 from autograder.bank import Bank
-from course.exercise import PUBLIC_SEED, Answer, Case, Observation, Suspect, Verdict
+from course.exercise import PUBLIC_SEED, Answer, Case, Observation
 from course.judge import judge
 from course.perform import perform_all
 from course.tree import Leaf, map_leaves, plain
+from course.verdict import Suspect, Verdict
 
 
 @dataclass(kw_only=True)

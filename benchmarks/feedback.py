@@ -1,6 +1,6 @@
-"""How long a student waits: time from `check(...)` to its result, imports, and the proof of unit 01.
+"""How long people wait: from `check(...)` to its result, for imports, for the proof of unit 01 and for lesson 01.
 
-    python benchmarks/feedback.py [--repeats 7]
+    autograder build; python benchmarks/feedback.py [--repeats 7]
 
 Prints one table per question, with the machine. Ratios are taken within this run. Imports run in fresh processes.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import os
 import platform
@@ -36,9 +37,8 @@ def seconds(function: Callable[[], object], repeats: int) -> list[float]:
 
 def process_seconds(code: str, repeats: int) -> float:
     """Median wall seconds of a fresh interpreter that runs `code`."""
-    return statistics.median(
-        seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True), repeats)  # the same for both sides
-    )
+    run = functools.partial(subprocess.run, [sys.executable, "-c", code], check=True)
+    return statistics.median(seconds(run, repeats))
 
 
 def checks(repeats: int) -> Table:
@@ -52,20 +52,19 @@ def checks(repeats: int) -> Table:
         table.add_column(column, justify="left" if column == "exercise" else "right")
     for entry in entries():
         bank = banks.load(entry.id)
-        answer = bank.reference
-        right = seconds(lambda answer=answer: check(answer), repeats)  # type: ignore[misc]
+        right = seconds(functools.partial(check, bank.reference), repeats)
         wrong = 0.0
         for each in bank.misconceptions:
             for witness in each.witnesses:
                 witness.__name__ = entry.name  # found by its name, like a student's
-                wrong = max(wrong, statistics.median(seconds(lambda wrong=witness: check(wrong), repeats)))  # type: ignore[misc]
+                wrong = max(wrong, statistics.median(seconds(functools.partial(check, witness), repeats)))
         row = (statistics.median(right), max(right), wrong)
         table.add_row(entry.id, *[f"{1000 * value:.0f}" for value in row])
     return table
 
 
 def imports(repeats: int) -> Table:
-    """`import course` beside `import torch`, turn and turn about."""
+    """`import course` beside `import torch`, both in fresh processes."""
     table = Table(title="imports, seconds (median)")
     for column in ("import torch", "import course", "difference"):
         table.add_column(column, justify="right")
@@ -75,14 +74,20 @@ def imports(repeats: int) -> Table:
     return table
 
 
-def proof() -> Table:
-    """`autograder prove computational_graphs --seeds 3` in a fresh process."""
-    table = Table(title="autograder prove computational_graphs --seeds 3, seconds")
-    table.add_column("wall", justify="right")
-    command = [sys.executable, "-m", "autograder", "prove", "computational_graphs", "--seeds", "3"]
-    started = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    table.add_row(f"{time.perf_counter() - started:.1f}")
+def whole_runs() -> Table:
+    """The proof of unit 01 and the solved lesson 01, each in fresh processes."""
+    prove = [sys.executable, "-m", "autograder", "prove", "computational_graphs", "--seeds", "3"]
+    lesson = "build/source/01_computational_graphs/01_computational_graphs.ipynb"
+    execute = f"import nbclient, nbformat; nbclient.execute(nbformat.read({lesson!r}, 4))"
+    table = Table(title="whole runs, wall seconds")
+    table.add_column("what")
+    table.add_column("seconds", justify="right")
+    for name, command in (
+        ("autograder prove computational_graphs --seeds 3", prove),
+        ("the solved lesson 01, every cell", [sys.executable, "-c", execute]),
+    ):
+        (taken,) = seconds(functools.partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL), 1)
+        table.add_row(name, f"{taken:.1f}")
     return table
 
 
@@ -94,7 +99,7 @@ def main() -> None:
     os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="hpml-benchmark-")  # not into the user's progress
     console = Console(width=110)
     console.print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    for table in (imports(repeats), checks(repeats), proof()):
+    for table in (imports(repeats), checks(repeats), whole_runs()):
         console.print(table)
 
 

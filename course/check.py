@@ -16,12 +16,13 @@ from typing import Any
 
 from course import exercises, pages, progress_file, report, sheet, uses
 from course.errors import CourseError, NotAnAnswer
-from course.exercise import Answer, Exercise, Verdict
+from course.exercise import Answer, Exercise
 from course.judge import judge
 from course.perform import perform_all
 from course.progress_file import Row
 from course.sheet import Record
 from course.syllabus import UNITS, Entry
+from course.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ class Property:
     evidence    "value", or "ledger" for a statement about cost
     roundings   how many roundings a right answer may accumulate: scales the tolerance
     holds       instead of a comparison: (inputs, got, expected) -> None, or a sentence that says what is wrong
+    shows       a ledger entry that the check draws as two bars, the answer's over ours
     cases       names of the cases it speaks of; empty means all
     needs       properties that must hold before this one earns anything: a cost counts only where the value is right
     hint        what to look at when it fails; also right when two mistakes come together
@@ -96,6 +97,7 @@ class Property:
     evidence: Literal["value", "ledger"] = "value"
     roundings: int = 32
     holds: Callable[[Inputs, Values, Values], str | None] | None = None
+    shows: str = ""
     cases: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
@@ -187,75 +189,3 @@ def _validate(exercise: Exercise) -> None:
         bool(exercise.keeps) == (ARGUMENTS_UNCHANGED in seen),
         "`keeps` and the property `arguments_unchanged` must be declared together",
     )
-
-
-# --- what the judge says ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Witness:
-    """A recorded implementation: what was observed per case, which keys vary by chance, and how sharp each value is.
-
-    free         keys that two random states change: compared by nobody
-    sensitivity  by case and key: how far the value moves when every input moves by one rounding
-    """
-
-    observations: tuple[Observation, ...]
-    free: tuple[frozenset[str], ...]
-    sensitivity: tuple[dict[str, float], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Suspect:
-    """A misconception as a sheet holds it: a name, the paragraph that cures it, and how it is recognised.
-
-    fails   instead of witnesses: recognised where exactly these properties fail
-    """
-
-    name: str
-    hint: str
-    witnesses: tuple[Witness, ...] = ()
-    fails: frozenset[str] = frozenset()
-    same_as: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What the judge says of one property."""
-
-    property: str
-    held: bool
-    points: int
-    possible: int
-    got: str = ""
-    expected: str = ""
-    error: float | None = None
-    tolerance: float | None = None
-    case: str = ""
-    where: str = ""
-    hint: str = ""
-    blocked_by: str = ""
-    evidence: str = "value"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """The misconception whose observation the answer's equals."""
-
-    name: str
-    hint: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The judgement of one answer."""
-
-    exercise: str
-    points: int
-    possible: int
-    findings: tuple[Finding, ...]
-    attempted: bool = True
-    diagnosis: Diagnosis | None = None
-    failure: Failure | None = None
-    failure_case: str = ""
-    printed: str = ""

@@ -64,6 +64,7 @@ class Node:
         return self.make("/", value, (self, b), (1.0 / b.value, -value / b.value))
 
     def __pow__(self, exponent: Number) -> Node:
+        """A power with a constant exponent. Raises ZeroDivisionError where it has no slope, as 0 ** 0.5."""
         slope = exponent * self.value ** (exponent - 1) if exponent else 0.0
         return self.make(f"**{exponent:g}", self.value**exponent, (self,), (slope,))
 
@@ -78,6 +79,9 @@ class Node:
 
     def __rmul__(self, other: Number) -> Node:
         return self._wrap(other) * self
+
+    def __rtruediv__(self, other: Number) -> Node:
+        return self._wrap(other) / self
 
     def relu(self) -> Node:
         """max(0, value); its derivative at 0 is 0, as in torch."""

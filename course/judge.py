@@ -9,34 +9,18 @@ from __future__ import annotations
 
 import fnmatch
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from course.compare import EPS, Comparison, as_numbers, case_dtype, compare
-from course.exercise import (
-    Case,
-    Diagnosis,
-    Exercise,
-    Failure,
-    Finding,
-    Observation,
-    Property,
-    Source,
-    Suspect,
-    Verdict,
-    Witness,
-)
+from course.compare import Comparison, as_numbers, case_dtype, compare
+from course.diagnosis import Suspects, diagnose
+from course.exercise import Case, Exercise, Failure, Observation, Property, Source
 from course.tree import Leaf
+from course.verdict import Diagnosis, Finding, Verdict
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
-WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
-BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
-SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
-
-Suspects = Sequence[Suspect] | Callable[[], Iterable[Suspect]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +59,7 @@ def judge(
         return _verdict(exercise, _unattempted(exercise), runs, attempted=False)
     findings = _findings(exercise, runs, sources)
     failed = frozenset(finding.property for finding in findings if not finding.held)
-    diagnosis = _diagnose(runs, failed, suspects) if failed else None
+    diagnosis = diagnose([(run.got, run.dtype) for run in runs], failed, suspects) if failed else None
     return _verdict(exercise, findings, runs, diagnosis=diagnosis, failure=failure, failure_case=failure_case)
 
 
@@ -140,12 +124,12 @@ def _findings(exercise: Exercise, runs: Sequence[_Run], sources: frozenset[Sourc
 def _finding(each: Property, runs: Sequence[_Run], blocker: str, sources: frozenset[Source]) -> Finding:
     """The property over all of its cases; the worst comparison is the one that is told."""
     compared = [
-        (run.case.name, comparison)
+        (run, comparison)
         for run in runs
         if not each.cases or run.case.name in each.cases
         for comparison in _comparisons(each, run, sources)
     ]
-    worst_case, worst = max(compared, key=lambda pair: _badness(pair[1]), default=("", _NOTHING))
+    run, worst = max(compared, key=lambda pair: _badness(pair[1]), default=(None, _NOTHING))
     held = worst.held and not blocker
     return Finding(
         property=each.name,
@@ -156,12 +140,20 @@ def _finding(each: Property, runs: Sequence[_Run], blocker: str, sources: frozen
         expected=worst.expected,
         error=None if math.isnan(worst.error) else worst.error,
         tolerance=worst.tolerance,
-        case=worst_case,
+        case=run.case.name if run else "",
         where=worst.where,
         hint=each.hint,
         blocked_by=blocker,
         evidence=each.evidence,
+        measured=_measured(each, run) if run else None,
     )
+
+
+def _measured(each: Property, run: _Run) -> tuple[float, float] | None:
+    """The cost that the property shows, ours last; None where it shows none, or there is no number."""
+    costs = [as_numbers(seen.ledger.get(each.shows)) for seen in (run.got, run.expected)]
+    got, expected = [float(cost) if cost is not None and cost.numel() == 1 else math.nan for cost in costs]
+    return (got, expected) if math.isfinite(got) and math.isfinite(expected) else None
 
 
 def _missing(expected: str, got: str = "nothing") -> Comparison:
@@ -226,68 +218,3 @@ def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run:
         expected=found.expected,
         where=f"{key}{found.where}",
     )
-
-
-# --- diagnosis -------------------------------------------------------------------------------------
-
-
-def _diagnose(runs: Sequence[_Run], failed: frozenset[str], suspects: Suspects) -> Diagnosis | None:
-    """The first misconception that explains everything that was seen."""
-    for suspect in suspects() if callable(suspects) else suspects:
-        by_pattern = bool(suspect.fails) and suspect.fails == failed
-        if by_pattern or any(_matches(runs, witness) for witness in suspect.witnesses):
-            return Diagnosis(name=suspect.name, hint=suspect.hint)
-    return None
-
-
-def _matches(runs: Sequence[_Run], witness: Witness) -> bool:
-    """Whether every value in every case is what the witness showed.
-
-    One that broke in every case shows nothing but its failures: there their messages must agree too.
-    """
-    if len(witness.observations) != len(runs):
-        return False
-    if all(seen.error for seen in witness.observations) and not all(map(_says_the_same, runs, witness.observations)):
-        return False
-    return all(
-        _matches_run(run, seen, free, sensitivity)
-        for run, seen, free, sensitivity in zip(
-            runs, witness.observations, witness.free, witness.sensitivity, strict=True
-        )
-    )
-
-
-def _says_the_same(run: _Run, seen: Observation) -> bool:
-    """Whether both failures have one message, apart from the numbers in it."""
-    got, expected = (re.sub(r"\d+", "0", each.message if each else "") for each in (run.got.error, seen.error))
-    return got == expected
-
-
-def _matches_run(run: _Run, seen: Observation, free: frozenset[str], sensitivity: dict[str, float]) -> bool:
-    if (run.got.error and run.got.error.type) != (seen.error and seen.error.type):
-        return False
-    for label, got, expected in (
-        ("", run.got.values, seen.values),
-        ("ledger/", run.got.ledger, seen.ledger),
-    ):
-        if got.keys() != expected.keys():
-            return False
-        for key in expected:
-            blur = sensitivity.get(label + key, 0.0)
-            if label + key not in free and not _same(got[key], expected[key], run.dtype, blur):
-                return False
-    return True
-
-
-def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
-    """Equal within the blur, or not finite somewhere in both: where an overflow lands is a matter of style."""
-    a, b = as_numbers(got), as_numbers(expected)
-    if a is None or b is None:
-        return compare(got, expected, dtype, roundings=0).held
-    finite = torch.isfinite(b)
-    if not bool(finite.all()):
-        return a.shape == b.shape and not bool(torch.isfinite(a).all())
-    scale = float(b.abs().max()) if b.numel() else 0.0
-    roundings = max(1, min(WITNESS_ROUNDINGS, int(BROADEST / EPS[dtype])))
-    limited = min(blur, SHARPEST * scale / roundings)
-    return compare(got, expected, dtype, roundings=roundings, sensitivity=limited).held

@@ -11,7 +11,8 @@ import math
 import re
 
 from course.compare import number
-from course.exercise import Failure, Finding, Verdict
+from course.exercise import Failure
+from course.verdict import Finding, Verdict
 
 STYLE = """<style>
 .hpml { font-family: var(--jp-content-font-family, sans-serif); font-size: 14px; line-height: 1.45;
@@ -156,20 +157,18 @@ def _code(text: str) -> str:
 
 
 def _bars(each: Finding) -> str:
-    """Two bars, got over expected, where a cost is a number: how much too much is seen at once."""
-    try:
-        got, expected = float(each.got), float(each.expected)
-    except ValueError:
+    """Two bars, the answer's cost over ours, where a property shows one: how much too much is seen at once."""
+    if each.measured is None or min(each.measured) < 0 or max(each.measured) == 0:
         return ""
-    if each.evidence != "ledger" or not 0 < max(got, expected) < math.inf or min(got, expected) < 0:
-        return ""
-    top = max(got, expected)
-    rows = [(got, "#b35900", "got"), (expected, "#0b6bcb", "expected")]
+    top = max(each.measured)
+    rows = [("yours", "#b35900", each.measured[0]), ("ours", "#0b6bcb", each.measured[1])]
     bars = "".join(
-        f'<rect y="{7 * i}" width="{100 * value / top:.1f}" height="5" fill="{colour}"><title>{name}</title></rect>'
-        for i, (value, colour, name) in enumerate(rows)
+        f'<rect y="{16 * i + 3}" width="{max(1.0, 120 * value / top):.1f}" height="9" fill="{colour}"/>'
+        f'<text x="126" y="{16 * i + 12}" font-size="11" fill="currentColor">{name} {number(value)}</text>'
+        for i, (name, colour, value) in enumerate(rows)
     )
-    return f'<br><svg width="100" height="14" role="img" aria-label="got over expected">{bars}</svg>'
+    words = " and ".join(f"{name} {number(value)}" for name, _, value in rows)
+    return f'<br><svg width="230" height="34" role="img" aria-label="{words}">{bars}</svg>'
 
 
 def _failure_box(verdict: Verdict) -> str:

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from course.errors import SheetError
-from course.exercise import Case, Failure, Observation, Suspect, Witness
+from course.exercise import Case, Failure, Observation
 from course.tree import pack, unpack
+from course.verdict import Suspect, Witness
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent / "sheets"

@@ -79,7 +79,7 @@ UNITS: tuple[Unit, ...] = (
         ("unbroadcast", 15, 3),
         ("linear_vjp", 10, 2),
         ("softmax_cross_entropy", 20, 3),
-        ("SaveLess", 20, 4),
+        ("SaveLess", 20, 3),
         ("accumulate_gradients", 20, 4),
         ("B hvp", 10, 3),
     ),

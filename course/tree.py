@@ -110,7 +110,7 @@ def as_float(value: bool | int | float) -> float:
 def pack(tree: Tree, tensors: dict[str, Tensor]) -> Any:
     """JSON-ready form of a tree; its tensors go into `tensors`, in place of each stands a reference."""
     if isinstance(tree, Tensor):
-        stored = tree.detach().contiguous().clone()
+        stored = tree.detach().clone(memory_format=torch.contiguous_format)
         name = _digest(stored)  # equal tensors are stored once
         tensors[name] = stored
         return {"$tensor": name}

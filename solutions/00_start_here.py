@@ -47,11 +47,13 @@ print(doctor.to_text(doctor.examine()))
 # - Your code is judged by what it does, not by how it looks. Any style that gives the right result passes.
 # - The table has one row for each *property*: one statement that must hold, worth its own points. Code that is half
 #   right earns what it does right.
-# - Many wrong answers have been collected. If yours returns just what one of them returns, the check says which one.
+# - Many wrong answers have been collected. If your result is that of one of them (the same numbers, or the same
+#   statements broken), the check says which one.
 #
 # ## A first exercise
 #
-# Training prints a loss at every step, and the losses jump about, like these (made up for this picture):
+# Training prints a loss at every step, and the losses jump about, like these (made up for this picture; *nats* is the
+# unit of a loss that is computed with natural logarithms):
 
 # %%
 import random
@@ -107,18 +109,19 @@ check(running_mean)
 # %% [markdown]
 # ## Read the table
 #
-# Before you write anything, the check says *not attempted*. With the wrong body it says more:
+# As long as the line with `raise` is there, the check says *not attempted*. With the wrong body it says more:
 #
 # | column | what it tells |
 # | --- | --- |
 # | property | the statement that must hold, and the case with the largest difference |
 # | | *held*, *not held*, or *waits*: it earns points only once another one holds |
 # | got, expected | your result and ours; of a long one its shape, and the entry that differs most |
-# | worst difference | how far apart they are, and in brackets how far rounding alone may move a right answer |
+# | worst difference | how far apart they are; in brackets how far rounding (here: in float32) may move a right answer |
 # | points | yours, and how many there are |
 #
-# Under the table stands the *diagnosis*: the name of the mistake, and a way out of it. It appears only when your
-# numbers are exactly those of a known mistake. Otherwise each failed row brings its own remark.
+# Under the table stands the *diagnosis*: the name of the mistake, and a way out of it. It appears where your result is
+# that of a known mistake: the same numbers, or the same statements broken. Where none is found, a failed row brings
+# its own remark.
 #
 # **Mend it.** Read the diagnosis, change the one thing that it talks about, run both cells again. The answer to the
 # prediction stands in the docstring: `[2, 3, 5]`.
@@ -130,7 +133,7 @@ hint("running_mean", 1)
 
 # %% [markdown]
 # Each exercise has three: a question, a pointer, a sketch of the way. `hint(running_mean)` shows one more each time;
-# `hint(running_mean, 1)` shows the first again. None shows code. Hints cost nothing.
+# `hint(running_mean, 1)` shows the first again. None shows the finished code. Hints cost nothing.
 #
 # And this is what a running mean is good for, as soon as yours passes its check:
 
@@ -181,19 +184,19 @@ print("CUDA device:", torch.cuda.get_device_name(0) if found else "none, so the 
 # | subject | with CUDA devices | without |
 # | --- | --- | --- |
 # | arithmetic, gradients, rounding | real | real: a CPU rounds to the same formats |
-# | bytes kept for the backward pass | real | real: counted tensor by tensor |
+# | bytes kept for the backward pass | real | real: counted by storage, each piece of memory once |
 # | speed of a kernel | measured | not measured; shown as recorded numbers with their source |
 # | many workers | processes that exchange data over NCCL | threads that exchange the same data, on a simulated clock |
 # | models too large for this machine | some | formulas from papers, with their error against published runs |
 #
-# So values and bytes can be trusted everywhere. Times of large machines are computed, and each lesson says from
-# what.
+# So values can be trusted everywhere, and bytes for the operations as this PyTorch implements them on this device.
+# Times of large machines are computed, and each lesson says from what.
 #
 # ## What to remember
 #
 # 1. Write, run, `check(name)`. Read the property that failed before you change anything.
-# 2. A diagnosis means: your numbers are exactly those of this mistake.
-# 3. The tolerance is what rounding may do, nothing more. "Almost right" is a mistake to find.
+# 2. A diagnosis means: your result is that of this mistake.
+# 3. The tolerance is what rounding may do (here: in float32), nothing more. "Almost right" is a mistake to find.
 # 4. `hint(name)` before you look elsewhere; `progress()` to see how far you are.
 # 5. Grades come from inputs you have not seen.
 #

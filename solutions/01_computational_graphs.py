@@ -78,7 +78,7 @@ f = named(a * x**2 + b * x * y + c * y**2, "f")
 draw(f, title="One line of Python, recorded: a x² + b x y + c y² at x = 3, y = 4")
 
 # %% [markdown]
-# Nobody declared this graph. Python ran the line, and each `*`, `**` and `+` made a node. A node knows four things:
+# Nobody declared this graph. Python ran the line, and each `*`, `**` and `+` made a node. A node knows five things:
 #
 # | a node knows | in code | example: the node `a * x**2` |
 # | --- | --- | --- |
@@ -86,11 +86,13 @@ draw(f, title="One line of Python, recorded: a x² + b x y + c y² at x = 3, y =
 # | the operation that made it | `node.op` | `*` |
 # | the nodes it was computed from | `node.inputs` | `a` and `x**2` |
 # | how it changes when one of *these* changes | `node.local_derivatives()` | 9 and 2 |
+# | how a root changes when *it* changes | `node.grad` | 0.0, until a backward pass adds to it |
 #
-# The last line is the *local derivative*. For a product $u \cdot w$ it is $w$ with respect to $u$, and $u$ with
-# respect to $w$. It needs no knowledge of the rest of the program.
+# The fourth line holds the *local derivatives*. For a product $u \cdot w$ they are $w$ with respect to $u$, and $u$
+# with respect to $w$. They need no knowledge of the rest of the program. The fifth does: filling it is your task.
 #
-# A node without inputs is a *leaf*. The node that we ask about, here `f`, is the *root*.
+# A node without inputs is a *leaf*. The node that we ask about, here `f`, is the *root*. A plain number in `+ - * /`
+# becomes a leaf, too. The exponent of `**` does not, nor does the 0 of $\max(0, z)$: they belong to the operation.
 #
 # **Predict.** The program below computes $y - \max(0,\; w_1 x_1 + w_2 x_2 + b)$. How many leaves will its graph
 # have, and how many nodes in all?
@@ -151,8 +153,11 @@ step_through(f, title="Which numbers must be known before the next one can be?")
 # - $\partial u / \partial v$ is the local derivative.
 #
 # This is the chain rule, and the rest of the lesson is nothing else. Begin by hand, so that you know what the
-# machine must find. Every exercise has three hints; the first is a question. `hint(quadratic_grads)` shows the next
-# one. Here is the first:
+# machine must find.
+#
+# Under an exercise's name may stand what is *not to be used*. A check says when it sees such a thing, and grading
+# gives no points for it. Every exercise has three hints; the first is a question. `hint(quadratic_grads)` shows the
+# next one. Here is the first:
 
 
 # %%
@@ -188,14 +193,17 @@ check(quadratic_grads)
 #
 # <details><summary>Answer</summary>No: at that moment x holds 12, and the −4 from b * x is still missing.</details>
 #
-# A node may pass on its derivative only when *all of its users* have passed on theirs. So backward needs the nodes
-# in an order in which users come before inputs. Turned round, that is an order in which *inputs come before users*,
-# which is called a **topological order**:
+# A node may pass on its derivative only when *all of its users* have passed on theirs. An order in which *inputs come
+# before users*, with the root as the last, is called a **topological order**:
 #
 # $$v \text{ is an input of } u \;\Longrightarrow\; \text{position}(v) < \text{position}(u).$$
 #
-# There may be many such orders, and any will do. The way to find one: a node goes onto the list right after
-# everything that it depends on.
+# `topological_order` shall return such a list. A backward pass walks it from its end, and so comes to each node after
+# all of its users.
+#
+# There may be many such orders, and any will do. A graph to think of is $u + e^{\mathrm{relu}(u)}$, which the check
+# calls *unequal paths*: from its root, one path reaches $u$ in one step, another in three. The way to find an order: a
+# node goes onto the list right after everything that it depends on.
 #
 # That sentence asks for a recursive function. **Predict** what happens to one on a graph 5,000 nodes deep, say a
 # recurrent network on a long text.
@@ -233,9 +241,10 @@ def topological_order(root: Node) -> list[Node]:
     root      the node to start from
     Returns   a list that holds `root` and every node that it depends on, directly or not, each exactly once, and each
               after all of its inputs; so `root` is the last. Any order of this kind is right. The graph is not changed.
-    Depth     5,000 nodes and more: Python's stack of calls does not reach that far.
+    Cost      each node's `inputs` are read a few times (100 are tolerated), however many paths there are.
+    Depth     5,000 nodes and more: Python's stack of calls does not reach that far, and its limit is not to be raised.
     Example   with x = Node(2.0), y = x * x, z = y + x: topological_order(z) returns [x, y, z].
-    Not allowed: torch.
+    Not allowed: torch, graphlib, course.figures.
     """
     order: list[Node] = []
     seen: set[Node] = set()
@@ -278,13 +287,13 @@ draw(two, title="A ladder of two diamonds: how many paths lead from x to the end
 # All local derivatives in it are 1, so each path contributes exactly 1, and the derivative at `x` *is* the number of
 # paths: 4. Every further diamond doubles it.
 #
-# **Predict.** How many arrows would a program that follows each path on its own walk along for 10 diamonds? And for
-# 30?
+# **Predict.** A program starts at the root and walks on from a node anew *each time* it arrives there. How many
+# arrows does it walk along for 10 diamonds? And for 30?
 
 
 # %%
 def arrows_walked(node: Node) -> int:
-    """Arrows walked along if every path is followed separately."""
+    """Arrows walked along by a program that walks on from a node each time it arrives there."""
     return sum(1 + arrows_walked(each) for each in node.inputs)
 
 
@@ -303,9 +312,10 @@ print(f"10 diamonds: {by_paths[-1]:,} arrows path by path, {by_nodes[-1]} if eac
 print(f"30 diamonds: {4 * (2**30 - 1):,} arrows path by path, {4 * 30} if each is used once.")
 
 # %% [markdown]
-# A residual network *is* such a ladder: each block is a way through and a way around, and $n$ blocks have $2^n$
-# paths (Veit et al., arXiv 1605.06431). So backward visits each node once, after all of its users, with everything
-# that flowed into it. One multiplication and one addition per arrow, however many paths there are:
+# A diamond has 4 arrows, and all behind it is walked twice: $A_n = 4 + 2 A_{n-1}$ and $A_0 = 0$, which gives
+# $A_n = 4\,(2^n - 1)$. A residual network *is* such a ladder: each block is a way through and a way around, and $n$
+# blocks have $2^n$ paths (Veit et al., arXiv 1605.06431). So backward visits each node once, after all of its users,
+# with everything that flowed into it. One multiplication and one addition per arrow, however many paths there are:
 #
 # $$
 # \text{for each node } u, \text{ from the root back:}\qquad
@@ -343,10 +353,12 @@ def backward(root: Node) -> None:
 
     root      the node whose derivatives are asked for; d root / d root is 1. It may itself be a leaf.
     Returns   nothing: the result is in the leaves' `grad`. A second call adds the same once more.
-    Cost      each node's `local_derivatives()` is asked for once per call (twice is tolerated), however many paths
-              there are; 5,000 nodes deep and more.
+    A node has `value`, `inputs`, `local_derivatives()` (one number for each input) and `grad`, which starts at 0.0.
+    Cost      each node's `local_derivatives()` is asked for once per call (twice is tolerated), and its `inputs` are
+              read a few times (100 are tolerated), however many paths there are.
+    Depth     5,000 nodes and more; Python's recursion limit is not to be raised.
     Example   with x = Node(3.0): after backward(x * x + x) x.grad is 7.0, after a second such call 14.0.
-    You may call your own `topological_order`, or do without it. Not allowed: torch.
+    You may call your own `topological_order`, or do without it. Not allowed: torch, graphlib, course.figures.
     """
     uses_left = {root: 0}  # how many uses of a node have not handed on their share yet
     found = [root]
@@ -543,16 +555,19 @@ draw(product, title="Broadcasting in small: s is used twice, so its shares add u
 # Broadcasting lets many outputs use one input. Each use sends a share back, and shares add up. **The vjp of copying
 # is summing.**
 #
-# **Predict** for each line the shape that must be handed on to the smaller tensor, and over which dimensions of the
+# **Predict** for each line the shape that must be handed on to the second tensor, and over which dimensions of the
 # derivative, which has the shape of the result, the sum goes.
 
 # %%
-for big, little in (((4, 3), (3,)), ((4, 3), (4, 1)), ((4, 3), ()), ((2, 4, 3), (4, 1)), ((4, 1), (1, 3))):
-    small_one = torch.ones(little, requires_grad=True)
-    result = torch.ones(big) + small_one
+for first, second in (((4, 3), (3,)), ((4, 3), (4, 1)), ((4, 3), ()), ((2, 4, 3), (4, 1)), ((4, 1), (1, 3))):
+    shared = torch.ones(second, requires_grad=True)
+    result = torch.ones(first) + shared
     result.sum().backward()
-    back, each = tuple(small_one.grad.shape), int(small_one.grad.flatten()[0])
-    print(f"{big!s:9} + {little!s:6} gives {tuple(result.shape)!s:9}; back to {back!s:6}, each entry a sum of {each}")
+    back, each = tuple(shared.grad.shape), int(shared.grad.flatten()[0])
+    steps = shared.expand(result.shape).stride()  # steps through memory: 0 where broadcasting repeats a number
+    over = [dim for dim, step in enumerate(steps) if step == 0]
+    told = f"{first!s:9} + {second!s:6} gives {tuple(result.shape)!s:9}; back to {back!s:6}"
+    print(f"{told}, each entry a sum of {each:2} over dimensions {over}")
 
 # %% [markdown]
 # The rule of broadcasting: shapes are compared from the right; a missing dimension, or one of size 1, is repeated.
@@ -574,7 +589,7 @@ def unbroadcast(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
               is summed. `grad` itself is not changed.
     Example   grad = [[1., 2., 3.], [4., 5., 6.]]: shape (3,) gives [5., 7., 9.], shape (2, 1) gives [[6.], [15.]],
               shape () gives 21.
-    Not allowed: torch.autograd, Tensor.sum_to_size.
+    Not allowed: Tensor.sum_to_size, torch.autograd, torch.func.
     """
     added = grad.dim() - len(shape)  # dimensions that the input did not have
     grad = grad.sum(dim=tuple(range(added))) if added else grad
@@ -644,7 +659,7 @@ def linear_vjp(dout: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tens
               Nothing that was handed in is changed.
     Example   x = [[1., 2.]], w = [[3., 4.], [5., 6.], [7., 8.]], dout = [[1., 0., -1.]]:
               dx = [[-4., -4.]], dw = [[1., 2.], [0., 0.], [-1., -2.]], db = [1., 0., -1.].
-    Not allowed: torch.autograd.
+    Not allowed: torch.autograd, torch.func.
     """
     dout_rows = dout.reshape(-1, w.shape[0])
     x_rows = x.reshape(-1, w.shape[1])
@@ -660,8 +675,9 @@ check(linear_vjp)
 # %% [markdown]
 # ## 9. A loss that survives
 #
-# A classifier gives each class a number, its *logit*. Probabilities are $p_j = e^{l_j} / \sum_k e^{l_k}$, the
-# *softmax*, and the loss of one row is $-\log p_t$ for the true class $t$: the *cross-entropy*.
+# A classifier gives each class $j$ a number $l_j$, its *logit*. Probabilities are $p_j = e^{l_j} / \sum_k e^{l_k}$,
+# the *softmax*, and the loss of one row is $-\log p_t$ for the true class $t$: the *cross-entropy*. Its unit is the
+# *nat*, because the logarithm is the natural one.
 #
 # **Predict.** float32 reaches up to $3.4 \cdot 10^{38}$. From which $l$ on is $e^l$ too large? And what does the
 # textbook formula say about the logits (1000, 0)?
@@ -687,7 +703,7 @@ print("textbook loss of (0, 1000), target 0:", textbook(torch.tensor([0.0, 1000.
 # The cure is to subtract the largest logit $m = \max_k l_k$ first. Numerator and denominator shrink by the same
 # factor $e^m$, so nothing changes; but the largest exponent is now 0, so that the sum lies between 1 and the number
 # of classes. And to stay in logarithms: taking $\log$ of a probability that has become 0 gives $-\infty$, while
-# $l_t - \mathrm{lse}$ is still accurate.
+# $l_t - \mathrm{lse}$ is right to a rounding of the logits' size.
 #
 # $$
 # \mathrm{lse}(l) = \log \sum_k e^{l_k} = m + \log \sum_k e^{l_k - m},
@@ -696,6 +712,9 @@ print("textbook loss of (0, 1000), target 0:", textbook(torch.tensor([0.0, 1000.
 #
 # - $l_n$ is the row of $C$ logits of example $n$, $t_n$ its class, $N$ the number of rows; $L$ is the mean over the
 #   batch.
+#
+# Better still is $-\log p_t = (m - l_t) + \log \sum_k e^{l_k - m}$: neither term is negative, so no digits cancel. For
+# (1000, 990) and class 0 the loss is 4.540e-5. In float32 this form gives 4.542e-5, and $\mathrm{lse} - l_t$ 6.10e-5.
 #
 # (How accurate this is: Blanchard, Higham and Higham, IMA Journal of Numerical Analysis 41, 2021.)
 #
@@ -733,12 +752,12 @@ from torch import Tensor
 def softmax_cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy of a batch, and its gradient with respect to the logits.
 
-    logits    (N, C), floating; entries up to 1e4 in size give finite results
+    logits    (N, C), floating; entries up to 1e4 in size
     targets   (N,), int64, each in 0 .. C-1
     Returns   (loss, dlogits): the mean over the N rows, a tensor of shape (), and d loss / d logits, (N, C), both in
               the dtype of the logits. Nothing that was handed in is changed.
     Example   logits [[0., 0.]], targets [0]: loss 0.6931 (log 2), dlogits [[-0.5, 0.5]].
-    Not allowed: torch.autograd.
+    Not allowed: torch.autograd, torch.func, F.cross_entropy, F.nll_loss.
     """
     count = len(targets)
     rows = torch.arange(count)
@@ -822,11 +841,13 @@ def predicted(w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, x: Tensor) -> Tens
     return (torch.relu(x @ w1.T + b1) @ w2.T + b2).argmax(dim=1)
 
 
-parameters, losses, accuracy = fresh_parameters(), [], {}
+parameters, losses, accuracy, at_the_kink = fresh_parameters(), [], {}, 0
 order = torch.Generator().manual_seed(2)
 for _ in range(30):
     for index in torch.randperm(len(train.labels), generator=order).split(50):
-        loss, grads = gradients(*parameters, train.images[index], train.labels[index])  # forward and backward
+        images, labels = train.images[index], train.labels[index]
+        at_the_kink += int((images @ parameters[0].T + parameters[1] == 0).sum())  # relu's input, exactly 0
+        loss, grads = gradients(*parameters, images, labels)  # forward and backward
         for parameter, grad in zip(parameters, grads, strict=True):
             parameter -= 0.5 * grad  # one step of gradient descent, with rate 0.5
         losses.append(float(loss))
@@ -834,6 +855,7 @@ for _ in range(30):
 
 print(f"first loss {losses[0]:.3f}; ln 10 = {math.log(10):.3f}")
 print(f"held-out digits read correctly: {accuracy[len(losses)]:.1%} of {len(test.labels)}")
+print(f"exactly 0 before the relu, in all steps: {at_the_kink} of {len(losses) * 50 * 32:,} hidden values")
 training_curves({"training": losses}, {"held out": accuracy}, title="From guessing to reading, in 900 steps")
 
 # %% [markdown]
@@ -844,15 +866,12 @@ said = predicted(*parameters, test.images)
 wrong = said != test.labels
 digit_grid(test.images[wrong], test.labels[wrong], said[wrong], title="Held-out digits, misread", across=5)
 
-# %%
-hidden = test.images @ parameters[0].T + parameters[1]
-print(f"exactly 0 before the relu: {int((hidden == 0).sum())} of {hidden.numel():,} hidden values")
-
 # %% [markdown]
 # Three remarks, so that you do not take away more than is there. An untrained network guesses, so its first loss is
-# close to $-\log\tfrac1{10}$; much more than that would be a bug. The kink of section 5 never occurred here: no
-# entry was exactly 0, so on this small problem the convention made no difference. And the same 13 people wrote the
-# training and the held-out digits; the hand of a fourteenth would be harder to read.
+# close to $-\log\tfrac1{10}$; much more points to a bug, or to weights that start too large (with both weights times 3
+# it is 7.1 over all digits). The kink of section 5 never occurred in training: no entry was exactly 0, so on this
+# small problem the convention made no difference. And the same 13 people wrote the training and the held-out digits;
+# the hand of a fourteenth would be harder to read.
 #
 # ## 11. For real: four lines
 #
@@ -902,7 +921,8 @@ print("  <-  ".join(names))
 # | visit a node after all of its users | the engine counts, for each node, the users that are still to come |
 # | `local_derivatives()` times what flows in | a vjp per operation, listed in `derivatives.yaml` of its sources |
 #
-# One thing differs. **Predict:** your `backward` may be called twice on one graph. May PyTorch's?
+# One thing differs that you will meet today. **Predict:** your `backward` may be called twice on one graph. May
+# PyTorch's?
 
 # %%
 t = torch.tensor(3.0, requires_grad=True)
@@ -929,12 +949,17 @@ except RuntimeError as error:
 #
 # | operation | vjp | so it keeps |
 # | --- | --- | --- |
-# | $x + 1$ | $v$ | nothing |
+# | $x + c$, $c\,x$ with a plain number $c$ | $v$, $c\,v$ | nothing |
+# | $x^3$ | $v \cdot 3 x^2$ | its input |
 # | $\mathrm{relu}(x)$ | $v \cdot [x > 0]$ | its input, or its output: both tell the sign |
 # | $s = \sigma(x) = 1 / (1 + e^{-x})$ | $v \cdot s (1 - s)$ | its output |
+# | $t = \tanh(x)$ | $v \cdot (1 - t^2)$ | its output |
 # | $p = \mathrm{softmax}(x)$ | $p \cdot (v - \textstyle\sum_j v_j p_j)$ | its output |
 # | $x\, w^{\mathsf T} + b$ | section 8 | $x$ and $w$ (the parameter is there anyway) |
 # | $x \cdot s$, a product of tensors | $v \cdot s$ and $v \cdot x$ | both factors |
+#
+# $[\dots]$ is 1 where the statement holds, else 0. (The softmax: $\partial p_j / \partial x_i = p_j\,([i = j] - p_i)$
+# by the quotient rule; times $v_j$ and summed over $j$, that is $p_i\,(v_i - \sum_j v_j p_j)$.)
 #
 # **Predict**, in multiples of one activation. The tensor $x$ has 256 × 1,024 numbers of 4 bytes: 1 MiB. Replace the
 # question marks, then run the measurement. `x * sigmoid(x)` is known as *SiLU* or *swish*; the *GELU* is written out
@@ -995,9 +1020,10 @@ saved_bytes_bars(measured, "What an operation on 1 MiB keeps until backward")
 #   over for saving: the product saves $x$ and $s$, the sigmoid saves $s$. Two pieces of memory.
 # - The *fused* operation `F.silu` keeps $x$ alone, and computes $s$ again when backward comes. In the written-out
 #   form no operation can do that, because each sees only its own inputs. (A compiler that sees the whole graph can:
-#   `torch.compile` does.)
+#   `torch.compile` does, and the meter shows it.)
 # - What an operation keeps says little about what it *adds*. **Predict** one more: in `linear → activation → linear`
-#   with a hidden layer of 1 MiB, how much of hidden size is kept if the activation is a relu? And a SiLU?
+#   each hidden tensor has 1 MiB. How many MiB are kept besides input and weights if the activation is a relu? And a
+#   SiLU?
 
 # %%
 for name, function in (("relu", torch.relu), ("silu", F.silu)):
@@ -1011,14 +1037,9 @@ for name, function in (("relu", torch.relu), ("silu", F.silu)):
 #
 # ## 13. Remember less
 #
-# Write the fused operation yourself, for $y = x\,s$ with $s = \sigma(x)$. You need the product rule and
-#
-# $$\sigma'(x) = \sigma(x)\,\bigl(1 - \sigma(x)\bigr),$$
-#
-# - $x$ is one number of the input, $\sigma(x) = 1/(1 + e^{-x})$ the sigmoid.
-#
-# So $dy/dx$ is made of $x$ and $s$, and $s$ is made of $x$. Computing $s$ a second time costs one sigmoid per
-# number; keeping it costs a tensor. That trade, **arithmetic for memory**, carried to whole layers, is lesson 04.
+# Write the fused operation yourself, for $y = x\,s$ with $s = \sigma(x)$. The product rule and the sigmoid's row of the
+# table give $dy/dx$. What it is made of must be kept, which costs memory, or computed again, which costs arithmetic.
+# That trade, **arithmetic for memory**, carried to whole layers, is lesson 04.
 #
 # In PyTorch, an operation with a backward rule of its own is a class with two static methods. Here are two, for
 # $x^3$. Both give the right gradient. **Predict:** which of them can be differentiated twice?
@@ -1060,9 +1081,9 @@ for cube in (Cube, CubeKeepsSlope):
     print(f"{cube.__name__:15} first derivative at 2: {first.item():g}; second: {second}")
 
 # %% [markdown]
-# Inside `forward` nothing is recorded: what it computes is a constant to autograd. Only what came in, $x$, has a
-# history. So `backward` must start from saved *inputs* and use ordinary operations, and then it is recorded in its
-# turn when someone asks for a second derivative.
+# Inside `forward` nothing is recorded: what it computes is a constant to autograd. Only what came in, $x$, and what
+# goes out, $y$, have a history when saved with `save_for_backward`. So `backward` must start from saved *inputs or
+# outputs* and use ordinary operations, and then it is recorded in its turn when someone asks for a second derivative.
 #
 # And save through `save_for_backward`, not as `ctx.x = x`: only then are the values freed in time, and a later
 # change in place is noticed.
@@ -1081,9 +1102,11 @@ class SaveLess(torch.autograd.Function):
     """y = x * sigmoid(x), elementwise, keeping nothing for backward but x itself.
 
     Used as   y = SaveLess.apply(x), for x of any shape and floating dtype; y is a new tensor of that shape and dtype.
-    Keeps     as many bytes as x has, and no more, in whatever way: saved tensors, attributes of ctx, closures.
+    Keeps     as many bytes as x has, and no more. Tensors count however they are kept: saved, as attributes of ctx, in
+              closures. (`saved_bytes` of this lesson shows those that are saved.)
     Twice     it can be differentiated twice: the gradient of its gradient, with respect to x and to dy, is right, too.
     Example   at x = 1, where sigmoid(x) = 0.7311: y = 0.7311, dy/dx = 0.9277, and the second derivative is 0.3024.
+    Not allowed: torch.nn.functional.silu, torch.utils.checkpoint.
     """
 
     @staticmethod
@@ -1143,7 +1166,8 @@ for rows in (50, 100, 200, 1_500):
 # %% [markdown]
 # Suppose 1,500 rows do not fit, but 200 do. The gradient of a sum is the sum of gradients, and section 4 left us an
 # engine that *adds* to `grad`. So: run the batch in pieces, *micro-batches*, call backward after each, and step once
-# at the end. Each call frees what it had saved, so memory holds one piece at a time.
+# at the end. Each call frees what it had saved, so memory holds one piece at a time. (This holds where each row is
+# computed on its own. Batch norm mixes the rows of a batch, so pieces give other numbers; dropout draws other masks.)
 #
 # One detail has broken real training runs. Losses are *means*, and a mean of means is not the mean of all.
 # **Predict** the mean loss per token of two pieces: one of 90 tokens with a mean of 1.0, one of 10 tokens with a
@@ -1154,13 +1178,14 @@ tokens, means = (90, 10), (1.0, 3.0)
 over_tokens = sum(n * m for n, m in zip(tokens, means, strict=True)) / sum(tokens)
 print(f"mean over all tokens: {over_tokens:.1f}")
 print(f"mean of the means:    {sum(means) / len(means):.1f}")
-print(f"There a token of the short piece weighs {tokens[0] / tokens[1]:.0f} times one of the long piece")
+ratio = tokens[0] / tokens[1]
+print(f"In the mean of means, a token of the short piece weighs {ratio:.0f} times one of the long piece.")
 
 # %% [markdown]
 # In language models the pieces are never equal: sequences have different lengths, and short ones are *padded* with
-# targets of $-100$, which do not count (`F.cross_entropy` ignores them by default). In October 2024 this very slip
-# was found in widely used training libraries ("Fixing Gradient Accumulation", Hugging Face blog, 16 October 2024).
-# Goyal et al. had warned of its twin among many workers (arXiv 1706.02677, section 3, remark 3).
+# targets of $-100$, which do not count. In October 2024 this very slip was found in widely used training libraries
+# ("Fixing Gradient Accumulation", Hugging Face blog, 16 October 2024). Goyal et al. had warned of its twin among many
+# workers (arXiv 1706.02677, section 3, remark 3).
 #
 # The right form divides every piece by the number of tokens of the *whole group*, which must be known before the
 # first backward:
@@ -1170,11 +1195,17 @@ print(f"There a token of the short piece weighs {tokens[0] / tokens[1]:.0f} time
 # - $g$ counts the $k$ micro-batches of a group, $T_g$ is the number of tokens in micro-batch $g$ that are not
 #   padding, and $\ell_i$ is the cross-entropy of token $i$. $L$ is the loss of one step.
 #
+# A note on `F.cross_entropy`: it wants the classes in dimension 1. For $n$ sequences of $T$ tokens, make each token a
+# row: `logits.flatten(0, 1)` turns $(n, T, C)$ into $(nT, C)$, and `targets.flatten()` turns $(n, T)$ into $(nT)$.
+# Targets of $-100$ are left out, from the loss and from the count of its mean; the argument is `ignore_index=-100`,
+# which is the default.
+#
 # Stuck? `hint(accumulate_gradients)`.
 
 
 # %% exercise
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -1191,7 +1222,9 @@ def accumulate_gradients(
     Returns        the loss of each step: the mean cross-entropy over all tokens of the group that are not padding, as
                    if the group were one batch. One float per step.
     Memory         one micro-batch at a time goes through the model, and what it saved is freed before the next
+    Work           every token that is not padding goes through the model once
     Gradients      that lie in the parameters before the call do not leak into a step
+    Unchanged      neither the list nor its tensors; and the model stays in its mode (train or eval)
     Example        two pieces of 90 and 10 tokens with mean losses 1.0 and 3.0, every=2: one step, returns [1.2].
     """
     losses = []
@@ -1202,7 +1235,7 @@ def accumulate_gradients(
         total = 0.0
         for inputs, targets in group:
             logits = model(inputs).flatten(0, 1)
-            loss = nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-100, reduction="sum") / tokens
+            loss = F.cross_entropy(logits, targets.flatten(), ignore_index=-100, reduction="sum") / tokens
             loss.backward()
             total += loss.item()
         optimizer.step()
@@ -1288,7 +1321,8 @@ def hvp(f: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
     f         a function of one tensor that returns one number, a tensor of shape (), made of differentiable operations
     x, v      the point and the direction, of the same shape and floating dtype
     Returns   H v, of the shape and dtype of x. x and v are not changed.
-    Cost      a few passes through f; the Hessian is never built
+    Cost      a few passes through f, however long x is. The Hessian is never built: no tensor of more than 4 times the
+              numbers of x, and for 200 numbers at most 1,000 operations.
     Example   f = x[0]**2 * x[1], x = [1., 2.], v = [1., 1.] gives [6., 2.].
     Not allowed: torch.autograd.functional; difference quotients are too inexact.
     """
@@ -1306,21 +1340,25 @@ check(hvp)
 #
 # How many bytes are saved activations for a real model? The ZeRO paper (Rajbhandari et al., arXiv 1910.02054,
 # section 3.2) says: about **60 GB** for GPT-2 with 1.5 billion parameters, with a batch of 32 and a sequence length
-# of 1,024. Its rule of thumb is $12\, h\, b\, s\, L$ values of 2 bytes,
+# of 1,024. Its rule of thumb (footnote 3, which names no unit) is $12\, h\, b\, s\, n_{\mathrm{layers}}$, read here as
+# values of 2 bytes,
 #
-# - $h$ is the hidden size, $L$ the number of layers, $s$ the tokens per sequence, $b$ the sequences per batch.
+# - $h$ is the hidden size, $n_{\mathrm{layers}}$ the number of layers, $s$ the tokens per sequence, $b$ the sequences
+#   per batch.
 #
 # The weights themselves take 3 GB. **Predict** by rounding every factor to one digit: does the rule give 60 GB?
 
 # %%
-h, heads, L = 1600, 25, 48  # hidden size, heads and layers of GPT-2 1.5B (its released configuration, `gpt2-xl`)
+h, heads, layers = 1600, 25, 48  # of GPT-2 1.5B: hidden size, heads, layers (its released configuration, `gpt2-xl`)
 s, b = 1024, 32  # tokens per sequence, sequences per batch
-by_rule = 12 * h * b * s * L * 2
-print(f"12 h b s L values of 2 bytes: {by_rule / 1e9:.1f} GB. The paper: about 60 GB. Error {by_rule / 60e9 - 1:+.1%}")
+by_rule = 12 * h * b * s * layers * 2
+error = by_rule / 60e9 - 1
+print(f"12 h b s layers values of 2 bytes: {by_rule / 1e9:.1f} GB. The paper: about 60 GB. Error {error:+.1%}")
 
 # %% [markdown]
-# The rule reproduces the figure. But is the rule right? You have a meter. Here is one layer of the model, written
-# out; on PyTorch's `meta` device, where tensors have shapes but no content, this laptop can run it at full size.
+# The rule reproduces the figure. But is the rule right? The paper does not list what the 12 counts. You have a meter.
+# Here is one layer of the model, written out; on PyTorch's `meta` device, where tensors have shapes but no content,
+# this laptop can run it at full size.
 
 
 # %%
@@ -1349,8 +1387,9 @@ for dropout in (0.0, 0.1):
         kept_result = transformer_layer(meta(b, s, h), layer_weights, dropout)
     per_layer[dropout] = meter.total
     square = sum(row.bytes for row in meter.rows if row.shape[-2:] == (s, s))
-    each, all_layers = meter.total / (b * s * h), L * meter.total / 1e9
-    print(f"dropout {dropout}: {each:6.2f} bytes per token, hidden unit and layer; {all_layers:5.1f} GB in {L} layers")
+    each, all_layers = meter.total / (b * s * h), layers * meter.total / 1e9
+    in_all = f"{all_layers:5.1f} GB in {layers} layers"
+    print(f"dropout {dropout}: {each:6.2f} bytes per token, hidden unit and layer; {in_all}")
     print(f"             {square / meter.total:.0%} of it in matrices of {s:,} × {s:,}")
 
 saved_bytes_bars(meter.by_op(), "What one layer of GPT-2 1.5B keeps at batch 32, by operation (dropout 0.1)")
@@ -1368,13 +1407,14 @@ print(f"their formula {formula:.2f} bytes, our count {counted:.2f} bytes: error 
 print("(What they leave out are the means and deviations of the layer norms, 4 bytes each per token.)")
 
 # %% [markdown]
-# So three numbers for one model are all right, each for what it counts: ZeRO's 12 leaves out the attention matrices,
-# and some more; ours and Korthikanti's are what the layer above keeps, operation by operation. Implementations that
-# never store the attention matrix keep less again. When you read "activations take so many GB", ask *which
-# implementation*.
+# So three numbers for one model are all right, each for what it counts: ZeRO's rule does not grow with $s^2$, so the
+# attention matrices are not in it; ours and Korthikanti's are what the layer above keeps, operation by operation.
+# Implementations that never store the attention matrix keep less again. When you read "activations take so many GB",
+# ask *which implementation*.
 #
-# None of these fits on one GPU of 80 GB next to 24 GB of weights, gradients and optimizer states (ZeRO, section
-# 3.1). Keeping fewer, and computing the rest again, is lesson 04.
+# The smallest of these, with 24 GB of weights, gradients and optimizer states (ZeRO, section 3.1), fills a GPU of 80 GB
+# (80 GiB, which are 85.9 GB) to the brim, and leaves nothing for buffers; the others are far beyond it. Keeping fewer,
+# and computing the rest again, is lesson 04.
 #
 # ## What to remember
 #

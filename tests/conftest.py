@@ -14,6 +14,9 @@ from course.tree import Leaf
 
 LOCAL = ("127.", "::1", "localhost")
 
+# Several test processes share the cores: threads of one that wait for a core cost more than they bring.
+torch.set_num_threads(1)
+
 # No deadline: the first example imports half of torch. Examples are few, because there are many properties.
 settings.register_profile("course", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("course")

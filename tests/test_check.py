@@ -411,3 +411,8 @@ def test_importing_the_course_loads_no_widget_no_plot_and_no_nbgrader():
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import course; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_cost_is_drawn_as_two_bars():
+    found = check(as_exercise(toy.row_by_row))._repr_html_()
+    assert 'aria-label="yours 3 and ours 1"' in found

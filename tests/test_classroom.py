@@ -22,9 +22,10 @@ from autograder.release.notebook import instructor, students
 from course import sheet
 from course.cells import load
 from course.errors import CourseError
-from course.exercise import Diagnosis, Failure, Finding, Verdict
+from course.exercise import Failure
 from course.judge import judge
 from course.perform import perform_all
+from course.verdict import Diagnosis, Finding, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSIGNMENT = "01_computational_graphs"

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autograder import bank as banks
-from course.exercise import Case, Exercise, Failure, Observation, Property, Suspect, Verdict, Witness
+from course.exercise import Case, Exercise, Failure, Observation, Property
 from course.judge import judge
 from course.perform import perform_all
 from course.tree import clone
+from course.verdict import Suspect, Verdict, Witness
 
 RECORD = toy.record()
 NAMES = [each.name for each in toy.EXERCISE.properties]
@@ -549,3 +550,21 @@ def test_an_exercise_of_many_cases_is_judged_in_order():
     references = [values(a=float(n)) for n in range(3)]
     assert judge(exercise, cases, references, references).points == 1
     assert judge(exercise, cases, references[::-1], references).findings[0].case == "n0"
+
+
+# the cost that a property shows
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"),
+    [(12, (12.0, 4.0)), (torch.tensor(12), (12.0, 4.0)), (math.nan, None), ("many", None), (None, None)],
+)
+def test_a_cost_is_shown_beside_ours_where_it_is_a_number(cost, shown):
+    value = Property(name="value", points=1, keys=("a",), hint="h")
+    kept = Property(
+        name="kept", points=1, evidence="ledger", shows="bytes", needs=("value",), hint="h", holds=lambda *_: None
+    )
+    ledger = {} if cost is None else {"bytes": cost}
+    got = Observation(values={"a": 1}, ledger=ledger, sources={"bytes": "claimed"})
+    expected = Observation(values={"a": 1}, ledger={"bytes": 4}, sources={"bytes": "claimed"})
+    assert finding(one(value, kept, got=got, expected=expected), "kept").measured == shown

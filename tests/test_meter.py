@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from course.meter import counted, forward_calls, kept_bytes, saved_bytes
+from course.meter import KeptBytes, counted, forward_calls, kept_bytes, saved_bytes
 
 N = 100
 BYTES = 4 * N  # of N numbers in float32
@@ -143,6 +143,16 @@ def test_checkpoint_saves_its_input_only():
     assert (plain.total, meter.total) == (2 * BYTES, BYTES)
 
 
+def test_compiled_function_is_one_op_and_saves_what_it_saves_without_the_meter():
+    x = leaf()
+    compiled = torch.compile(lambda x: x * torch.sigmoid(x), backend="aot_eager", dynamic=False)
+    alone = compiled(x).grad_fn.saved_tensors
+    with saved_bytes() as meter:
+        compiled(x)
+    assert [row.shape for row in meter.rows] == [each.shape for each in alone]
+    assert list(meter.by_op()) == ["CompiledFunction"]
+
+
 def test_attribute_of_ctx_is_not_saved():
     with saved_bytes() as meter:
         Attribute.apply(leaf())
@@ -181,6 +191,20 @@ def test_watching_keeps_nothing_alive():
         held = meter.bytes_alive()
         del x
     assert (held, meter.bytes_alive()) == (BYTES, 0)
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, lambda f: torch.func.vmap(torch.func.grad(f))])
+def test_tensors_that_torch_func_wraps_are_followed(transform):
+    meter, alive = KeptBytes(), []
+
+    def f(row):
+        copy = row.clone()
+        meter.watch(copy)
+        alive.append(meter.bytes_alive())
+        return (copy * copy).sum()
+
+    transform(f)(torch.rand(4, N))
+    assert (alive, meter.bytes_alive()) == ([4 * BYTES], 0)
 
 
 def test_deep_copy_of_a_meter_starts_empty():

@@ -20,8 +20,9 @@ from test_tree import KEYS, LEAVES, TREES
 
 from course import sheet
 from course.errors import SheetError
-from course.exercise import Case, Failure, Observation, Suspect, Witness
+from course.exercise import Case, Failure, Observation
 from course.sheet import Record, read, write
+from course.verdict import Suspect, Witness
 
 RECORDS = {toy.ID: toy.record()}
 SHEET = write("start_here", RECORDS)
@@ -85,6 +86,18 @@ def test_a_real_record_is_read_as_it_was_written():
 @settings(max_examples=20)
 def test_the_same_records_give_the_same_bytes_in_any_order(written):
     assert write("unit", written) == write("unit", dict(reversed(written.items())))
+
+
+@given(OBSERVATIONS, st.dictionaries(KEYS, NUMBERS, min_size=2))
+def test_the_order_inside_an_observation_is_not_written(seen, row):
+    parts = {part: dict(reversed(getattr(seen, part).items())) for part in ("values", "ledger", "sources")}
+    assert _with_witness(seen, row) == _with_witness(dataclasses.replace(seen, **parts), dict(reversed(row.items())))
+
+
+def _with_witness(seen: Observation, row: dict[str, float]) -> bytes:
+    witness = Witness(observations=(seen,), free=(frozenset(),), sensitivity=(row,))
+    suspect = Suspect(name="it", hint="Cure.", witnesses=(witness,))
+    return write("unit", {"a.b": Record(cases=(), references=(), suspects=(suspect,))})
 
 
 def test_another_process_writes_the_same_bytes():

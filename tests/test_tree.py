@@ -57,10 +57,11 @@ def test_unpack_refuses_what_pack_does_not_write(packed):
         unpack(packed, {"t0": torch.zeros(1)})
 
 
-def test_unpack_refuses_a_tree_deeper_than_any_of_ours():
-    packed: list = []
-    for _ in range(500):
-        packed = [packed]
+@pytest.mark.parametrize("wrap", [lambda packed: [packed], lambda packed: {"$dict": {"a": packed}}])
+def test_unpack_refuses_a_tree_deeper_than_any_of_ours(wrap):
+    packed = 1
+    for _ in range(300):
+        packed = wrap(packed)
     with pytest.raises(ValueError, match="deep"):
         unpack(packed, {})
 
@@ -266,6 +267,12 @@ def test_plain_ends_on_a_list_that_holds_itself():
     assert read == [f"<nested deeper than {MAX_DEPTH}>"] * 2
 
 
+def test_plain_ends_on_a_dict_that_holds_itself():
+    cyclic: dict = {}
+    cyclic["a"] = cyclic
+    assert list(flatten(plain(cyclic)).values()) == [f"<nested deeper than {MAX_DEPTH}>"]
+
+
 def test_plain_ends_on_a_list_that_holds_itself_a_million_times():
     cyclic: list = []
     cyclic += [cyclic] * 1_000_000
@@ -295,3 +302,10 @@ def test_plain_survives_where_nothing_more_can_be_called(monkeypatch):
 
     monkeypatch.setattr(tree, "_plain", broken)
     assert plain(1) == "<an object that cannot be read>"
+
+
+def test_a_slice_of_one_number_is_packed_whatever_its_stride():
+    slice_of_one = torch.arange(5).reshape(1, 5)[:, 2]
+    assert slice_of_one.stride() == (5,)
+    tensors: dict[str, torch.Tensor] = {}
+    assert same_tree(unpack(pack(slice_of_one, tensors), tensors), torch.tensor([2]))

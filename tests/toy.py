@@ -50,13 +50,19 @@ EXERCISE = Exercise(
         Property(name="squares", points=3, keys=("squares",), hint="Every number times itself."),
         Property(name="total", points=2, keys=("total",), roundings=8, cases=("vector",), hint="All of the numbers."),
         Property(
-            name="one_call", points=2, evidence="ledger", keys=("calls",), needs=("squares",), hint="Square x whole."
+            name="one_call",
+            points=2,
+            evidence="ledger",
+            keys=("calls",),
+            shows="calls",
+            needs=("squares",),
+            hint="Square x whole.",
         ),
         arguments_unchanged(needs=("squares", "total")),
     ),
     hints=("What is a square?", "Call square once.", "squares = square(x), and a sum"),
     keeps=("x", "numbers"),
-    seconds=0.5,
+    seconds=5.0,
 )
 
 

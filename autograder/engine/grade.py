@@ -30,8 +30,9 @@ from autograder.engine.runner import Runner
 from course import exercises
 from course.cells import CodeCell
 from course.errors import CourseError
-from course.exercise import Case, Exercise, Failure, Observation, Verdict
+from course.exercise import Case, Exercise, Failure, Observation
 from course.judge import judge
+from course.verdict import Verdict
 
 SEED_BITS = 48  # the seed stays an exact number in every JSON reader
 

@@ -18,9 +18,10 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from autograder.engine.grade import Graded
 from autograder.engine.rebuild import role_of
-from course.exercise import Diagnosis, Failure, Finding, Verdict
+from course.exercise import Failure
 from course.report import to_html
 from course.tree import pack, unpack
+from course.verdict import Diagnosis, Finding, Verdict
 
 
 def show(graded: Graded) -> NotebookNode:
@@ -101,8 +102,13 @@ def _unpack(packed: Any) -> Verdict:
     fields: Any = unpack(packed, {})
     failure, diagnosis = fields["failure"], fields["diagnosis"]
     fields |= {
-        "findings": tuple(Finding(**finding) for finding in fields["findings"]),
+        "findings": tuple(_finding(finding) for finding in fields["findings"]),
         "diagnosis": Diagnosis(**diagnosis) if diagnosis else None,
         "failure": Failure(**{**failure, "where": tuple(failure["where"])}) if failure else None,
     }
     return Verdict(**fields)
+
+
+def _finding(fields: dict[str, Any]) -> Finding:
+    measured = fields["measured"]
+    return Finding(**{**fields, "measured": tuple(measured) if measured else None})

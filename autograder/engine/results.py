@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from course.exercise import Verdict
+from course.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

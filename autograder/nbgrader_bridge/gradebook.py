@@ -23,8 +23,8 @@ from autograder.engine.record import read_back
 from autograder.engine.results import ExerciseResult, StudentResult
 from course import exercises
 from course.errors import CourseError
-from course.exercise import Verdict
 from course.report import to_text
+from course.verdict import Verdict
 
 WIDTH = 96  # characters of a line of a comment
 

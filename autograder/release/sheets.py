@@ -12,9 +12,10 @@ from typing import TypeAlias
 import torch
 
 from course.compare import as_numbers, case_dtype, compare
-from course.exercise import Observation, Suspect, Values, Witness
+from course.exercise import Observation, Values
 from course.sheet import Record
 from course.tree import Leaf, flatten
+from course.verdict import Suspect, Witness
 
 Same: TypeAlias = Callable[[str, Leaf, Leaf], bool]
 

@@ -15,10 +15,11 @@ from typing import Any
 from autograder import bank
 from autograder.release.authored import Cell, Lesson, parse
 from autograder.release.stub import stub
-from course.exercise import Exercise, Verdict
+from course.exercise import Exercise
 from course.judge import judge
 from course.perform import perform_all
 from course.sheet import Record
+from course.verdict import Verdict
 
 Namespace = dict[str, Any]
 

@@ -68,11 +68,13 @@ def saved_bytes(ignore: Iterable[Tensor] = ()) -> Iterator[SavedBytes]:
             anyway. Views of them (a transposed weight) are ignored too.
 
     An op is named by the call that a reader would see: `mul`, `linear`, `cross_entropy`, or the class of an
-    `autograd.Function`. What an op saves twice, as views of one storage, counts once.
+    `autograd.Function`; what `torch.compile` made is one op, `CompiledFunction`. What an op saves twice, as views of
+    one storage, counts once.
 
     It does not see what a Function keeps in another way: an attribute (`ctx.x = x`), a closure, a global
     (`kept_bytes` does). It does not see what the body packs under hooks of its own, as `torch.utils.checkpoint`
-    does, nor other threads. It counts what was saved, not what is still alive. Dense tensors only.
+    does, nor other threads. `torch.func.grad` refuses to run under hooks. It counts what was saved, not what is still
+    alive. Dense tensors only.
     Source: torch.autograd.graph.saved_tensors_hooks.
     """
     meter = SavedBytes(ignore)
@@ -99,6 +101,8 @@ class _OpNames(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if torch.compiler.is_compiling():  # traced with the graph, the lines below would cut it into an op each
+            return func(*args, **(kwargs or {}))
         before = self.current
         name = getattr(func, "__name__", "")
         self.current = before or name.removeprefix("__").removesuffix("__")

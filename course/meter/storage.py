@@ -32,12 +32,19 @@ class Row:
     note: Note = ""
 
 
+def unwrapped(tensor: Tensor) -> Tensor:
+    """The dense tensor inside what `torch.func` wraps around it, which owns no storage; of a vmap, all rows."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def weakly(tensor: Tensor) -> StorageWeakRef:
     """A weak reference to the storage of a dense tensor; equal for tensors that share it.
 
     While the reference lives, no new storage is taken for the old one, even if it lies at the same address.
     """
-    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+    return StorageWeakRef(unwrapped(tensor).untyped_storage())  # type: ignore[no-untyped-call]
 
 
 def all_weakly(tensors: Iterable[Tensor]) -> set[StorageWeakRef]:

@@ -79,8 +79,36 @@ def means_weighted_by_tokens(
     return losses
 
 
+def gradients_as_a_function(
+    model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: MicroBatches, every: int
+) -> list[float]:
+    """torch.func: the loss as a function of the parameters, which returns its gradient beside its value."""
+    losses = []
+    for start in range(0, len(micro_batches), every):
+        group = micro_batches[start : start + every]
+        count = int(sum((targets != -100).sum() for _, targets in group))
+        optimizer.zero_grad(set_to_none=False)
+        total = 0.0
+        for inputs, targets in group:
+            values = {name: parameter.detach() for name, parameter in model.named_parameters()}
+            grads, share = torch.func.grad_and_value(_share)(values, model, inputs, targets)
+            for name, parameter in model.named_parameters():
+                grad = grads[name] / count
+                parameter.grad = grad if parameter.grad is None else parameter.grad + grad
+            total += share.item() / count
+        optimizer.step()
+        losses.append(total)
+    return losses
+
+
+def _share(parameters: dict[str, Tensor], model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    logits = torch.func.functional_call(model, parameters, (inputs,))
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+
 ALTERNATIVES = (
     Alternative(name="divides_gradients_before_the_step", answer=divides_gradients_before_the_step),
     Alternative(name="keeps_sums_outside_of_grad", answer=keeps_sums_outside_of_grad),
     Alternative(name="means_weighted_by_tokens", answer=means_weighted_by_tokens),
+    Alternative(name="gradients_as_a_function", answer=gradients_as_a_function),
 )

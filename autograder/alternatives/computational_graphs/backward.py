@@ -46,7 +46,23 @@ def through_grad_with_saved_leaves(root: Node) -> None:
         node.grad += grad
 
 
+def asks_its_users(root: Node) -> None:
+    """Each node collects from the nodes that use it, in place of handing on to its inputs."""
+    order = topological_order(root)
+    uses: dict[Node, list[tuple[Node, float]]] = {node: [] for node in order}
+    for node in order:
+        for each, local in zip(node.inputs, node.local_derivatives(), strict=True):
+            uses[each].append((node, local))
+    grads = {root: 1.0}
+    for node in order[-2::-1]:
+        grads[node] = sum(grads[user] * local for user, local in uses[node])
+    for node in order:
+        if not node.inputs:
+            node.grad += grads[node]
+
+
 ALTERNATIVES = (
     Alternative(name="counts_users", answer=counts_users),
     Alternative(name="through_grad_with_saved_leaves", answer=through_grad_with_saved_leaves),
+    Alternative(name="asks_its_users", answer=asks_its_users),
 )

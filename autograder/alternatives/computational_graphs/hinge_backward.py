@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -34,11 +36,11 @@ def two_branches(w: list[float], x: list[float], b: float, y: float) -> Partials
     return dw, dx, -1, 1, -1
 
 
-def lists_of_float32(w: list[float], x: list[float], b: float, y: float) -> tuple[Any, ...]:
-    """Lists of numpy's float32 numbers, and arrays of shape ()."""
-    ws, xs = np.array(w, dtype=np.float32), np.array(x, dtype=np.float32)
-    dz = np.where(ws @ xs + b > 0, np.float32(-1), np.float32(0))
-    return list(dz * xs), list(dz * ws), dz, np.array(1.0), dz
+def fractions(w: list[float], x: list[float], b: float, y: float) -> tuple[Any, ...]:
+    """Exact fractions in tuples, and numpy's numbers beside them."""
+    ws, xs = [Fraction(value) for value in w], [Fraction(value) for value in x]
+    dz = -1 if sum(map(operator.mul, ws, xs)) + Fraction(b) > 0 else 0
+    return tuple(dz * each for each in xs), tuple(dz * each for each in ws), np.float64(dz), np.array(1.0), Fraction(dz)
 
 
 def graph_of_numbers(w: list[float], x: list[float], b: float, y: float) -> Partials:
@@ -53,6 +55,6 @@ def graph_of_numbers(w: list[float], x: list[float], b: float, y: float) -> Part
 ALTERNATIVES = (
     Alternative(name="numpy_arrays", answer=numpy_arrays),
     Alternative(name="two_branches", answer=two_branches),
-    Alternative(name="lists_of_float32", answer=lists_of_float32),
+    Alternative(name="fractions", answer=fractions),
     Alternative(name="graph_of_numbers", answer=graph_of_numbers),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -35,9 +37,15 @@ def torch_default_dtype(xs: list[float]) -> list[float]:
     return [float(mean) for mean in torch.tensor(xs).cumsum(0) / torch.arange(1, len(xs) + 1)]
 
 
+def fractions(xs: list[float]) -> tuple[Fraction, ...]:
+    """Exact fractions in a tuple."""
+    return tuple(total / count for count, total in enumerate(accumulate(map(Fraction, xs)), start=1))
+
+
 ALTERNATIVES = (
     Alternative(name="sums_each_slice", answer=sums_each_slice),
     Alternative(name="moves_the_mean", answer=moves_the_mean),
     Alternative(name="numpy_floats", answer=numpy_floats),
     Alternative(name="torch_default_dtype", answer=torch_default_dtype),
+    Alternative(name="fractions", answer=fractions),
 )

@@ -51,12 +51,55 @@ def five_points_then_float32(f: Function, x: Tensor, v: Tensor, step: float = 1e
     return ((8 * near - far) / (12 * step)).float()
 
 
+def double_backward_then_float32(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """Exact, and then rounded."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    return torch.autograd.grad((g * v).sum(), leaf)[0].float()
+
+
+def v_in_float32(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The same, with v rounded."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    return torch.autograd.grad((g * v.float()).sum(), leaf)[0]
+
+
+def hessian_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The whole Hessian in one call."""
+    hessian: Tensor = torch.func.hessian(f)(x).reshape(x.numel(), x.numel())
+    return (hessian @ v.flatten()).reshape(x.shape)
+
+
+def row_by_row(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The Hessian's rows, stacked."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    rows = [torch.autograd.grad(each, leaf, retain_graph=True)[0].flatten() for each in g.flatten()]
+    return (torch.stack(rows) @ v.flatten()).reshape(x.shape)
+
+
+def entry_by_entry(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """One row at a time, each multiplied by v and let go."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    flat = g.flatten()
+    entries = [(torch.autograd.grad(flat[i], leaf, retain_graph=True)[0] * v).sum() for i in range(x.numel())]
+    return torch.stack(entries).reshape(x.shape)
+
+
 def diagonal_only(f: Function, x: Tensor, v: Tensor) -> Tensor:
     """Second derivatives by each entry alone, times v."""
     leaf = _leaf(x)
     (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
     rows = [torch.autograd.grad(each, leaf, retain_graph=True)[0].flatten() for each in g.flatten()]
     return torch.stack(rows).diagonal().reshape(x.shape) * v
+
+
+def diagonal_of_the_hessian(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The same from the whole Hessian."""
+    hessian: Tensor = torch.func.hessian(f)(x).reshape(x.numel(), x.numel())
+    return hessian.diagonal().reshape(x.shape) * v
 
 
 def multiplies_too_late(f: Function, x: Tensor, v: Tensor) -> Tensor:
@@ -94,16 +137,30 @@ MISCONCEPTIONS = (
         "the root of a graph.",
     ),
     Misconception(
-        name="finite_difference",
-        witnesses=(forward_difference, central_difference, five_points_then_float32),
+        name="finite_difference_or_float32",
+        witnesses=(
+            forward_difference,
+            central_difference,
+            five_points_then_float32,
+            double_backward_then_float32,
+            v_in_float32,
+        ),
         fails=("exact_to_rounding",),
-        hint="Your result is near, not exact: that is what a difference of two gradients gives. Over a "
-        "large step the gradient bends, over a small one its digits cancel, and in float32 some three digits "
-        "are left. Differentiate the gradient instead; it costs as much.",
+        hint="Your result is near, not exact. A difference of two gradients does that, whatever the step; so does "
+        "float32 inside, which keeps 7 digits. Differentiate the gradient itself, which costs no more than a "
+        "difference, and stay in the dtype of x.",
+    ),
+    Misconception(
+        name="builds_the_hessian",
+        witnesses=(hessian_times_v, row_by_row, entry_by_entry),
+        fails=("never_builds_the_hessian",),
+        hint="Your result is right, and the price is n times too high: you build the Hessian, or go through its rows "
+        "one after the other. For a model of a million parameters it has 10^12 entries. Multiply the gradient by v "
+        "first, and differentiate the one number that this gives.",
     ),
     Misconception(
         name="diagonal_only",
-        witnesses=(diagonal_only,),
+        witnesses=(diagonal_only, diagonal_of_the_hessian),
         hint="You use the diagonal of the Hessian alone. Entry i of H v is a sum over all j of H_ij v_j: "
         "also how g_i changes when another entry of x moves.",
     ),

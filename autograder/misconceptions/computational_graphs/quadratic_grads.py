@@ -55,8 +55,8 @@ MISCONCEPTIONS = (
     Misconception(
         name="factor_two_forgotten",
         witnesses=(factor_two_forgotten, power_kept),
-        hint="The derivative of x^2 is 2 x: the power comes down as a factor, and one less stays above. In "
-        "the graph, x enters x * x twice, and each use contributes x.",
+        hint="The derivative of x^2 is 2 x: the power comes down as a factor, and one less stays above. "
+        "Written as x * x, x is used twice, and each use contributes x.",
     ),
     Misconception(
         name="cross_term_wrong",

@@ -1,4 +1,4 @@
-"""Wrong ways to write `SaveLess`: most differ only in what they keep or in what backward does with it."""
+"""Wrong ways to write `SaveLess`: slips in the formulas here; in cost, twice or far from 0 beside it."""
 
 from __future__ import annotations
 
@@ -6,218 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from autograder.bank import Misconception
-
-
-class Saving(torch.autograd.Function):
-    """What right and wrong answers share: x is saved, x sigmoid(x) is returned. Each class below changes a half."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves x."""
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """The right derivative."""
-        (x,) = _saved(ctx)
-        return dy * _slope(x, torch.sigmoid(x))
-
-
-def _saved(ctx: Any) -> tuple[Tensor, ...]:
-    saved: tuple[Tensor, ...] = ctx.saved_tensors
-    return saved
-
-
-def _slope(x: Tensor, s: Tensor) -> Tensor:
-    return s + x * s * (1 - s)
-
-
-# --- keeps too much --------------------------------------------------------------------------------
-
-
-class SavesXAndSigmoid(Saving):
-    """Two saved tensors; hooks see both, and the second derivative takes s for a constant."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves the intermediate too."""
-        s = torch.sigmoid(x)
-        ctx.save_for_backward(x, s)
-        return x * s
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """Uses what was saved."""
-        x, s = _saved(ctx)
-        return dy * _slope(x, s)
-
-
-class SigmoidAsAttribute(Saving):
-    """The intermediate hides in an attribute, where hooks do not look."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves x as one should, and s as an attribute."""
-        ctx.save_for_backward(x)
-        ctx.s = s = torch.sigmoid(x)
-        return x * s
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """Uses both."""
-        (x,) = _saved(ctx)
-        return dy * _slope(x, ctx.s)
-
-
-class SavesYAndSigmoidToo(Saving):
-    """x, s and y; the derivative is written with y, which has a history, and s, which has none."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves everything in sight."""
-        s = torch.sigmoid(x)
-        y = x * s
-        ctx.save_for_backward(x, s, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """y' = y + s (1 - y)."""
-        _, s, y = _saved(ctx)
-        return dy * (y + s * (1 - y))
-
-
-class KeepsAnUnusedSigmoid(Saving):
-    """backward computes s again, but forward still keeps its own: every value is right, the bytes are not."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves x and an s that nobody asks for."""
-        s = torch.sigmoid(x)
-        ctx.save_for_backward(x, s)
-        return x * s
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """The right derivative from x alone."""
-        x, _ = _saved(ctx)
-        return dy * _slope(x, torch.sigmoid(x))
-
-
-class KeepsAnUnusedAttribute(Saving):
-    """The same, hidden in an attribute."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves x; the attribute is a leftover."""
-        ctx.save_for_backward(x)
-        ctx.s = s = torch.sigmoid(x)
-        return x * s
-
-
-class KeepsTheGraph(Saving):
-    """forward turns recording on and keeps the graph of its own computation, which holds x and s."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Records x sigmoid(x) for later."""
-        with torch.enable_grad():
-            ctx.x = x = x.detach().requires_grad_()
-            ctx.y = y = x * torch.sigmoid(x)
-        return y.detach()
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """Walks the kept graph."""
-        dx: Tensor = torch.autograd.grad(ctx.y, ctx.x, dy)[0]
-        return dx
-
-
-# --- cannot be differentiated again ----------------------------------------------------------------
-
-
-class KeepsSigmoidForX(Saving):
-    """s and y in place of x: as few bytes, but s is a constant to the second derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves s, and y, which costs nothing because the caller holds it."""
-        s = torch.sigmoid(x)
-        y = x * s
-        ctx.save_for_backward(s, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """y' = y + s (1 - y)."""
-        s, y = _saved(ctx)
-        return dy * (y + s * (1 - y))
-
-
-class DetachesInBackward(Saving):
-    """`detach` cuts x off from its history: the second derivative with respect to x is zero, without a word."""
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """Right once."""
-        x = ctx.saved_tensors[0].detach()
-        return dy * _slope(x, torch.sigmoid(x))
-
-
-class KeepsACopy(Saving):
-    """forward does not record, so a copy made there has no history either."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves a clone in place of x."""
-        ctx.save_for_backward(x.clone())
-        return x * torch.sigmoid(x)
-
-
-class KeepsTheSlope(Saving):
-    """The whole derivative is computed in forward: one tensor, and a constant later."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Saves y' and nothing else."""
-        s = torch.sigmoid(x)
-        ctx.save_for_backward(_slope(x, s))
-        return x * s
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """One product."""
-        (slope,) = _saved(ctx)
-        return dy * slope
-
-
-class NoGradInBackward(Saving):
-    """torch raises: element 0 of tensors does not require grad."""
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        """Nothing is recorded here."""
-        (x,) = _saved(ctx)
-        with torch.no_grad():
-            return dy * _slope(x, torch.sigmoid(x))
-
-
-class OnceDifferentiable(Saving):
-    """`.backward()` would raise here. `grad` with respect to x finds no path back: zeros for x, and for dy too."""
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> Any:
-        """Right once, and marked so."""
-        (x,) = _saved(ctx)
-        return dy * _slope(x, torch.sigmoid(x))
-
-
-# --- slips in the formulas -------------------------------------------------------------------------
+from autograder.misconceptions.computational_graphs import save_less_far, save_less_memory, save_less_second
+from autograder.misconceptions.computational_graphs.save_less_parts import Saving, saved, slope
 
 
 class OnlyTheFirstTerm(Saving):
@@ -235,7 +27,7 @@ class OnlyTheSecondTerm(Saving):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
         """The other half."""
-        (x,) = _saved(ctx)
+        (x,) = saved(ctx)
         s = torch.sigmoid(x)
         return dy * x * s * (1 - s)
 
@@ -250,13 +42,34 @@ class ChainRuleForProduct(Saving):
         return dy * s * (1 - s)
 
 
+class SecondTermWithoutX(Saving):
+    """s + s': the second term has lost its factor x."""
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        """Two terms, one of them too short."""
+        s = torch.sigmoid(ctx.saved_tensors[0])
+        return dy * (s + s * (1 - s))
+
+
+class TakesSOutAndLeavesIt(Saving):
+    """s (1 + x s (1 - s)): s is taken out of both terms, and still stands in the second."""
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        """One s too many."""
+        (x,) = saved(ctx)
+        s = torch.sigmoid(x)
+        return dy * s * (1 + x * s * (1 - s))
+
+
 class TakesTheWrongSlope(Saving):
     """s' is written as x (1 - x), although it is s (1 - s)."""
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
         """sigmoid's derivative at the wrong place."""
-        (x,) = _saved(ctx)
+        (x,) = saved(ctx)
         return dy * (torch.sigmoid(x) + x * x * (1 - x))
 
 
@@ -266,8 +79,8 @@ class IgnoresDy(Saving):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
         """dy is not used."""
-        (x,) = _saved(ctx)
-        return _slope(x, torch.sigmoid(x))
+        (x,) = saved(ctx)
+        return slope(x, torch.sigmoid(x))
 
 
 class WorksInPlace(Saving):
@@ -281,41 +94,76 @@ class WorksInPlace(Saving):
         return x * s
 
 
+class MultipliesInPlace(Saving):
+    """The same with the product: x becomes y, and backward finds y in its place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """y lies where x was."""
+        ctx.save_for_backward(x)
+        return x.mul_(torch.sigmoid(x))
+
+
+class TakesYForX(Saving):
+    """Only y is kept, and put in the place of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Saves y."""
+        y = x * torch.sigmoid(x)
+        ctx.save_for_backward(y)
+        return y
+
+
+class TakesYForXInAShorterForm(TakesYForX):
+    """The same in the form s + y (1 - s), whose s is that of y."""
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        """sigmoid of the wrong thing."""
+        (y,) = saved(ctx)
+        s = torch.sigmoid(y)
+        return dy * (s + y * (1 - s))
+
+
+class CallsSilu:
+    """torch's own operation under the name that a Function would have."""
+
+    apply = staticmethod(torch.nn.functional.silu)
+
+
+class ReplacesApply(Saving):
+    """A Function for show."""
+
+    apply = staticmethod(torch.nn.functional.silu)
+
+
+class HasNoBackward(torch.autograd.Function):
+    """Half of a Function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Saves x for nobody."""
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+
 MISCONCEPTIONS = (
-    Misconception(
-        name="keeps_intermediates",
-        witnesses=(
-            SavesXAndSigmoid,
-            SigmoidAsAttribute,
-            SavesYAndSigmoidToo,
-            KeepsAnUnusedSigmoid,
-            KeepsAnUnusedAttribute,
-            KeepsTheGraph,
-        ),
-        hint="Besides x you keep sigmoid(x) until backward: as many bytes again for each layer. It makes no "
-        "difference whether it lies in save_for_backward, in an attribute of ctx or in a graph of your own. "
-        "Keep x; one sigmoid in backward is cheaper than a tensor of memory. What forward computed is also a "
-        "constant to a second derivative.",
-    ),
-    Misconception(
-        name="keeps_sigmoid_for_x",
-        witnesses=(KeepsSigmoidForX,),
-        hint="With y in the caller's hands, sigmoid(x) is as few bytes as x, and the first derivative is "
-        "right. But forward runs without recording, so the saved sigmoid is a constant afterwards, and its "
-        "share of the second derivative is missing. Save the input itself and compute the rest in backward.",
-    ),
-    Misconception(
-        name="breaks_double_backward",
-        witnesses=(DetachesInBackward, KeepsACopy, KeepsTheSlope, NoGradInBackward, OnceDifferentiable),
-        hint="The first derivative is right, but yours cannot be differentiated again with respect to x: no_grad, "
-        "once_differentiable, detach, or a tensor made in forward (which does not record) cuts it off. Save the very x "
-        "that was given, and let backward be ordinary torch operations on it.",
-    ),
+    *save_less_memory.MISCONCEPTIONS,
+    *save_less_second.MISCONCEPTIONS,
+    *save_less_far.MISCONCEPTIONS,
     Misconception(
         name="half_a_product_rule",
-        witnesses=(OnlyTheFirstTerm, OnlyTheSecondTerm, ChainRuleForProduct),
+        witnesses=(OnlyTheFirstTerm, OnlyTheSecondTerm, ChainRuleForProduct, SecondTermWithoutX),
         hint="x sigmoid(x) is a product of two functions of x, so its derivative has two terms: "
-        "sigmoid(x) times 1, plus x times the derivative of sigmoid. Part of that is missing in yours.",
+        "sigmoid(x) times 1, plus x times the derivative of sigmoid. Part of that is missing in yours: a term, or the "
+        "factor x of the second one.",
+    ),
+    Misconception(
+        name="s_taken_out_twice",
+        witnesses=(TakesSOutAndLeavesIt,),
+        hint="You take s = sigmoid(x) out of both terms of the product rule. It then stands in front and no longer "
+        "inside: divide each term by s once, also the second.",
     ),
     Misconception(
         name="slope_of_sigmoid_in_x",
@@ -330,8 +178,21 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="overwrites_x",
-        witnesses=(WorksInPlace,),
-        hint="A method with a trailing underscore (`sigmoid_`) writes into the caller's x. After it x is gone, "
-        "the product is sigmoid squared, and what backward finds is not x. Make a new tensor.",
+        witnesses=(WorksInPlace, MultipliesInPlace),
+        hint="A method with a trailing underscore (`sigmoid_`, `mul_`) writes into the caller's x. After it x is gone: "
+        "what is computed from it afterwards, in forward or in backward, is computed from something else. Make a new "
+        "tensor.",
+    ),
+    Misconception(
+        name="keeps_y_for_x",
+        witnesses=(TakesYForX, TakesYForXInAShorterForm),
+        hint="You keep y and use it in backward as if it were x. y costs no memory, because the caller holds it, but "
+        "it does not tell which x it came from: x sigmoid(x) first falls and then rises, so two x have one y. Keep x.",
+    ),
+    Misconception(
+        name="no_function_of_its_own",
+        witnesses=(CallsSilu, ReplacesApply, HasNoBackward),
+        hint="SaveLess must be a class below torch.autograd.Function: its forward says what is computed, its backward "
+        "how that is differentiated, both as static methods. apply comes from Function and calls them.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Wrong ways to write `softmax_cross_entropy`."""
+"""Wrong ways to write `softmax_cross_entropy`: formulas and means here, slips with the maximum beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
+from autograder.misconceptions.computational_graphs import softmax_cross_entropy_maxima
 from course.reference.computational_graphs.softmax_cross_entropy import softmax_cross_entropy
 
 Result = tuple[Tensor, Tensor]
@@ -53,20 +54,6 @@ def epsilon_in_the_log(eps: float) -> Callable[[Tensor, Tensor], Result]:
     return answer
 
 
-def one_shift_for_all_rows(logits: Tensor, targets: Tensor) -> Result:
-    """The largest logit of the whole batch: a row far below it has only zeros left."""
-    shifted = logits - logits.max()
-    log_p = shifted - shifted.exp().sum(1, keepdim=True).log()
-    return -log_p[_rows(targets), targets].mean(), _gradient(log_p.exp(), targets)
-
-
-def shifts_by_columns(logits: Tensor, targets: Tensor) -> Result:
-    """Each column's maximum: entries of one row are moved by different amounts."""
-    shifted = logits - logits.amax(dim=0)
-    log_p = shifted - shifted.exp().sum(1, keepdim=True).log()
-    return -log_p[_rows(targets), targets].mean(), _gradient(log_p.exp(), targets)
-
-
 def normalises_over_the_batch(logits: Tensor, targets: Tensor) -> Result:
     """Softmax over dimension 0: columns sum to 1, rows do not."""
     log_p = torch.log_softmax(logits, dim=0)
@@ -103,6 +90,12 @@ def means_over_all_entries_in_the_loss(logits: Tensor, targets: Tensor) -> Resul
     return loss / logits.shape[1], dlogits
 
 
+def means_over_all_entries_in_the_gradient(logits: Tensor, targets: Tensor) -> Result:
+    """The right loss, and a gradient divided by numel()."""
+    loss, dlogits = softmax_cross_entropy(logits, targets)
+    return loss, dlogits / logits.shape[1]
+
+
 def probabilities_for_gradient(logits: Tensor, targets: Tensor) -> Result:
     """The one-hot part is missing."""
     loss, _ = softmax_cross_entropy(logits, targets)
@@ -137,7 +130,19 @@ def picks_columns_in_the_gradient(logits: Tensor, targets: Tensor) -> Result:
     return loss, p / len(targets)
 
 
+def computes_in_float64(logits: Tensor, targets: Tensor) -> Result:
+    """More digits, to be safe, and nobody takes them back."""
+    return softmax_cross_entropy(logits.double(), targets)
+
+
+def gradient_in_float32(logits: Tensor, targets: Tensor) -> Result:
+    """What is computed goes into zeros of torch's default dtype."""
+    loss, dlogits = softmax_cross_entropy(logits, targets)
+    return loss, torch.zeros(logits.shape).copy_(dlogits)
+
+
 MISCONCEPTIONS = (
+    *softmax_cross_entropy_maxima.MISCONCEPTIONS,
     Misconception(
         name="no_max_shift",
         witnesses=(exponentials_without_shift, log_sum_without_shift),
@@ -156,19 +161,6 @@ MISCONCEPTIONS = (
         witnesses=tuple(epsilon_in_the_log(eps) for eps in (1e-7, 1e-8, 1e-9, 1e-10, 1e-12, 1e-15)),
         hint="An epsilon inside the log hides the infinity and not the error: the loss can then not exceed -log(eps), "
         "18 for 1e-8, however wrong the model is. Take the log of the sum of exponentials, which needs no epsilon.",
-    ),
-    Misconception(
-        name="one_shift_for_all_rows",
-        witnesses=(one_shift_for_all_rows,),
-        hint="You subtract the largest logit of the whole batch. A row far below it then has only zeros as "
-        "exponentials, and the log of their sum is -infinity. Each row needs its own maximum: amax(dim=1, "
-        "keepdim=True).",
-    ),
-    Misconception(
-        name="shifts_by_columns",
-        witnesses=(shifts_by_columns,),
-        hint="You subtract the maximum of each column. Softmax stays the same only when all logits of one row move by "
-        "the same amount: take the maximum over dim=1 and keep the dimension, so that it broadcasts along the row.",
     ),
     Misconception(
         name="normalises_over_the_batch",
@@ -191,9 +183,14 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="mean_over_classes_too",
-        witnesses=(means_over_all_entries, means_over_all_entries_in_the_loss),
-        hint="With a one-hot matrix the product has N times C entries, all but N of them 0, and `.mean()` "
-        "divides by all. Sum over the classes first; the mean is over the N rows only.",
+        witnesses=(
+            means_over_all_entries,
+            means_over_all_entries_in_the_loss,
+            means_over_all_entries_in_the_gradient,
+        ),
+        hint="You divide by N times C somewhere: numel() does that, and so does `.mean()` over an (N, C) product with "
+        "a one-hot matrix, of which all but N entries are 0. The mean is over the N rows only, in the loss and in its "
+        "gradient.",
     ),
     Misconception(
         name="one_hot_missing",
@@ -212,6 +209,15 @@ MISCONCEPTIONS = (
         name="picks_columns_for_every_row",
         witnesses=(picks_columns, picks_columns_in_the_loss, picks_columns_in_the_gradient),
         hint="`[:, targets]` takes the columns of *all* targets from *every* row, an (N, N) matrix. One entry per row "
-        "needs two index lists that go in step: [arange(N), targets], or gather(1, targets[:, None]).",
+        "needs two lists of indices that go in step, the rows' own numbers and the targets, or an operation that "
+        "gathers along the classes.",
+    ),
+    Misconception(
+        name="another_dtype",
+        witnesses=(computes_in_float64, gradient_in_float32),
+        fails=("dtype_of_the_logits",),
+        hint="Your numbers are right, but not in the dtype of the logits. .double() and NumPy make float64, and "
+        "torch.zeros makes float32 unless it is told otherwise. You may compute with more digits inside; what you "
+        "return takes its dtype from the logits.",
     ),
 )

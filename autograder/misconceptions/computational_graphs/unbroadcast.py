@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
+from course.reference.computational_graphs.unbroadcast import unbroadcast as right
 
 Shape = tuple[int, ...]
 
@@ -99,6 +101,18 @@ def only_size_one(grad: Tensor, shape: Shape) -> Tensor:
     return _sum_ones(grad, shape)
 
 
+def in_float64(grad: Tensor, shape: Shape) -> Tensor:
+    """Sums in float64, for the sake of its digits, and returns that."""
+    return right(grad.double(), shape)
+
+
+def into_zeros(grad: Tensor, shape: Shape) -> Tensor:
+    """Writes the sums into a new tensor of torch's default dtype."""
+    total = torch.zeros(shape)
+    total[...] = right(grad, shape)
+    return total
+
+
 MISCONCEPTIONS = (
     Misconception(
         name="wrong_axis",
@@ -137,5 +151,12 @@ MISCONCEPTIONS = (
         witnesses=(only_size_one,),
         hint="You sum over dimensions of size 1, but not over those that the operand lacks. Broadcasting "
         "adds these in front: sum over the first grad.dim() - len(shape) dimensions, and let them vanish.",
+    ),
+    Misconception(
+        name="wrong_dtype",
+        witnesses=(in_float64, into_zeros),
+        fails=("dtype_of_grad",),
+        hint="The numbers are right, but their dtype is not that of `grad`. You may sum in a finer one, but convert "
+        "the result back; a new tensor is float32 unless you name its dtype.",
     ),
 )

@@ -27,6 +27,16 @@ def counts_from_zero_guarded(xs: list[float]) -> list[float]:
     return [total / max(index, 1) for index, total in enumerate(accumulate(xs))]
 
 
+def never_counts(xs: list[float]) -> list[float]:
+    """The count starts at 0 and stays there."""
+    means = []
+    total, count = 0.0, 0
+    for x in xs:
+        total += x
+        means.append(total / count)
+    return means
+
+
 def stops_one_early(xs: list[float]) -> list[float]:
     """`range(1, n)` ends at n - 1: the mean of all numbers is missing."""
     return [sum(xs[:count]) / count for count in range(1, len(xs))]
@@ -65,6 +75,11 @@ def restarts_the_sum(xs: list[float]) -> list[float]:
     return means
 
 
+def divides_each_number(xs: list[float]) -> list[float]:
+    """No sum at all."""
+    return [x / count for count, x in enumerate(xs, start=1)]
+
+
 def starts_with_the_first_number(xs: list[float]) -> list[float]:
     """Takes the first number out before the loop: an empty list has none."""
     total = xs[0]
@@ -99,10 +114,10 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="off_by_one",
-        witnesses=(counts_from_zero, counts_from_zero_guarded, stops_one_early, leaves_out_the_newest),
-        hint="Sum and count are one step apart. The first mean is one number divided by 1, the last is all "
-        "n divided by n; but Python counts from 0: `enumerate(xs)` starts at 0, `range(1, n)` ends at n - "
-        "1, and `xs[:i]` leaves out xs[i].",
+        witnesses=(counts_from_zero, counts_from_zero_guarded, never_counts, stops_one_early, leaves_out_the_newest),
+        hint="Sum and count do not go together: one is a step behind the other, or never grows. The first mean is "
+        "one number divided by 1, the last is all n divided by n; but Python counts from 0: `enumerate(xs)` starts at "
+        "0, `range(1, n)` ends at n - 1, and `xs[:i]` leaves out xs[i].",
     ),
     Misconception(
         name="halves_with_the_last_mean",
@@ -113,9 +128,9 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="restarts_the_sum",
-        witnesses=(restarts_the_sum,),
-        hint="Each of your means knows only its newest number: the sum starts again at 0 in every round. "
-        "Set it to 0 once, before the loop.",
+        witnesses=(restarts_the_sum, divides_each_number),
+        hint="Each of your means knows only its newest number: the sum is not carried on to the next round. Set it to "
+        "0 once, before the loop, and add to it inside.",
     ),
     Misconception(
         name="one_mean_only",

@@ -5,42 +5,26 @@ The optimizer is SGD with momentum: Adam would hide a gradient of the wrong leng
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.meter import KeptBytes, counted
+from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, arguments_unchanged, observe
+from course.exercises.computational_graphs.token_model import TokenModel
+from course.meter import counted
 
 FEATURES, CLASSES = 3, 4
 PADDED = -100
 
 
-class TokenModel(nn.Module):
-    """One linear layer on every token, which remembers how much of it is alive.
-
-    Each call saves a copy of its input for backward, so the copies alive are the micro-batches whose graphs are.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(weight)
-        self.bias = nn.Parameter(bias)
-        self.alive = KeptBytes()
-        self.most_alive = 0
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """inputs (n, T, F) to logits (n, T, C)."""
-        copy = inputs.clone()
-        self.alive.watch(copy)
-        self.most_alive = max(self.most_alive, self.alive.bytes_alive())
-        return nn.functional.linear(copy, self.weight, self.bias)
-
-
 def cases(rng: torch.Generator) -> list[Case]:
-    """Each case takes away one thing that a careless loop relies on: equal sizes, full groups, no leftovers."""
+    """Each case takes away one thing that a careless loop relies on: equal sizes, full groups, no leftovers.
+
+    One slip shall not spoil every case: the ragged micro-batches are one group, so what leaks between groups does not
+    show there; in the single micro-batch nothing is accumulated, and there are as many tokens as sequences.
+    """
 
     def case(name: str, every: int, shapes: list[tuple[int, int]], padding: list[int], stale: float = 0.0) -> Case:
         def draw(*shape: int) -> Tensor:
@@ -60,8 +44,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs=inputs)
 
     return [
+        case("a single micro-batch", 1, [(6, 1)], [0]),
         case("equal micro-batches", 2, [(2, 5)] * 4, [0, 0, 0, 0]),
-        case("ragged micro-batches", 2, [(3, 5), (1, 4), (1, 5), (4, 3)], [0, 0, 0, 0]),
+        case("ragged micro-batches", 4, [(3, 5), (1, 4), (1, 5), (4, 3)], [0, 0, 0, 0]),
         case("padded tokens", 2, [(2, 5)] * 4, [0, 7, 3, 8]),
         case("last group smaller", 3, [(2, 5)] * 5, [0, 0, 0, 0, 0]),
         case("gradients left from before", 2, [(2, 5)] * 2, [0, 0], stale=1.0),
@@ -70,30 +55,27 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call on a fresh model and optimizer: parameters and losses; calls, steps and activations alive."""
+    """One call on a fresh model and optimizer: parameters and losses; what was changed besides; tokens and steps."""
     model = TokenModel(inputs["weight"], inputs["bias"])
     if bool(inputs["stale"].any()):
         model.bias.grad = inputs["stale"].clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     steps = counted(lambda *_: None)
     optimizer.register_step_post_hook(steps)
-    calls = counted(model.forward)
-    model.forward = calls  # type: ignore[method-assign]
     micro_batches = list(zip(inputs["inputs"], inputs["targets"], strict=True))
-    losses = answer(model, optimizer, micro_batches, inputs["every"])
-    token = FEATURES * inputs["weight"].element_size()
-    return observe(
-        {
-            "weight": model.weight,
-            "bias": model.bias,
-            "losses": [float(loss) for loss in losses],
-        },
-        {
-            "optimizer_steps": steps.calls,
-            "tokens_in_one_call": max((math.prod(shape[:-1]) for shape in calls.shapes), default=0),
-            "tokens_alive": model.most_alive // token,
-        },
-    )
+    losses = [float(loss) for loss in answer(model, optimizer, micro_batches, inputs["every"])]
+    after = {"micro_batches": len(micro_batches), "training": model.training}
+    values: dict[str, Any] = {"weight": model.weight, "bias": model.bias, "losses": losses, "after": after}
+    return observe(values, {"optimizer_steps": steps.calls, **_costs(model)})
+
+
+def _costs(model: TokenModel) -> dict[str, Any]:
+    calls = model.traffic.calls
+    return {
+        "tokens_through_the_model": sum(calls),
+        "tokens_in_one_call": max(calls, default=0),
+        "tokens_alive": model.traffic.most_alive,
+    }
 
 
 def _one_step_per_group(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -102,15 +84,28 @@ def _one_step_per_group(inputs: Inputs, got: Values, expected: Values) -> str | 
 
 
 def _one_micro_batch(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """Neither in one call nor in several graphs that wait for their backward."""
-    largest = max(math.prod(x.shape[:-1]) for x in inputs["inputs"])
-    called, alive = got["tokens_in_one_call"], got["tokens_alive"]
-    if isinstance(called, int) and isinstance(alive, int) and 0 < called <= largest and 0 < alive <= largest:
+    """Neither in one call nor in several graphs that wait for their backward; nor past the model."""
+    largest = max(targets.numel() for targets in inputs["targets"])
+    at_least = sum(int((targets != PADDED).sum()) for targets in inputs["targets"])
+    called, alive, through = (got[key] for key in ("tokens_in_one_call", "tokens_alive", "tokens_through_the_model"))
+    if not (isinstance(called, int) and isinstance(alive, int) and isinstance(through, int)):
+        return "token counts that cannot be read"
+    if through < at_least:
+        return f"{through} tokens went through the model, where {at_least} have a target"
+    if 0 < called <= largest and 0 < alive <= largest:
         return None
     return f"{called} tokens in one call and {alive} alive at once, where a micro-batch has {largest}"
 
 
-COSTS = ("equal micro-batches", "ragged micro-batches", "last group smaller")
+def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Padding may be left out before the model; nothing needs to go through it twice."""
+    through, all_tokens = got["tokens_through_the_model"], sum(targets.numel() for targets in inputs["targets"])
+    if isinstance(through, int) and 0 < through <= all_tokens:
+        return None
+    return f"{through} tokens went through the model, where the micro-batches have {all_tokens}"
+
+
+FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")
 
 EXERCISE = Exercise(
     id="computational_graphs.accumulate_gradients",
@@ -118,8 +113,16 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
+            name="a_single_micro_batch",
+            points=1,
+            keys=("weight", "bias"),
+            cases=("a single micro-batch",),
+            hint="A group of one micro-batch is an ordinary step: the mean cross-entropy over its tokens, backward, "
+            "step. F.cross_entropy wants one row for each token, or the classes in dimension 1.",
+        ),
+        Property(
             name="equals_the_big_batch",
-            points=2,
+            points=1,
             keys=("weight", "bias"),
             cases=("equal micro-batches",),
             hint="The gradients of a group's micro-batches add up in `.grad`; what they add up to must be the "
@@ -141,17 +144,25 @@ EXERCISE = Exercise(
         ),
         Property(
             name="last_group_smaller",
-            points=2,
+            points=1,
             keys=("weight", "bias"),
             cases=("last group smaller",),
             hint="When the list ends in the middle of a group, that group is a batch of its own: with its own "
             "count and step.",
         ),
         Property(
+            name="loss_of_each_step",
+            points=1,
+            keys=("losses",),
+            cases=("equal micro-batches", "ragged micro-batches", "padded tokens", "last group smaller"),
+            hint="One number for each step: the mean loss over the tokens of its whole group, before the step.",
+        ),
+        Property(
             name="padding_only",
             points=1,
             keys=("weight", "bias", "losses"),
             cases=("a micro-batch of padding only",),
+            needs=("loss_of_each_step",),
             hint="The mean over no tokens is nan, and nan times 0 is nan. Sum the losses, and divide by the "
             "group's count.",
         ),
@@ -164,19 +175,12 @@ EXERCISE = Exercise(
             hint="`.grad` may hold anything when your function starts: clear it before the first backward.",
         ),
         Property(
-            name="loss_of_each_step",
-            points=1,
-            keys=("losses",),
-            cases=("equal micro-batches", "ragged micro-batches", "padded tokens", "last group smaller"),
-            hint="One number for each step: the mean loss over the tokens of its whole group, before the step.",
-        ),
-        Property(
             name="one_step_per_group",
             points=1,
             evidence="ledger",
             holds=_one_step_per_group,
-            cases=COSTS,
-            needs=("equals_the_big_batch",),
+            cases=(*FULL_GROUPS, "last group smaller"),
+            needs=("a_single_micro_batch",),
             hint="optimizer.step() belongs after the last backward of a group, once.",
         ),
         Property(
@@ -184,10 +188,25 @@ EXERCISE = Exercise(
             points=3,
             evidence="ledger",
             holds=_one_micro_batch,
-            cases=COSTS,
-            needs=("equals_the_big_batch",),
+            cases=FULL_GROUPS,
+            needs=("a_single_micro_batch",),
             hint="Run the model on one micro-batch and call backward at once: backward frees what forward "
             "saved, and only the gradients, which are as large as the parameters, stay.",
+        ),
+        Property(
+            name="each_micro_batch_once",
+            points=1,
+            evidence="ledger",
+            holds=_once,
+            cases=FULL_GROUPS,
+            needs=("a_single_micro_batch",),
+            hint="One forward pass for each micro-batch gives both its share of the loss and, by backward, its share "
+            "of the gradient.",
+        ),
+        dataclasses.replace(
+            arguments_unchanged(needs=("a_single_micro_batch",)),
+            hint="The caller still needs what was handed in: the inputs and targets, the list of them, and the mode of "
+            "the model (train or eval). Only the parameters, their gradients and the optimizer may change.",
         ),
     ),
     hints=(
@@ -197,5 +216,6 @@ EXERCISE = Exercise(
         "For each group: clear the gradients; count; for each micro-batch, backward of its summed loss over the count, "
         "adding up the number; then one step. F.cross_entropy has ignore_index and reduction.",
     ),
+    keeps=("inputs", "targets"),
     seconds=5.0,
 )

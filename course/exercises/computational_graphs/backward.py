@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
 import torch
 
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.exercises.computational_graphs.graphs import READS_ALLOWED, TooManyCalls, Watched, ladder, leaves, rows
+from course.exercises.computational_graphs.graphs import (
+    READS_ALLOWED,
+    TooManyCalls,
+    Watched,
+    ladder,
+    leaves,
+    refuse_raised_limit,
+    rows,
+)
 from course.graph import Node, run_program
 
 CALLS_ALLOWED = 50  # of one node and call, before a backward pass that walks every path is stopped
@@ -17,53 +26,60 @@ CALLS_ALLOWED = 50  # of one node and call, before a backward pass that walks ev
 def cases(rng: torch.Generator) -> list[Case]:
     """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, and a chain of 5,000 nodes."""
 
-    def case(name: str, values: list[Any], program: Any, calls: int = 1) -> Case:
-        return Case(name=name, inputs={"leaves": values, "program": program, "calls": calls})
+    def case(name: str, values: list[Any], program: Any, *roots: int) -> Case:
+        """One call for each of `roots`, numbers of nodes; where none is given, for the last node."""
+        return Case(name=name, inputs={"leaves": values, "program": program, "roots": list(roots) or [-1]})
 
     shared = [["*", 0, 1], ["+", 2, 0], ["*", 3, 3], ["-", 4, 1], ["relu", 5], ["*", 6, 0]]
+    uneven = [["*", 0, 1], ["relu", 2], ["relu", 3], ["*", 2, 4]]  # node 2 is used near the root, left, and far from it
+    uneven += [["relu", 5], ["relu", 6], ["+", 7, 5]]  # node 5 too, its near use is on the right
+    uneven += [["*", 8, 8], ["-", 9, 1], ["*", 10, 0]]
     return [
-        case("tree", leaves(rng, 4), [["*", 0, 1], ["*", 2, 3], ["+", 4, 5]]),
+        case("tree", leaves(rng, 4), [["*", 0, 1], ["*", 2, 3], ["*", 4, 5]]),
         case("shared nodes", leaves(rng, 2), shared),
+        case("paths of unequal length", leaves(rng, 2), uneven),
         case("one leaf", leaves(rng, 1), []),
-        case("two calls", leaves(rng, 2), shared, calls=2),
+        case("two calls", leaves(rng, 2), shared, -1, -1),
+        case("two roots, one a leaf", leaves(rng, 1), [["*", 0, 0]], 1, 0),
         case("ladder of 30 diamonds", leaves(rng, 1), ladder(30)),
         case("chain of 5,000", [1.0, 1e-4 * leaves(rng, 1)[0]], {"chain": 5_000}),
     ]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """Builds the graph, calls `answer(root)` once or twice, and reads the leaves' gradients."""
+    """Builds the graph, calls `answer(root)` for each root of the case, and reads the leaves' gradients."""
     program = rows(inputs)
     calls: Counter[int] = Counter()
+    times = len(inputs["roots"])
 
     class Counted(Watched):
-        """A node that counts how often its local derivatives are used."""
+        """A node that counts how often its local derivatives are used; a leaf has none."""
 
-        reads_left = READS_ALLOWED * (len(inputs["leaves"]) + len(program)) * inputs["calls"]
+        reads_left = READS_ALLOWED * (len(inputs["leaves"]) + len(program)) * times
 
         def local_derivatives(self) -> tuple[float, ...]:
-            calls[id(self)] += 1
-            if calls[id(self)] > CALLS_ALLOWED * inputs["calls"]:
+            calls[id(self)] += bool(self.op)
+            if calls[id(self)] > CALLS_ALLOWED * times:
                 raise TooManyCalls("local derivatives were asked for more than 50 times of one node")
             return super().local_derivatives()
 
+    limit = sys.getrecursionlimit()
     nodes: list[Node] = []
     nodes += run_program(inputs["leaves"], program, Counted)
-    for _ in range(inputs["calls"]):
-        answer(nodes[-1])
-    inner = [node for node in nodes if node.inputs]
-    worst = max((calls[id(node)] for node in inner), default=0)
+    for root in inputs["roots"]:
+        answer(nodes[root])
+    refuse_raised_limit(Counted, inputs, limit)
     return observe(
-        {"grads": [float(node.grad) for node in nodes if not node.inputs]},
-        {"uses_of_one_local_derivative": worst},
+        {"grads": [float(node.grad) for node in nodes if not node.op]},
+        {"uses_of_one_local_derivative": max(calls.values(), default=0)},
     )
 
 
 def _used_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """One use per node and call; two are allowed, because a product may ask for each of its factors."""
     uses = got["uses_of_one_local_derivative"]
-    limit = 2 * inputs["calls"]
-    fine = isinstance(uses, int) and inputs["calls"] <= uses <= limit
+    calls = len(inputs["roots"])
+    fine = isinstance(uses, int) and calls <= uses <= 2 * calls
     return None if fine else f"one local derivative was used {uses} times"
 
 
@@ -74,38 +90,68 @@ EXERCISE = Exercise(
     properties=(
         Property(
             name="gradients_of_a_tree",
-            points=2,
+            points=1,
             keys=("grads",),
-            cases=("tree", "one leaf"),
+            cases=("tree",),
             hint="The derivative of the root with respect to itself is 1; each node passes on its own times the local "
             "one.",
         ),
         Property(
             name="shared_nodes_accumulate",
-            points=3,
+            points=2,
             keys=("grads",),
             cases=("shared nodes",),
-            hint="A node that is used twice gets a contribution from each use, and passes on their sum: add, then go "
-            "on.",
+            needs=("gradients_of_a_tree",),
+            hint="A node that is used twice gets a contribution from each use, and passes on their sum once all have "
+            "come. If you go through your own `topological_order`, check that one first.",
+        ),
+        Property(
+            name="every_user_comes_first",
+            points=2,
+            keys=("grads",),
+            cases=("paths of unequal length",),
+            needs=("shared_nodes_accumulate",),
+            hint="A node may have one user near the root and another far from it. What the far one hands to it must "
+            "have arrived before it passes anything on: its turn comes after all of its users. If you go through your "
+            "own `topological_order`, check that one first.",
         ),
         Property(
             name="calls_accumulate",
             points=2,
             keys=("grads",),
             cases=("two calls",),
-            needs=("gradients_of_a_tree",),
+            needs=("shared_nodes_accumulate",),
             hint="A second call adds the same gradient to `grad` of each leaf once more; what lies in inner nodes from "
             "the first call must not flow again.",
         ),
         Property(
+            name="root_may_be_a_leaf",
+            points=1,
+            keys=("grads",),
+            cases=("one leaf", "two roots, one a leaf"),
+            needs=("gradients_of_a_tree",),
+            hint="Where the root is itself a leaf, its derivative with respect to itself is 1: the call adds 1 to its "
+            "`grad`, also to what an earlier call left there.",
+        ),
+        Property(
+            name="thirty_diamonds",
+            points=1,
+            keys=("grads",),
+            cases=("ladder of 30 diamonds",),
+            needs=("shared_nodes_accumulate",),
+            hint="A ladder of 30 diamonds has more paths than you can walk, and each adds 1 to the derivative. Visit "
+            "nodes, not paths, each after its users. A node's `inputs` may be read a few times (100 are tolerated).",
+        ),
+        Property(
             name="each_local_derivative_used_once",
-            points=2,
+            points=1,
             evidence="ledger",
             holds=_used_once,
-            cases=("shared nodes", "ladder of 30 diamonds"),
-            needs=("gradients_of_a_tree",),
-            hint="A ladder of 30 diamonds has more paths than you can walk. Visit nodes, not paths, each after its "
-            "users.",
+            shows="uses_of_one_local_derivative",
+            cases=("tree", "paths of unequal length", "ladder of 30 diamonds"),
+            needs=("every_user_comes_first", "thirty_diamonds"),
+            hint="One pass from the root serves all leaves: each node's `local_derivatives()` is asked for once per "
+            "call (twice is tolerated), however many paths and leaves there are.",
         ),
         Property(
             name="deep_graphs_end",
@@ -113,15 +159,17 @@ EXERCISE = Exercise(
             keys=("grads",),
             roundings=20_000,
             cases=("chain of 5,000",),
-            hint="Python's stack ends after about 1,000 calls: a loop over an order reaches any depth.",
+            needs=("shared_nodes_accumulate",),
+            hint="Python's stack ends after about 1,000 calls: a loop over an order reaches any depth, and leaves "
+            "Python's limit as it is.",
         ),
     ),
     hints=(
         "When you come to a node, which other nodes must already have passed their share on to it?",
         "Go through the topological order from the root to the leaves. Keep this call's derivatives in a dict by node, "
         "so that `grad` of an earlier call does not flow again.",
-        "flowing[root] = 1; for each node from the back: for each input and its local derivative, "
-        "flowing[input] += flowing[node] * local. At the end each leaf's grad grows by what flowed into it.",
+        "Set the root's derivative to 1. Take the nodes from the back; each adds, to what has flowed into every input, "
+        "its own derivative times the local one. When all is done, the leaves keep what flowed into them.",
     ),
     removes=("torch", "graphlib", "course.figures"),
     seconds=2.0,

@@ -5,11 +5,12 @@ leaves(rng, 1), ladder(30) --run_program(..., a subclass of Watched)--> nodes
 
 from __future__ import annotations
 
+import sys
 from typing import Any, ClassVar
 
 import torch
 
-from course.errors import CourseError
+from course.errors import CourseError, WrongOutput
 from course.exercise import Inputs
 from course.graph import Node
 
@@ -17,7 +18,7 @@ READS_ALLOWED = 100  # of `inputs`, per node of the graph; visiting nodes takes 
 
 
 class TooManyCalls(CourseError):
-    """An answer asked the graph again and again: it walks every path."""
+    """An answer asked the graph again and again: it walks every path, or in circles."""
 
 
 def leaves(rng: torch.Generator, count: int) -> list[Any]:
@@ -26,14 +27,14 @@ def leaves(rng: torch.Generator, count: int) -> list[Any]:
 
 
 def ladder(rungs: int) -> list[list[Any]]:
-    """A program over one leaf. Each rung adds the last node to itself and takes it away once: the value stays,
-    the number of paths triples.
+    """A program over one leaf. Each rung adds the last node to itself, and then once more: the value triples, and so
+    does the number of paths. The near use stands in turns left and right of the far one.
     """
     program: list[list[Any]] = []
     last = 0
-    for _ in range(rungs):
+    for rung in range(rungs):
         step = len(program) + 1
-        program += [["+", last, last], ["-", step, last]]
+        program += [["+", last, last], ["+", step, last] if rung % 2 else ["+", last, step]]
         last = step + 1
     return program
 
@@ -55,19 +56,34 @@ class Watched(Node):
     """A node that counts, together with all others of its class, how often inputs are read.
 
     A probe makes a subclass for each run and gives it `reads_left`; at 0 the next read raises TooManyCalls.
+    `highest_limit` is Python's recursion limit at its highest during a read.
     """
 
     reads_left: ClassVar[int] = READS_ALLOWED
+    highest_limit: ClassVar[int] = 0
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes it was computed from, in order."""
         own = type(self)
         if own.reads_left == 0:
-            raise TooManyCalls(f"`inputs` was read more than {READS_ALLOWED} times per node of the graph")
+            raise TooManyCalls(
+                f"`inputs` was read more than {READS_ALLOWED} times per node of the graph: a loop that never ends, or "
+                "every path is walked"
+            )
         own.reads_left -= 1
+        own.highest_limit = max(own.highest_limit, sys.getrecursionlimit())
         return self._inputs
 
     @inputs.setter
     def inputs(self, nodes: tuple[Node, ...]) -> None:
         self._inputs = nodes
+
+
+def refuse_raised_limit(nodes: type[Watched], inputs: Inputs, limit: int) -> None:
+    """Raises WrongOutput where a graph deeper than Python's stack was walked under a limit above the usual `limit`.
+
+    In small graphs a raised limit changes nothing, and costs no points.
+    """
+    if isinstance(inputs["program"], dict) and nodes.highest_limit > limit:
+        raise WrongOutput("Python's recursion limit must stay as it was; keep a stack of your own in a list")

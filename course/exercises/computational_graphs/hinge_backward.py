@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -19,24 +17,33 @@ from course.exercise import (
     observe,
     outputs,
 )
+from course.exercises.computational_graphs.lists import number, numbers
 
 ON = ("on", "on, one weight")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """z > 0, z < 0 and z = 0. Eighths make every sum exact, so that z = 0 is 0 in whatever order it is added."""
+    """z > 0, z < 0 and z = 0.
 
-    def eighths(count: int) -> Tensor:
-        sizes = torch.randint(1, 33, (count,), generator=rng).double() / 8
-        return sizes * (torch.randint(0, 2, (count,), generator=rng) * 2 - 1)
+    Random decimals, of which no difference of two losses is exact; eighths at the kink, so that z = 0 is 0 in whatever
+    order it is added.
+    """
+
+    def signed(sizes: Tensor) -> Tensor:
+        return sizes * (torch.randint(0, 2, sizes.shape, generator=rng) * 2 - 1)
+
+    def sizes(count: int, side: int) -> Tensor:
+        if side:
+            return torch.rand(count, generator=rng, dtype=torch.float64) * 3.9 + 0.1
+        return torch.randint(1, 33, (count,), generator=rng).double() / 8
 
     def case(name: str, count: int, side: int) -> Case:
         """Chooses b so that z has the sign `side`."""
-        w, x = eighths(count), eighths(count)
-        z = side * float(eighths(1).abs())
-        b = z - float(w @ x)
-        y = -float(eighths(1).abs()) if name == ON[1] else float(eighths(1))  # there the loss is negative for sure
-        return Case(name=name, inputs={"w": w.tolist(), "x": x.tolist(), "b": b, "y": y})
+        w, x = signed(sizes(count, side)), signed(sizes(count, side))
+        b = side * float(sizes(1, side)) - float(w @ x)
+        y = sizes(1, side)
+        y = -y if name == ON[1] else signed(y)  # there the loss is negative for sure
+        return Case(name=name, inputs={"w": w.tolist(), "x": x.tolist(), "b": b, "y": float(y)})
 
     return [
         case("on", 3, 1),
@@ -50,19 +57,12 @@ def cases(rng: torch.Generator) -> list[Case]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Calls `answer(w, x, b, y)` once."""
     partials = outputs(answer(*(inputs[name] for name in "wxby")), "dw", "dx", "db", "dy", "dz")
-    return observe({**partials, "dw": _vector(partials["dw"]), "dx": _vector(partials["dx"])})
-
-
-def _vector(values: Any) -> Any:
-    """A list of any kind of numbers as one tensor; what is no such list stays as it came."""
-    try:
-        return torch.tensor(values, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        return values
+    read = {name: numbers(each, name) if name in ("dw", "dx") else number(each) for name, each in partials.items()}
+    return observe(read)
 
 
 def _right_up_to_sign(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """Sizes of dw, dx and db; exact, as the inputs are eighths."""
+    """Sizes of dw, dx and db; exact, as every share is an input times 1, -1 or 0."""
     for key in ("dw", "dx", "db"):
         a, b = (torch.as_tensor(values[key]).double().abs() for values in (got, expected))
         if a.shape != b.shape:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import torch
 
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe, outputs
+from course.exercises.computational_graphs.dtypes import in_the_dtype_of
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """None to three batch dimensions; a square w, on which a transposed product has the right shape too.
+    """None to three batch dimensions; a square w, on which a transposed product has the right shape too; float64 once.
 
     All numbers are positive, so that no sum cancels: the tolerance is relative to what comes out.
     """
 
-    def case(name: str, batch: tuple[int, ...], inputs: int, out: int) -> Case:
+    def case(name: str, batch: tuple[int, ...], inputs: int, out: int, dtype: torch.dtype = torch.float32) -> Case:
         def draw(*shape: int) -> torch.Tensor:
-            return torch.rand(shape, generator=rng) + 0.5
+            return torch.rand(shape, generator=rng, dtype=dtype) + 0.5
 
         return Case(name=name, inputs={"dout": draw(*batch, out), "x": draw(*batch, inputs), "w": draw(out, inputs)})
 
@@ -25,6 +26,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("no batch dimension", (), 3, 2),
         case("two batch dimensions", (2, 5), 3, 4),
         case("three batch dimensions", (2, 3, 2), 4, 2),
+        case("in float64", (3,), 2, 4, torch.float64),
     ]
 
 
@@ -33,7 +35,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe(outputs(answer(inputs["dout"], inputs["x"], inputs["w"]), "dx", "dw", "db"))
 
 
-ONE_BATCH = ("one batch dimension", "square weight")
+ONE_BATCH = ("one batch dimension", "square weight", "in float64")
 
 EXERCISE = Exercise(
     id="computational_graphs.linear_vjp",
@@ -66,8 +68,16 @@ EXERCISE = Exercise(
             points=2,
             keys=("dx", "dw", "db"),
             cases=("no batch dimension", "two batch dimensions", "three batch dimensions"),
-            hint="However many batch dimensions there are, also none: each row of out was made alike. Fold "
-            "them into one.",
+            hint="However many batch dimensions there are, also none: each row of out was made alike. For dw and db "
+            "fold them into one and sum over it; dx has all of them, as x does.",
+        ),
+        Property(
+            name="dtype_of_the_inputs",
+            points=1,
+            holds=in_the_dtype_of("x", "dx", "dw", "db"),
+            cases=ONE_BATCH,
+            needs=("gradient_of_the_input", "gradient_of_the_weight", "gradient_of_the_bias"),
+            hint="All three gradients come in the dtype of the inputs: float64 where those are, and not otherwise.",
         ),
         arguments_unchanged(needs=("gradient_of_the_input", "gradient_of_the_weight")),
     ),
@@ -79,5 +89,5 @@ EXERCISE = Exercise(
         "the rows. Only dx gets its batch dimensions back.",
     ),
     keeps=("dout", "x", "w"),
-    removes=("torch.autograd",),
+    removes=("torch.autograd", "torch.func"),
 )

@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe, outputs
+from course.exercises.computational_graphs.dtypes import in_the_dtype_of
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Ordinary logits, one row alone, as many rows as classes, and logits of 10,000 with wide gaps.
+    """Ordinary logits, one row alone, as many rows as classes, float64, and logits up to 10,000 with wide gaps.
+
+    In one row alone the mean over the batch is no matter, so that a forgotten 1/N spoils only what speaks of batches.
 
     Ordinary logits stay small enough that no probability comes near 1, where the loss would be all rounding.
     The wide gaps keep every probability at 0 or 1, so that a right answer may form `logits - logsumexp`, whose
@@ -19,21 +22,22 @@ def cases(rng: torch.Generator) -> list[Case]:
     def case(name: str, logits: Tensor, targets: Tensor) -> Case:
         return Case(name=name, inputs={"logits": logits, "targets": targets})
 
-    def ordinary(name: str, rows: int, classes: int) -> Case:
+    def ordinary(name: str, rows: int, classes: int, dtype: torch.dtype = torch.float32) -> Case:
         targets = torch.randint(classes, (rows,), generator=rng)
-        return case(name, torch.randn(rows, classes, generator=rng), targets)
+        return case(name, torch.randn(rows, classes, generator=rng, dtype=dtype), targets)
 
     ranks = torch.stack([torch.randperm(5, generator=rng) for _ in range(4)])
     noise = torch.rand(4, 5, generator=rng)
-    levels = torch.tensor([1e4, -3e4, 1e4, -3e4])[:, None]
+    levels = torch.tensor([2e3, -1e4, 2e3, -1e4])[:, None]
     ranked = ranks.argsort(dim=1)  # from the smallest logit of a row to the largest
     some_right = ranked[torch.arange(4), torch.tensor([4, 3, 1, 4])]
     return [
         ordinary("a batch", 4, 5),
         ordinary("as many rows as classes", 4, 4),
         ordinary("one row", 1, 6),
-        case("logits of 10,000", 2.5e3 * ranks + noise, some_right),
-        case("rows far apart", levels + 2e3 * ranks + noise, some_right.roll(1, 0)),
+        ordinary("in float64", 1, 4, torch.float64),
+        case("logits up to 10,000", (2.4e3 * ranks + noise)[:1], ranked[:1, 2]),
+        case("rows far apart", levels + 1.9e3 * ranks + noise, some_right.roll(1, 0)),
     ]
 
 
@@ -42,7 +46,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe(outputs(answer(inputs["logits"], inputs["targets"]), "loss", "dlogits"))
 
 
-ORDINARY = ("a batch", "as many rows as classes", "one row")
+BATCHES = ("a batch", "as many rows as classes")
+ORDINARY = (*BATCHES, "one row", "in float64")
 
 EXERCISE = Exercise(
     id="computational_graphs.softmax_cross_entropy",
@@ -50,29 +55,54 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="mean_loss",
-            points=2,
+            name="loss_of_a_row",
+            points=1,
             keys=("loss",),
-            cases=ORDINARY,
-            hint="For each row minus the log of the probability of its own target; then the mean over the "
-            "rows, one number.",
+            cases=("one row",),
+            hint="The loss of a row is minus the log of the probability of its target.",
         ),
         Property(
-            name="gradient",
-            points=3,
+            name="gradient_of_a_row",
+            points=2,
             keys=("dlogits",),
-            cases=ORDINARY,
-            hint="Each row of the gradient is (probabilities - one-hot of the target) / N, so each row sums to 0.",
+            cases=("one row", "in float64"),
+            hint="A row of the gradient is probabilities - one-hot of the target, so it sums to 0.",
+        ),
+        Property(
+            name="mean_over_the_batch",
+            points=2,
+            keys=("loss", "dlogits"),
+            cases=BATCHES,
+            hint="The loss is one number, the mean over the N rows; then each row of the gradient is that of the row "
+            "alone divided by N. Rows know nothing of each other: each has its own softmax and its own target.",
         ),
         Property(
             name="large_logits",
-            points=3,
-            keys=("loss", "dlogits"),
-            cases=("logits of 10,000", "rows far apart"),
-            hint="exp overflows float32 above 88 and is 0 below -104. Subtract from each row its own largest "
-            "logit, and take the log of the sum, never of a probability.",
+            points=2,
+            keys=("loss",),
+            cases=("logits up to 10,000",),
+            needs=("loss_of_a_row",),
+            hint="exp overflows float32 above 88 and is 0 below -104. Subtract from the row its own largest logit, "
+            "and take the log of the sum, never of a probability.",
         ),
-        arguments_unchanged(needs=("gradient",)),
+        Property(
+            name="rows_far_apart",
+            points=1,
+            keys=("loss", "dlogits"),
+            cases=("rows far apart",),
+            needs=("mean_over_the_batch", "large_logits"),
+            hint="The rows of this batch lie 12,000 apart. Loss and gradient are finite only if every row is shifted "
+            "by its own largest logit before exp.",
+        ),
+        Property(
+            name="dtype_of_the_logits",
+            points=1,
+            holds=in_the_dtype_of("logits", "loss", "dlogits"),
+            cases=ORDINARY,
+            needs=("loss_of_a_row",),
+            hint="Loss and gradient come in the dtype of the logits: float64 where those are, and not otherwise.",
+        ),
+        arguments_unchanged(needs=("loss_of_a_row",)),
     ),
     hints=(
         "What happens to softmax when the same number is added to all logits of a row? Which number would you choose?",
@@ -83,5 +113,10 @@ EXERCISE = Exercise(
         "target, and is divided by N.",
     ),
     keeps=("logits", "targets"),
-    removes=("torch.autograd",),
+    removes=(
+        "torch.autograd",
+        "torch.func",
+        "torch.nn.functional.cross_entropy",
+        "torch.nn.functional.nll_loss",
+    ),
 )

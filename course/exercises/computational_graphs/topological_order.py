@@ -6,6 +6,7 @@ itself, as numbers of nodes in the order in which they were built.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
@@ -16,8 +17,15 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.exercises.computational_graphs.graphs import READS_ALLOWED, Watched, ladder, leaves, rows
-from course.graph import run_program
+from course.exercises.computational_graphs.graphs import (
+    READS_ALLOWED,
+    Watched,
+    ladder,
+    leaves,
+    refuse_raised_limit,
+    rows,
+)
+from course.graph import Node, run_program
 
 SMALL = ("tree", "diamond", "unequal paths", "one input twice", "one leaf", "part of a graph")
 LONGEST = 100_000  # nodes that are read of an order
@@ -27,8 +35,9 @@ STRANGER = -1  # stands for an object that is no node of the graph
 def cases(rng: torch.Generator) -> list[Case]:
     """A graph of each kind that breaks some order, a ladder of 30 diamonds, and a chain of 5,000 nodes."""
 
-    def case(name: str, count: int, program: Any, root: int = -1) -> Case:
-        return Case(name=name, inputs={"leaves": leaves(rng, count), "program": program, "root": root})
+    def case(name: str, count: int, program: Any, root: int = -1, calls: int = 1) -> Case:
+        values = leaves(rng, count)
+        return Case(name=name, inputs={"leaves": values, "program": program, "root": root, "calls": calls})
 
     diamond = [["*", 0, 1], ["relu", 2], ["exp", 2], ["+", 3, 4]]
     unequal = [["*", 0, 1], ["relu", 2], ["exp", 3], ["+", 2, 4]]  # node 2: one step from the root, and three
@@ -39,27 +48,36 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("one input twice", 1, [["*", 0, 0], ["+", 1, 1]]),
         case("one leaf", 1, []),
         case("part of a graph", 4, [["*", 0, 1], ["*", 2, 3], ["exp", 4], ["*", 6, 5]], root=6),
+        case("the same graph again", 2, diamond, calls=2),
         case("ladder of 30 diamonds", 1, ladder(30)),
         case("chain of 5,000", 2, {"chain": 5_000}),
     ]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """Builds the graph, calls `answer(root)` once, and reads the number of each node in the order."""
+    """Builds the graph, calls `answer(root)` once or twice, and reads the number of each node in the last order."""
     program = rows(inputs)
 
     class Own(Watched):
         """The nodes of this run."""
 
-        reads_left = READS_ALLOWED * (len(inputs["leaves"]) + len(program))
+        reads_left = READS_ALLOWED * (len(inputs["leaves"]) + len(program)) * inputs["calls"]
 
+    limit = sys.getrecursionlimit()
     nodes = run_program(inputs["leaves"], program, Own)
-    result = answer(nodes[inputs["root"]])
+    for _ in range(inputs["calls"] - 1):
+        _numbers(answer(nodes[inputs["root"]]), nodes)
+    order = _numbers(answer(nodes[inputs["root"]]), nodes)
+    refuse_raised_limit(Own, inputs, limit)
+    return observe({"order": torch.tensor(order, dtype=torch.int64)})
+
+
+def _numbers(result: object, nodes: list[Node]) -> list[int]:
+    """The number of each node of an order. Raises WrongOutput on what is none."""
     if not isinstance(result, Iterable):
         raise WrongOutput(f"must return a list of nodes, got {type(result).__name__}; is a `return` missing?")
     number = {id(node): index for index, node in enumerate(nodes)}
-    order = [number.get(id(each), STRANGER) for each in islice(result, LONGEST)]
-    return observe({"order": torch.tensor(order, dtype=torch.int64)})
+    return [number.get(id(each), STRANGER) for each in islice(result, LONGEST)]
 
 
 # --- statements on an order ------------------------------------------------------------------------
@@ -82,9 +100,13 @@ def _complete(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """Exactly the nodes that the root depends on, however often."""
     order, needed = set(_order(got)), set(_order(expected))
     if STRANGER in order:
-        return "the list holds an object that is no node of this graph"
+        return (
+            "the list holds an object that is no node of this graph; a list in a default argument still holds those "
+            "of earlier calls"
+        )
     for node in sorted(needed - order):
-        return f"{_name(inputs, node)} is missing"
+        root = node == max(needed)  # nodes are numbered inputs first
+        return f"{'the root, ' if root else ''}{_name(inputs, node)} is missing"
     for node in sorted(order - needed):
         return f"{_name(inputs, node)} is in the list, but the root does not depend on it"
     return None
@@ -92,20 +114,32 @@ def _complete(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """No node stands there twice."""
-    node, times = max(Counter(_order(got)).items(), key=lambda pair: pair[1])
+    node, times = max(Counter(_order(got)).items(), key=lambda pair: pair[1], default=(STRANGER, 1))
     return None if times == 1 else f"{_name(inputs, node)} stands there {times} times"
 
 
 def _inputs_first(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """Before each node stand all of its inputs."""
+    return _too_early(inputs, _order(got))
+
+
+def _too_early(inputs: Inputs, order: list[int]) -> str | None:
+    """The first node that stands before one of its inputs."""
     before: set[int] = set()
     needed: list[list[int]] = [[] for _ in inputs["leaves"]] + [row[1:] for row in rows(inputs)]
-    for node in _order(got):
+    for node in order:
         for each in needed[node]:
             if each not in before:
                 return f"{_name(inputs, node)} stands before its input, {_name(inputs, each)}"
         before.add(node)
     return None
+
+
+def _one_direction(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Read forward or read backward, inputs stand before users."""
+    order = _order(got)
+    forward, backward = _too_early(inputs, order), _too_early(inputs, order[::-1])
+    return f"read forward, {forward}; read backward, {backward}" if forward and backward else None
 
 
 def _complete_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -127,7 +161,7 @@ EXERCISE = Exercise(
             holds=_complete,
             cases=SMALL,
             hint="All nodes that the root depends on belong in the list: the root itself, the leaves too, "
-            "and nothing else. A list or set in a default argument still holds the nodes of earlier calls.",
+            "and nothing else. Nodes are told apart as objects: two may have the same value.",
         ),
         Property(
             name="no_node_twice",
@@ -135,7 +169,27 @@ EXERCISE = Exercise(
             holds=_once,
             cases=SMALL,
             needs=("every_node_is_there",),
-            hint="A node with two users is reached twice: ask whether you have seen it before you add it.",
+            hint="A node with two users is reached twice, and so is one that stands twice among the inputs of the "
+            "same node (x * x): it may wait twice on your stack. Ask once more whether it is done "
+            "when its turn comes.",
+        ),
+        Property(
+            name="same_graph_again",
+            points=1,
+            holds=_complete_once,
+            cases=("the same graph again",),
+            needs=("no_node_twice",),
+            hint="A second call on the same graph must give the whole list once more. What you note about nodes "
+            "belongs to one call: keep it in a set inside the function, not on the nodes and not in a default argument.",
+        ),
+        Property(
+            name="one_direction",
+            points=1,
+            holds=_one_direction,
+            cases=SMALL,
+            needs=("every_node_is_there",),
+            hint="In one and the same list some nodes stand after their inputs and others before them: that is no "
+            "order, read forward or backward.",
         ),
         Property(
             name="inputs_first_in_a_tree",
@@ -155,7 +209,7 @@ EXERCISE = Exercise(
         ),
         Property(
             name="inputs_first_on_unequal_paths",
-            points=2,
+            points=1,
             holds=_inputs_first,
             cases=("unequal paths",),
             needs=("inputs_first_in_a_diamond",),
@@ -168,8 +222,9 @@ EXERCISE = Exercise(
             holds=_complete_once,
             cases=("ladder of 30 diamonds",),
             needs=("no_node_twice",),
-            hint="The ladder has 61 nodes and over a billion paths. Ask whether a node was seen before you "
-            "go on to its inputs, not when it is added, and look the answer up in a set.",
+            hint="The ladder has 61 nodes and over a billion paths. Each node's `inputs` are read a few times (100 "
+            "are tolerated), however many paths there are: ask whether a node was seen before you go on to its "
+            "inputs, not when it is added, and look the answer up in a set.",
         ),
         Property(
             name="deep_graphs_end",
@@ -178,7 +233,8 @@ EXERCISE = Exercise(
             cases=("chain of 5,000",),
             needs=("no_node_twice", "inputs_first_on_unequal_paths"),
             hint="Python's stack ends after about 1,000 calls inside one another, and going over all nodes "
-            "for each node takes 25 million steps here. A loop with a stack of your own does neither.",
+            "for each node takes 25 million steps here. A loop with a stack of your own does neither, and leaves "
+            "Python's limit as it is.",
         ),
     ),
     hints=(
@@ -186,9 +242,8 @@ EXERCISE = Exercise(
         "have happened by then?",
         "Depth-first search adds a node when all that it depends on has been added. With a stack in a list, "
         "a node comes by twice: once to send its inputs ahead, once to be added.",
-        "Push (root, False). Pop (node, done): if done, add the node; else, if it was not seen, mark it, "
-        "push (node, True), then (each, False) for its inputs. They end up above it on the stack, so they "
-        "come first.",
+        "A node goes on the stack twice, with a mark that says whether its inputs have been sent ahead. On the second "
+        "visit it is added.",
     ),
     removes=("torch", "graphlib", "course.figures"),
 )

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from course.exercise import (
-    Answer,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    arguments_unchanged,
-    observe,
-)
+from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe
+from course.exercises.computational_graphs.dtypes import in_the_dtype_of
 
-LEADING = ("one leading dimension", "two leading dimensions", "square")
+LEADING = ("one leading dimension", "two leading dimensions", "square", "in float64")
 SIZE_ONE = ("a column", "a row", "two at once", "square column", "no rows")
 BOTH = ("leading and size 1", "leading, and inner 1s")
 NOTHING = ("same shape", "same shape with a 1")
@@ -24,6 +16,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {  # of the result,
     "one leading dimension": ((4, 3), (3,)),
     "two leading dimensions": ((2, 5, 4, 3), (4, 3)),
     "square": ((3, 3), (3,)),  # the wrong axis has the right length
+    "in float64": ((4, 3), (3,)),
     "a column": ((4, 3), (4, 1)),
     "a row": ((4, 3), (1, 3)),
     "two at once": ((2, 3, 4), (1, 3, 1)),
@@ -44,7 +37,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     def case(name: str) -> Case:
         result, operand = SHAPES[name]
-        grad = torch.rand(result, generator=rng) + 0.5
+        grad = torch.rand(result, generator=rng, dtype=torch.float64 if name == "in float64" else torch.float32) + 0.5
         return Case(name=name, inputs={"grad": grad, "shape": list(operand)})
 
     return [case(name) for name in SHAPES]
@@ -100,15 +93,24 @@ EXERCISE = Exercise(
             hint="Where `grad` already has the operand's shape, nothing is summed. In torch "
             "`grad.sum(dim=())` does not sum over nothing: it sums over everything.",
         ),
+        Property(
+            name="dtype_of_grad",
+            points=1,
+            holds=in_the_dtype_of("grad", "summed"),
+            cases=("one leading dimension", "in float64"),
+            needs=("leading_dimensions",),
+            hint="The result has the dtype of `grad`. A sum keeps it; torch.zeros and torch.tensor choose another one "
+            "unless you name it.",
+        ),
         arguments_unchanged(needs=("leading_dimensions",)),
     ),
     hints=(
         "One number of the operand was copied to several places of the result. How does a change of it reach the loss?",
         "First sum over the dimensions that the operand lacks (they stand in front), then over those where "
         "its size is 1. Which of the two sums keeps its dimension?",
-        "extra = grad.dim() - len(shape). Sum over the first `extra` dimensions. Then for each i with "
-        "shape[i] == 1: sum over i with keepdim=True.",
+        "Count the dimensions that only `grad` has and sum them away; then, among those that are left, sum where "
+        "`shape` has a 1, without losing the dimension.",
     ),
     keeps=("grad",),
-    removes=("torch.Tensor.sum_to_size", "torch.autograd"),
+    removes=("torch.Tensor.sum_to_size", "torch.autograd", "torch.func"),
 )

@@ -13,7 +13,8 @@ def linear_vjp(dout: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tens
 
     dout (..., out), x (..., in), w (out, in); any number of batch dimensions, also none. Returns dx (..., in),
     dw (out, in), db (out,) in the dtype of the inputs.
-    Source: Griewank and Walther, Evaluating Derivatives (2nd ed., 2008), section 3.2.
+    Source: Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation
+    (Advances in Automatic Differentiation, Springer 2008): the reverse mode of a matrix product.
     """
     rows_of_dout = dout.reshape(-1, w.shape[0])
     rows_of_x = x.reshape(-1, w.shape[1])

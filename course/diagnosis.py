@@ -1,0 +1,88 @@
+"""Recognising a misconception: the answer shows, in every case, what a recorded wrong answer showed.
+
+(observation, dtype of the case) for each case, names of failed properties --diagnose--> Diagnosis or None
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import torch
+
+from course.compare import EPS, as_numbers, compare
+from course.exercise import Observation
+from course.tree import Leaf
+from course.verdict import Diagnosis, Suspect, Witness
+
+WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
+BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
+SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
+
+Run: TypeAlias = tuple[Observation, torch.dtype]
+Suspects = Sequence[Suspect] | Callable[[], Iterable[Suspect]]
+
+
+def diagnose(runs: Sequence[Run], failed: frozenset[str], suspects: Suspects) -> Diagnosis | None:
+    """The first misconception that explains everything that was seen."""
+    for suspect in suspects() if callable(suspects) else suspects:
+        by_pattern = bool(suspect.fails) and suspect.fails == failed
+        if by_pattern or any(_matches(runs, witness) for witness in suspect.witnesses):
+            return Diagnosis(name=suspect.name, hint=suspect.hint)
+    return None
+
+
+def _matches(runs: Sequence[Run], witness: Witness) -> bool:
+    """Whether every value in every case is what the witness showed.
+
+    One that broke in every case shows nothing but its failures: there their messages must agree too.
+    """
+    if len(witness.observations) != len(runs):
+        return False
+    if all(seen.error for seen in witness.observations) and not all(map(_says_the_same, runs, witness.observations)):
+        return False
+    return all(
+        _matches_run(run, seen, free, sensitivity)
+        for run, seen, free, sensitivity in zip(
+            runs, witness.observations, witness.free, witness.sensitivity, strict=True
+        )
+    )
+
+
+def _says_the_same(run: Run, seen: Observation) -> bool:
+    """Whether both failures have one message, apart from the numbers in it."""
+    observation, _ = run
+    got, expected = (re.sub(r"\d+", "0", each.message if each else "") for each in (observation.error, seen.error))
+    return got == expected
+
+
+def _matches_run(run: Run, seen: Observation, free: frozenset[str], sensitivity: dict[str, float]) -> bool:
+    observation, dtype = run
+    if (observation.error and observation.error.type) != (seen.error and seen.error.type):
+        return False
+    for label, got, expected in (
+        ("", observation.values, seen.values),
+        ("ledger/", observation.ledger, seen.ledger),
+    ):
+        if got.keys() != expected.keys():
+            return False
+        for key in expected:
+            blur = sensitivity.get(label + key, 0.0)
+            if label + key not in free and not _same(got[key], expected[key], dtype, blur):
+                return False
+    return True
+
+
+def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
+    """Equal within the blur, or not finite somewhere in both: where an overflow lands is a matter of style."""
+    a, b = as_numbers(got), as_numbers(expected)
+    if a is None or b is None:
+        return compare(got, expected, dtype, roundings=0).held
+    finite = torch.isfinite(b)
+    if not bool(finite.all()):
+        return a.shape == b.shape and not bool(torch.isfinite(a).all())
+    scale = float(b.abs().max()) if b.numel() else 0.0
+    roundings = max(1, min(WITNESS_ROUNDINGS, int(BROADEST / EPS[dtype])))
+    limited = min(blur, SHARPEST * scale / roundings)
+    return compare(got, expected, dtype, roundings=roundings, sensitivity=limited).held
