@@ -113,9 +113,9 @@ def _grade(root: Path, assignment: str, *, students: Sequence[str] | None, seed:
         typer.echo(f"  {graded.student}: {graded.failed or graded.problem or f'{graded.points} points'}")
 
     result = bridge.grade(root, assignment, students, seed, told=tell)
-    typer.echo(f"feedback: {bridge.feedback(root, assignment)}")
-    typer.echo(f"grades:   {bridge.export(root, assignment, root / 'grades.csv')}")
     _report(root, result)
+    typer.echo(f"grades:   {bridge.export(root, assignment, root / 'grades.csv')}")
+    typer.echo(f"feedback: {bridge.feedback(root, assignment)}")  # last: the slowest, and nothing waits for it
 
 
 def _report(root: Path, result: ClassResult) -> None:
