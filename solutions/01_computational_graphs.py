@@ -1102,8 +1102,9 @@ class SaveLess(torch.autograd.Function):
     """y = x * sigmoid(x), elementwise, keeping nothing for backward but x itself.
 
     Used as   y = SaveLess.apply(x), for x of any shape and floating dtype; y is a new tensor of that shape and dtype.
-    Keeps     as many bytes as x has, and no more. Tensors count however they are kept: saved, as attributes of ctx, in
-              closures. (`saved_bytes` of this lesson shows those that are saved.)
+    Keeps     as many bytes as x has, and no more (y is the caller's). Tensors count however they are kept: saved, as
+              attributes of ctx, in closures. (`saved_bytes` of this lesson shows those that are saved.)
+    Large x   y and dy/dx are finite, also at x = 100 and at x = -100 in float32.
     Twice     it can be differentiated twice: the gradient of its gradient, with respect to x and to dy, is right, too.
     Example   at x = 1, where sigmoid(x) = 0.7311: y = 0.7311, dy/dx = 0.9277, and the second derivative is 0.3024.
     Not allowed: torch.nn.functional.silu, torch.utils.checkpoint.
@@ -1190,9 +1191,9 @@ print(f"In the mean of means, a token of the short piece weighs {ratio:.0f} time
 # The right form divides every piece by the number of tokens of the *whole group*, which must be known before the
 # first backward:
 #
-# $$L = \frac1T \sum_{g=1}^{k} \sum_{i \in g} \ell_i, \qquad T = \sum_{g=1}^{k} T_g .$$
+# $$L = \frac1N \sum_{g=1}^{k} \sum_{i \in g} \ell_i, \qquad N = \sum_{g=1}^{k} N_g .$$
 #
-# - $g$ counts the $k$ micro-batches of a group, $T_g$ is the number of tokens in micro-batch $g$ that are not
+# - $g$ counts the $k$ micro-batches of a group, $N_g$ is the number of tokens in micro-batch $g$ that are not
 #   padding, and $\ell_i$ is the cross-entropy of token $i$. $L$ is the loss of one step.
 #
 # A note on `F.cross_entropy`: it wants the classes in dimension 1. For $n$ sequences of $T$ tokens, make each token a
@@ -1318,9 +1319,10 @@ from torch import Tensor
 def hvp(f: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
     """The Hessian of f at x, times v.
 
-    f         a function of one tensor that returns one number, a tensor of shape (), made of differentiable operations
+    f         a function of one tensor that returns one number, a tensor of shape (), made of differentiable operations;
+              not linear: the gradient of a linear f does not depend on x, and torch finds no second graph
     x, v      the point and the direction, of the same shape and floating dtype
-    Returns   H v, of the shape and dtype of x. x and v are not changed.
+    Returns   H v, of the shape and dtype of x. x and v are not changed, nor is their `requires_grad`.
     Cost      a few passes through f, however long x is. The Hessian is never built: no tensor of more than 4 times the
               numbers of x, and for 200 numbers at most 1,000 operations.
     Example   f = x[0]**2 * x[1], x = [1., 2.], v = [1., 1.] gives [6., 2.].

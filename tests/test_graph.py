@@ -66,6 +66,7 @@ def test_operations_of_two_numbers_agree_with_torch(op, x, y):
         (lambda x: x * 3, 6.0),
         (lambda x: 3 * x, 6.0),
         (lambda x: x / 4, 0.5),
+        (lambda x: 1 / x, 0.5),
     ],
 )
 def test_plain_numbers_become_leaves(function, value):

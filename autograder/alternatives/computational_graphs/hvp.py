@@ -26,8 +26,8 @@ def v_as_upstream_gradient(f: Function, x: Tensor, v: Tensor) -> Tensor:
 
 
 def through_the_grad_field(f: Function, x: Tensor, v: Tensor) -> Tensor | None:
-    """Two calls of backward, with the field cleared between them; x itself is marked as a leaf."""
-    x.requires_grad_()
+    """Two calls of backward, with the field cleared between them."""
+    x = x.detach().requires_grad_()
     f(x).backward(create_graph=True)  # type: ignore[no-untyped-call]
     g, x.grad = x.grad, None
     assert g is not None

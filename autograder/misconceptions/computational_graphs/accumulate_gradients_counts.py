@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from autograder.bank import Misconception
@@ -75,26 +76,31 @@ def does_not_count_class_0(
 
 
 def makes_every_groups(model: nn.Module, optimizer: Optimizer, micro_batches: MicroBatches, every: int) -> list[float]:
-    """`every` groups of as many micro-batches as that leaves to each."""
-    losses = []
-    for group in groups_of(micro_batches, max(1, len(micro_batches) // every)):
-        optimizer.zero_grad()
-        total = 0.0
-        for inputs, targets in group:
-            loss = loss_of(model, inputs, targets) / sum((each != -100).sum() for _, each in group)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.item()
-        optimizer.step()
-        losses.append(total)
-    return losses
+    """`every` groups or more, of as many micro-batches as that leaves to each."""
+    return _in_groups_of(max(1, len(micro_batches) // every), model, optimizer, micro_batches)
 
 
 def makes_every_groups_at_most(
     model: nn.Module, optimizer: Optimizer, micro_batches: MicroBatches, every: int
 ) -> list[float]:
     """The same, rounded up."""
-    size = -(-len(micro_batches) // every)
-    return makes_every_groups(model, optimizer, micro_batches, max(1, len(micro_batches) // size))
+    return _in_groups_of(-(-len(micro_batches) // every), model, optimizer, micro_batches)
+
+
+def _in_groups_of(size: int, model: nn.Module, optimizer: Optimizer, micro_batches: MicroBatches) -> list[float]:
+    """Right steps of groups of this size; the count is a tensor, so that a group of padding only gives nan."""
+    losses = []
+    for group in groups_of(micro_batches, size):
+        optimizer.zero_grad()
+        count = torch.tensor(tokens_of(group))
+        total = 0.0
+        for inputs, targets in group:
+            loss = loss_of(model, inputs, targets) / count
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        optimizer.step()
+        losses.append(total)
+    return losses
 
 
 MISCONCEPTIONS = (

@@ -9,7 +9,6 @@ from autograder.bank import Misconception
 from course.graph import Node
 from course.reference.computational_graphs.topological_order import topological_order
 
-
 Flow = dict[Node, float]
 
 
@@ -121,6 +120,25 @@ def not_reversed_in_a_plain_dict(root: Node) -> None:
     _collect(flowing)
 
 
+def not_reversed_leaf_by_leaf(root: Node) -> None:
+    """The same; a leaf's grad takes what has come at the leaf's turn."""
+    flowing = {root: 1.0}
+    for node in topological_order(root):
+        for each, local in _shares(node):
+            flowing[each] = flowing.get(each, 0.0) + flowing[node] * local
+        if not node.inputs:
+            node.grad += flowing[node]
+
+
+def adds_to_nothing(root: Node) -> None:
+    """In the right order, with `+=` on entries that do not exist."""
+    flowing = {root: 1.0}
+    for node in reversed(topological_order(root)):
+        for each, local in _shares(node):
+            flowing[each] += flowing[node] * local
+    _collect(flowing)
+
+
 SHARES = (
     Misconception(
         name="overwrites",
@@ -160,10 +178,16 @@ SHARES = (
         "flowed into the leaves is never added to their `grad`.",
     ),
     Misconception(
-        name="not_reversed",
-        witnesses=(not_reversed, not_reversed_in_a_dict, not_reversed_in_a_plain_dict),
-        hint="A node hands on before anything has reached it (a KeyError says the same: nothing was written for that "
-        "node yet). Derivatives flow from the root to the leaves: take a topological order from the back, and let "
-        "every sum start at 0.",
+        name="read_before_written",
+        witnesses=(
+            not_reversed,
+            not_reversed_in_a_dict,
+            not_reversed_in_a_plain_dict,
+            not_reversed_leaf_by_leaf,
+            adds_to_nothing,
+        ),
+        hint="A node's derivative is read before anything was written to it (in a dict, a KeyError). Either nodes hand "
+        "on too early: derivatives flow from the root to the leaves, so take a topological order from the back. Or "
+        "`+=` adds to an entry that is not there yet: let every sum start at 0.",
     ),
 )

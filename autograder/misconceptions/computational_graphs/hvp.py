@@ -118,6 +118,34 @@ def adds_the_gradient(f: Function, x: Tensor, v: Tensor) -> Tensor | None:
     return leaf.grad
 
 
+def marks_the_callers_x(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """Right, and the caller's x requires grad afterwards."""
+    x.requires_grad_()
+    (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+    return torch.autograd.grad((g * v).sum(), x)[0]
+
+
+def vectors_only(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """`@` on matrices is another product, and on numbers none."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    return torch.autograd.grad(g @ v, leaf)[0]
+
+
+def v_forgotten(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """Row sums of the Hessian."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    return torch.autograd.grad(g.sum(), leaf)[0]
+
+
+def curvature_along_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """v.H v, a number."""
+    leaf = _leaf(x)
+    (g,) = torch.autograd.grad(f(leaf), leaf, create_graph=True)
+    return (torch.autograd.grad((g * v).sum(), leaf)[0] * v).sum()
+
+
 def gradient_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
     """Differentiates once: the slope along v, a number."""
     return (_gradient(f, x) * v).sum()
@@ -176,6 +204,30 @@ MISCONCEPTIONS = (
         hint="Your result is H v plus the gradient: `backward` adds to x.grad, which still held the "
         "gradient. Clear the field between the two passes, or use torch.autograd.grad, which returns and "
         "adds nothing.",
+    ),
+    Misconception(
+        name="marks_the_callers_x",
+        witnesses=(marks_the_callers_x,),
+        hint="Your result is right, but afterwards the caller's x requires grad, and whatever is computed from it "
+        "records a graph. Mark a tensor of your own: `x.detach()` makes one.",
+    ),
+    Misconception(
+        name="vectors_only",
+        witnesses=(vectors_only,),
+        hint="Right for a vector. `@` and `torch.dot` multiply vectors; for two matrices, or two numbers, `@` is "
+        "another product or none. Multiply entry by entry and sum over all: that works in every shape.",
+    ),
+    Misconception(
+        name="v_forgotten",
+        witnesses=(v_forgotten,),
+        hint="v has no part in your result: it is the derivative of sum(g), which is H times a vector of ones. "
+        "Multiply g by v before you sum and differentiate.",
+    ),
+    Misconception(
+        name="curvature_along_v",
+        witnesses=(curvature_along_v,),
+        hint="Your result is one number, v.H v: the curvature along v. H v was in your hands, in the shape of x; it is "
+        "not multiplied by v once more.",
     ),
     Misconception(
         name="differentiates_once",

@@ -154,7 +154,7 @@ MISCONCEPTIONS = (
         name="log_of_a_rounded_probability",
         witnesses=(log_of_a_probability,),
         hint="Your softmax is safe, but a small probability is rounded to 0 and its log is -infinity. Never form the "
-        "probability: log p = (z - m) - log(sum exp(z - m)) needs only the log of a sum that is at least 1.",
+        "probability: log p = (l - m) - log(sum exp(l - m)) needs only the log of a sum that is at least 1.",
     ),
     Misconception(
         name="epsilon_in_the_log",

@@ -35,7 +35,7 @@ def shifts_by_columns(logits: Tensor, targets: Tensor) -> Result:
 
 
 def log_sum_without_the_maximum(logits: Tensor, targets: Tensor) -> Result:
-    """log sum exp(z - m) is taken from z: the m is lost, in loss and gradient."""
+    """log sum exp(l - m) is taken from l: the m is lost, in loss and gradient."""
     log_sum = (logits - logits.amax(1, keepdim=True)).exp().sum(1, keepdim=True).log()
     log_p = logits - log_sum
     return _result(log_p, log_p.exp(), targets)
@@ -109,8 +109,8 @@ MISCONCEPTIONS = (
     Misconception(
         name="maximum_not_added_back",
         witnesses=(log_sum_without_the_maximum, loss_without_the_maximum),
-        hint="Your log of the sum is that of the shifted logits, log sum exp(z - m), and you take it from logits that "
-        "are not shifted. Either subtract it from z - m, or add m back to it: log sum exp(z) = m + log sum exp(z - m).",
+        hint="Your log of the sum is that of the shifted logits, log sum exp(l - m), and you take it from logits that "
+        "are not shifted. Either subtract it from l - m, or add m back to it: log sum exp(l) = m + log sum exp(l - m).",
     ),
     Misconception(
         name="row_value_without_its_dimension",

@@ -11,7 +11,7 @@ from autograder.misconceptions.computational_graphs.orders import (
     pre_order,
     recursive_pre_order,
 )
-from autograder.misconceptions.computational_graphs.topological_order_walks import WALKS
+from autograder.misconceptions.computational_graphs.topological_order_walks import MARKS_WHEN_PUSHED, WALKS
 from course.graph import Node
 from course.reference.computational_graphs.topological_order import topological_order
 
@@ -101,25 +101,8 @@ def marks_on_the_node(root: Node) -> list[Node]:
     return order
 
 
-_SEEN: set[Node] = set()
-
-
-def set_outside_the_function(root: Node) -> list[Node]:
-    """A set that outlives the call, as one in a default argument does."""
-    order: list[Node] = []
-    stack = [(root, False)]
-    while stack:
-        node, inputs_done = stack.pop()
-        if inputs_done:
-            order.append(node)
-        elif node not in _SEEN:
-            _SEEN.add(node)
-            stack.append((node, True))
-            stack.extend((each, False) for each in node.inputs)
-    return order
-
-
 MISCONCEPTIONS = (
+    MARKS_WHEN_PUSHED,
     Misconception(
         name="users_first",
         witnesses=(right_order_reversed, counts_users_and_does_not_reverse),
@@ -156,9 +139,9 @@ MISCONCEPTIONS = (
         name="reversed_breadth_first",
         witnesses=(reversed_breadth_first, reversed_breadth_first_from_the_right),
         fails=("one_direction", "inputs_first_on_unequal_paths", "deep_graphs_end"),
-        hint="You sort by distance from the root and reverse. A node with a short and a long path to the "
-        "root is noted at its short distance, and ends up behind a user on the long path. Add a node after "
-        "its inputs, or wait until all of its users are in the list, and then reverse.",
+        hint="A node's place is decided when you first meet it, as in a breadth-first search that is then reversed. "
+        "One with a short and a long path to the root is met on the short one, and ends up behind a user on the long "
+        "one. Add a node after its inputs, or wait until all of its users are in the list, and then reverse.",
     ),
     Misconception(
         name="duplicates",
@@ -169,7 +152,7 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="remembers_the_last_call",
-        witnesses=(marks_on_the_node, set_outside_the_function),
+        witnesses=(marks_on_the_node,),
         fails=("same_graph_again",),
         hint="Your function works once per graph: at the second call it still finds what the first one noted, on the "
         "nodes or in a set or list that outlives the call (a default argument does), and leaves nodes out or repeats "

@@ -173,6 +173,14 @@ def compares_values_by_recursion(root: Node) -> list[Node]:
     return order
 
 
+MARKS_WHEN_PUSHED = Misconception(
+    name="marks_when_pushed",
+    witnesses=(marks_when_pushed, marks_when_pushed_one_by_one, marks_before_the_inputs),
+    hint="You mark a node as seen when you put it on the stack. There it may lie under its own user, which then "
+    "takes it for done and goes into the list first. Mark a node when its turn comes, and leave one that comes "
+    "by again once it is done.",
+)
+
 WALKS = (
     Misconception(
         name="recursion",
@@ -198,13 +206,6 @@ WALKS = (
         witnesses=(skips_leaves, skips_leaves_with_a_stack),
         hint="Only nodes that an operation made are in your list. Leaves are nodes too, and theirs are the "
         "gradients that training needs: add them like all others; they just have no inputs to wait for.",
-    ),
-    Misconception(
-        name="marks_when_pushed",
-        witnesses=(marks_when_pushed, marks_when_pushed_one_by_one, marks_before_the_inputs),
-        hint="You mark a node as seen when you put it on the stack. There it may lie under its own user, which then "
-        "takes it for done and goes into the list first. Mark a node when its turn comes, and leave one that comes "
-        "by again once it is done.",
     ),
     Misconception(
         name="compares_values",

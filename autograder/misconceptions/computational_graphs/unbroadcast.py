@@ -56,6 +56,34 @@ def drops_size_one(grad: Tensor, shape: Shape) -> Tensor:
     return _sum_ones(_sum_leading(grad, shape), shape, keepdim=False)
 
 
+def drops_size_one_in_a_loop(grad: Tensor, shape: Shape) -> Tensor:
+    """The same in a loop, in which every sum moves the dimensions behind it."""
+    grad = _sum_leading(grad, shape)
+    for i, size in enumerate(shape):
+        if size == 1:
+            grad = grad.sum(dim=i)
+    return grad
+
+
+def drops_where_sizes_differ(grad: Tensor, shape: Shape) -> Tensor:
+    """One sum without keepdim, over leading dimensions and over those whose sizes differ."""
+    extra = _extra(grad, shape)
+    dims = [*range(extra), *(extra + i for i, size in enumerate(shape) if size != grad.shape[extra + i])]
+    return grad.sum(dim=dims) if dims else grad.clone()
+
+
+def moving_index(grad: Tensor, shape: Shape) -> Tensor:
+    """Counts on, while the dimensions move up."""
+    for i in range(_extra(grad, shape)):
+        grad = grad.sum(dim=i)
+    return _sum_ones(grad, shape)
+
+
+def sums_everything(grad: Tensor, shape: Shape) -> Tensor:
+    """The total in every place."""
+    return grad.sum().expand(shape)
+
+
 def empty_sum(grad: Tensor, shape: Shape) -> Tensor:
     """Right, but where no dimension is to be summed, sum(dim=[]) sums over all."""
     padded = (1,) * _extra(grad, shape) + tuple(shape)
@@ -70,6 +98,19 @@ def empty_leading_sum(grad: Tensor, shape: Shape) -> Tensor:
         if size == 1:
             total = total.sum(dim=i, keepdim=True)
     return total
+
+
+def empty_sum_then_reshape(grad: Tensor, shape: Shape) -> Tensor:
+    """The same; the reshape fails."""
+    padded = (1,) * _extra(grad, shape) + tuple(shape)
+    return grad.sum(dim=[i for i, size in enumerate(padded) if size == 1], keepdim=True).reshape(shape)
+
+
+def empty_sum_where_sizes_differ(grad: Tensor, shape: Shape) -> Tensor:
+    """The same, over the dimensions whose sizes differ."""
+    extra = _extra(grad, shape)
+    dims = [*range(extra), *(extra + i for i, size in enumerate(shape) if size != grad.shape[extra + i])]
+    return grad.sum(dim=dims, keepdim=True).reshape(shape)
 
 
 def mean_for_sum(grad: Tensor, shape: Shape) -> Tensor:
@@ -123,22 +164,40 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="wrong_keepdim",
-        witnesses=(keeps_leading_dimensions, drops_size_one),
-        hint="Your sums are right, and the shape is not the operand's. It never had the leading dimensions: "
-        "sum over them without keepdim, so that they vanish. It has its dimensions of size 1: sum over "
-        "those with keepdim=True.",
+        witnesses=(keeps_leading_dimensions, drops_size_one, drops_size_one_in_a_loop, drops_where_sizes_differ),
+        hint="The shape of your result is not the operand's. It never had the leading dimensions: sum over them "
+        "without keepdim, so that they vanish. It has its dimensions of size 1: sum over those with keepdim=True. "
+        "Without it, each sum also moves the dimensions behind it, and a loop's next index points elsewhere.",
     ),
     Misconception(
         name="empty_sum",
-        witnesses=(empty_sum, empty_leading_sum),
+        witnesses=(empty_sum, empty_leading_sum, empty_sum_then_reshape, empty_sum_where_sizes_differ),
         hint="Where no dimension is to be summed you call `sum` with an empty tuple or list of dimensions, "
         "and torch then sums over all of them. Leave the call out when there is nothing to sum.",
     ),
     Misconception(
         name="mean_for_sum",
-        witnesses=(mean_for_sum, first_for_sum),
+        witnesses=(mean_for_sum,),
         hint="The operand's number was used in many places, and a change of it changes the loss through all "
-        "of them: the contributions add up. Neither their mean nor one of them is the gradient.",
+        "of them: the contributions add up. Their mean is not the gradient.",
+    ),
+    Misconception(
+        name="first_for_sum",
+        witnesses=(first_for_sum,),
+        hint="The operand's number was used in many places, and a change of it changes the loss through all "
+        "of them: the contributions add up. You take one of them, the first.",
+    ),
+    Misconception(
+        name="moving_index",
+        witnesses=(moving_index,),
+        hint="After a sum over dimension 0 the next leading dimension is number 0. Your index counts on, and so skips "
+        "every other one: always sum over dimension 0, or over all leading ones in one call.",
+    ),
+    Misconception(
+        name="sums_everything",
+        witnesses=(sums_everything,),
+        hint="You add up all of `grad` and copy the total. Each number of the operand gets what came to its own copies "
+        "only: sum over the dimensions that were broadcast, and leave the others alone.",
     ),
     Misconception(
         name="only_leading",

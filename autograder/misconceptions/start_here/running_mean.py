@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import accumulate
 
 from autograder.bank import Misconception
+from course.reference.start_here.running_mean import running_mean as right
 
 
 def divides_by_all(xs: list[float]) -> list[float]:
@@ -65,6 +67,59 @@ def halves_from_zero(xs: list[float]) -> list[float]:
     return means
 
 
+def halves_after_the_first(xs: list[float]) -> list[float]:
+    """The same, with the first number taken out before the loop."""
+    means = [xs[0]]
+    for x in xs[1:]:
+        means.append((means[-1] + x) / 2)
+    return means
+
+
+def window_of_two(xs: list[float]) -> list[float]:
+    """The mean of each number and the one before it."""
+    return [xs[0]] + [(a + b) / 2 for a, b in itertools.pairwise(xs)]
+
+
+def window_of_two_guarded(xs: list[float]) -> list[float]:
+    """The same, with nothing for an empty list."""
+    return window_of_two(xs) if xs else []
+
+
+def weighs_the_newest_a_tenth(xs: list[float]) -> list[float]:
+    """An exponential moving average, from 0."""
+    return list(accumulate(xs, lambda mean, x: 0.9 * mean + 0.1 * x, initial=0.0))[1:]
+
+
+def weighs_the_newest_a_tenth_after_the_first(xs: list[float]) -> list[float]:
+    """The same, from the first number."""
+    return list(accumulate(xs, lambda mean, x: 0.9 * mean + 0.1 * x))
+
+
+def two_decimals(xs: list[float]) -> list[float]:
+    """Rounded for reading."""
+    return [round(mean, 2) for mean in right(xs)]
+
+
+def one_decimal(xs: list[float]) -> list[float]:
+    """The same, more roughly."""
+    return [round(mean, 1) for mean in right(xs)]
+
+
+def whole_numbers(xs: list[float]) -> list[float]:
+    """`//` in place of `/`."""
+    return [total // count for count, total in enumerate(accumulate(xs), start=1)]
+
+
+def cut_to_whole_numbers(xs: list[float]) -> list[int]:
+    """`int` of each mean."""
+    return [int(mean) for mean in right(xs)]
+
+
+def returns_in_the_loop(xs: list[float]) -> list[float] | None:
+    """`return` stands one level too deep: an empty list gets None."""
+    return right(xs)[:1] if xs else None
+
+
 def restarts_the_sum(xs: list[float]) -> list[float]:
     """`total = 0` stands inside the loop, so only the newest number is left in it."""
     means = []
@@ -121,10 +176,34 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="halves_with_the_last_mean",
-        witnesses=(halves_with_the_last_mean, halves_from_zero),
+        witnesses=(halves_with_the_last_mean, halves_from_zero, halves_after_the_first),
         hint="You take the mean of the last mean and the newest number, as if each counted the same. The "
         "mean so far stands for all earlier numbers and must weigh as much as they do: keep the sum and the "
         "count instead.",
+    ),
+    Misconception(
+        name="window_of_two",
+        witnesses=(window_of_two, window_of_two_guarded),
+        hint="You take the mean of the newest two numbers. Asked for is the mean of all numbers so far: the third "
+        "mean is of three numbers, the fourth of four.",
+    ),
+    Misconception(
+        name="moving_average",
+        witnesses=(weighs_the_newest_a_tenth, weighs_the_newest_a_tenth_after_the_first),
+        hint="You give the newest number a tenth of the weight, always: an exponential moving average, which forgets. "
+        "In a mean all numbers so far weigh the same: divide their sum by their count.",
+    ),
+    Misconception(
+        name="rounds",
+        witnesses=(two_decimals, one_decimal, whole_numbers, cut_to_whole_numbers),
+        hint="Your means are right but for the digits that you cut off, by `round`, `//` or `int`. Return them as they "
+        "are; rounding belongs where a number is shown.",
+    ),
+    Misconception(
+        name="returns_in_the_loop",
+        witnesses=(returns_in_the_loop,),
+        hint="Your function ends in its first round: `return` stands inside the loop. Move it one level out, so that "
+        "it comes after the last number, and for an empty list too.",
     ),
     Misconception(
         name="restarts_the_sum",

@@ -40,7 +40,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("paths of unequal length", leaves(rng, 2), uneven),
         case("one leaf", leaves(rng, 1), []),
         case("two calls", leaves(rng, 2), shared, -1, -1),
-        case("two roots, one a leaf", leaves(rng, 1), [["*", 0, 0]], 1, 0),
+        case("two roots, one a leaf", leaves(rng, 2), [["*", 0, 1]], 2, 0),
         case("ladder of 30 diamonds", leaves(rng, 1), ladder(30)),
         case("chain of 5,000", [1.0, 1e-4 * leaves(rng, 1)[0]], {"chain": 5_000}),
     ]

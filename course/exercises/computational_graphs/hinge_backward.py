@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from course.compare import describe
 from course.exercise import (
     Answer,
     Case,
@@ -38,11 +39,13 @@ def cases(rng: torch.Generator) -> list[Case]:
         return torch.randint(1, 33, (count,), generator=rng).double() / 8
 
     def case(name: str, count: int, side: int) -> Case:
-        """Chooses b so that z has the sign `side`."""
+        """Chooses b so that z has the sign `side`. Of three weights w.x alone has the other sign, so that b decides."""
         w, x = signed(sizes(count, side)), signed(sizes(count, side))
+        wanted = side if count == 1 else -side or 1
+        x = x if wanted * float(w @ x) > 0 else -x
         b = side * float(sizes(1, side)) - float(w @ x)
         y = sizes(1, side)
-        y = -y if name == ON[1] else signed(y)  # there the loss is negative for sure
+        y = 4 + y if name == ON[0] else -y if name == ON[1] else signed(y)  # when on: a positive loss, a negative one
         return Case(name=name, inputs={"w": w.tolist(), "x": x.tolist(), "b": b, "y": float(y)})
 
     return [
@@ -62,13 +65,13 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 
 def _right_up_to_sign(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """Sizes of dw, dx and db; exact, as every share is an input times 1, -1 or 0."""
+    """Magnitudes of dw, dx and db; exact, as every share is an input times 1, -1 or 0."""
     for key in ("dw", "dx", "db"):
         a, b = (torch.as_tensor(values[key]).double().abs() for values in (got, expected))
         if a.shape != b.shape:
-            return f"{key} has shape {tuple(a.shape)}, not {tuple(b.shape)}"
+            return f"{key} has {a.numel()} numbers in shape {tuple(a.shape)}, not {tuple(b.shape)}"
         if not torch.equal(a, b):
-            return f"{key} has the sizes {a.tolist()}, not {b.tolist()}"
+            return f"{key} without signs is {describe(a)}, not {describe(b)}"
     return None
 
 
@@ -78,7 +81,7 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="sizes_when_on",
+            name="magnitudes_when_on",
             points=1,
             holds=_right_up_to_sign,
             cases=ON,
@@ -90,7 +93,7 @@ EXERCISE = Exercise(
             points=2,
             keys=("dw", "dx", "db", "dz"),
             cases=ON,
-            needs=("sizes_when_on",),
+            needs=("magnitudes_when_on",),
             hint="max(0, z) is taken away from y: when z grows by 1, the loss falls by 1, and so do all "
             "shares behind z.",
         ),
@@ -99,15 +102,16 @@ EXERCISE = Exercise(
             points=2,
             keys=("dw", "dx", "db", "dz"),
             cases=("off", "off, one weight"),
-            needs=("sizes_when_on",),
-            hint="Where z < 0, max(0, z) is 0 and stays 0 when z moves a little: nothing behind it has an influence.",
+            needs=("magnitudes_when_on",),
+            hint="Where z < 0, max(0, z) is 0 and stays 0 when z moves a little: nothing behind it has an "
+            "influence. dw and dx are then zeros, as many as w and x have numbers.",
         ),
         Property(
             name="kink_counts_as_off",
             points=1,
             keys=("dw", "dx", "db", "dz"),
             cases=("kink",),
-            needs=("sizes_when_on",),
+            needs=("nothing_flows_when_off",),
             hint="At z = 0 both sides have a derivative, 0 and 1, and one must be chosen. Here, as in "
             "torch, it is 0: the gradient flows where z > 0 only.",
         ),
@@ -115,10 +119,10 @@ EXERCISE = Exercise(
             name="derivative_by_y",
             points=1,
             keys=("dy",),
-            needs=("sizes_when_on",),
+            needs=("magnitudes_when_on",),
             hint="y stands in the loss alone and with a plus: its derivative is 1 in every case, on or off.",
         ),
-        arguments_unchanged(needs=("sizes_when_on",)),
+        arguments_unchanged(needs=("magnitudes_when_on",)),
     ),
     hints=(
         "The loss is computed in three steps: z from w, x and b; max(0, z); the subtraction from y. What is "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +89,13 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     if isinstance(result, (tuple, list)):
         came = type(result).__name__
         raise WrongOutput(f"must return one tensor, got a {came}; torch.autograd.grad returns a tuple, take its [0]")
-    return observe({"hv": result.to(x.dtype) if isinstance(result, Tensor) else result}, meter.costs(x))
+    product = result.to(x.dtype) if isinstance(result, Tensor) else result
+    return observe({"hv": product, "after": {"x_itself": _constant(x)}}, meter.costs(x))
+
+
+def _constant(x: Tensor) -> Tensor | str:
+    """x as it was given, a tensor that no gradient is recorded for; else what became of it."""
+    return "x requires grad" if x.requires_grad else x.clone()
 
 
 class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -186,6 +193,7 @@ EXERCISE = Exercise(
             name="exact_to_rounding",
             points=2,
             keys=("hv",),
+            cases=("quadratic", "waves", "another v", "2 v - 3 w", "another x", "a long x"),
             roundings=EXACT,
             needs=("quadratic_function", "curvature_at_x"),
             hint="Differentiating twice is exact to some 15 digits here. A difference of two gradients is "
@@ -202,7 +210,11 @@ EXERCISE = Exercise(
             hint=f"For an x of {LONG} numbers the Hessian has {LONG**2:,}. H v takes two backward passes, however long "
             f"x is: at most {OPERATIONS:,} operations here, and no tensor of more than {LENGTHS} times x's numbers.",
         ),
-        arguments_unchanged(needs=("curvature_at_x",)),
+        dataclasses.replace(
+            arguments_unchanged(needs=("curvature_at_x",)),
+            hint="An argument was changed: in place (+=, sub_), or by `requires_grad_()` on the caller's x. Work on a "
+            "new tensor: x.detach() is one, and holds x's numbers.",
+        ),
     ),
     hints=(
         "The gradient g(x) is a vector. Which number, made of g(x) and a fixed v, has H v as its gradient?",

@@ -180,7 +180,7 @@ EXERCISE = Exercise(
             cases=("the same graph again",),
             needs=("no_node_twice",),
             hint="A second call on the same graph must give the whole list once more. What you note about nodes "
-            "belongs to one call: keep it in a set inside the function, not on the nodes and not in a default argument.",
+            "belongs to one call: keep it in a set inside the function, not on the nodes or in a default argument.",
         ),
         Property(
             name="one_direction",
