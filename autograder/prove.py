@@ -7,21 +7,21 @@ diagnosis. Over all seeds, every property is broken by at least one misconceptio
 
 from __future__ import annotations
 
-import copy
+import gc
+import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from autograder import bank as banks
 from autograder.bank import Bank
+from autograder.garbage import garbage, stub
 from course.exercise import PUBLIC_SEED, Answer, Case, Observation
 from course.judge import judge
 from course.perform import perform_all
-from course.tree import Leaf, map_leaves, plain
 from course.verdict import Suspect, Verdict
 
 
@@ -74,6 +74,22 @@ def prove(bank: Bank, seeds: Sequence[int]) -> Proof:
         _wrong_answers(trial, proof)
     _demands(bank, proof)
     return proof
+
+
+def prove_all(names: Sequence[str], seeds: Sequence[int], *, jobs: int) -> list[Proof]:
+    """Prove these exercises (ids or entry names), shared by `jobs` processes; the proofs come in their order.
+
+    The last ones begin first: they are a unit's hardest, and a long one at the end would keep one process busy alone.
+    """
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(_prove_one, reversed(names), [seeds] * len(names)))[::-1]
+
+
+def _prove_one(name: str, seeds: Sequence[int]) -> Proof:
+    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
+    bank = banks.load(name)
+    gc.freeze()  # what is loaded by now stays: collecting it again and again would take half of the time
+    return prove(bank, seeds)
 
 
 def seeds(count: int, rng: torch.Generator) -> list[int]:
@@ -144,90 +160,3 @@ def _demands(bank: Bank, proof: Proof) -> None:
     for each in bank.exercise.properties:
         if each.name not in proof.broken:
             proof.misses.append(f"property {each.name} is broken by no misconception")
-
-
-# --- answers that nobody means ---------------------------------------------------------------------
-
-
-def stub(bank: Bank) -> Answer:
-    """What the student finds: everything raises NotImplementedError with the exercise's id."""
-
-    def unwritten(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(bank.exercise.id)
-
-    if not isinstance(bank.reference, type):
-        return unwritten
-    return type(
-        bank.reference.__name__, bank.reference.__bases__, {name: staticmethod(unwritten) for name in _methods(bank)}
-    )
-
-
-def _methods(bank: Bank) -> list[str]:
-    return [name for name, value in vars(bank.reference).items() if callable(getattr(value, "__func__", value))]
-
-
-def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
-    """Zeros and random numbers in the form of the right output, and each argument handed back."""
-    rng = torch.Generator().manual_seed(seed)
-
-    def noise(leaf: Leaf) -> Leaf:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            return torch.randn(leaf.shape, generator=rng).to(leaf.dtype)
-        return float(torch.randn((), generator=rng)) if isinstance(leaf, float) else leaf
-
-    def zero(leaf: Leaf) -> Leaf:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            return torch.zeros_like(leaf)
-        return 0.0 if isinstance(leaf, float) else leaf
-
-    if isinstance(bank.reference, type):
-        yield from _garbage_classes(noise, zero)
-        return
-    yield "zeros", _like(bank.reference, zero)
-    yield "noise", _like(bank.reference, noise)
-    yield "nothing", lambda *args, **kwargs: None
-    for position in range(3):
-        yield f"argument {position} returned", _returns_argument(position)
-
-
-def _like(reference: Answer, change: Callable[[Leaf], Leaf]) -> Answer:
-    """The reference's output with every floating point leaf changed; where it returns nothing, nothing is done."""
-
-    def answer(*args: Any, **kwargs: Any) -> Any:
-        copied, named = copy.deepcopy((args, kwargs))  # whatever the reference does to its arguments is undone
-        result = reference(*copied, **named) if _returns(reference) else None
-        made = map_leaves(change, plain(result))
-        return tuple(made) if isinstance(result, tuple) and isinstance(made, list) else made
-
-    return answer
-
-
-def _returns(reference: Answer) -> bool:
-    """A reference annotated `-> None` works in place: calling it would be the right answer."""
-    return getattr(reference, "__annotations__", {}).get("return") not in (None, "None")
-
-
-def _returns_argument(position: int) -> Answer:
-    def answer(*args: Any, **kwargs: Any) -> Any:
-        values = [*args, *kwargs.values()]
-        return values[position] if position < len(values) else None
-
-    return answer
-
-
-def _garbage_classes(noise: Callable[[Leaf], Leaf], zero: Callable[[Leaf], Leaf]) -> Iterator[tuple[str, Answer]]:
-    """Autograd functions that return zeros, noise or their input, forward and backward."""
-
-    def made(change: Callable[[Leaf], Leaf]) -> Answer:
-        def forward(ctx: Any, x: Tensor) -> Leaf:
-            return change(x)
-
-        def backward(ctx: Any, dy: Tensor) -> Leaf:
-            return change(dy)
-
-        body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        return type("Garbage", (torch.autograd.Function,), body)
-
-    yield "zeros", made(zero)
-    yield "noise", made(noise)
-    yield "input returned", made(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf)

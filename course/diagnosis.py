@@ -19,6 +19,7 @@ from course.verdict import Diagnosis, Suspect, Witness
 WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
 BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
 SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
+FAR = 0.1  # a difference of this share of a witness's size is beyond every tolerance
 
 Run: TypeAlias = tuple[Observation, torch.dtype]
 Suspects = Sequence[Suspect] | Callable[[], Iterable[Suspect]]
@@ -79,10 +80,13 @@ def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
     a, b = as_numbers(got), as_numbers(expected)
     if a is None or b is None:
         return compare(got, expected, dtype, roundings=0).held
-    finite = torch.isfinite(b)
-    if not bool(finite.all()):
-        return a.shape == b.shape and not bool(torch.isfinite(a).all())
+    if a.shape != b.shape:
+        return False
+    if not bool(torch.isfinite(b).all()):
+        return not bool(torch.isfinite(a).all())
     scale = float(b.abs().max()) if b.numel() else 0.0
+    if scale > 0 and not float((a - b).abs().max()) <= FAR * scale:
+        return False  # farther than any tolerance below: soon said of most misconceptions
     roundings = max(1, min(WITNESS_ROUNDINGS, int(BROADEST / EPS[dtype])))
     limited = min(blur, SHARPEST * scale / roundings)
     return compare(got, expected, dtype, roundings=roundings, sensitivity=limited).held

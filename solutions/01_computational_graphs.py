@@ -1324,7 +1324,7 @@ def hvp(f: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
     x, v      the point and the direction, of the same shape and floating dtype
     Returns   H v, of the shape and dtype of x. x and v are not changed, nor is their `requires_grad`.
     Cost      a few passes through f, however long x is. The Hessian is never built: no tensor of more than 4 times the
-              numbers of x, and for 200 numbers at most 1,000 operations.
+              numbers of x, and for 100 numbers at most 1,000 operations.
     Example   f = x[0]**2 * x[1], x = [1., 2.], v = [1., 1.] gives [6., 2.].
     Not allowed: torch.autograd.functional; difference quotients are too inexact.
     """

@@ -94,7 +94,8 @@ def test_the_argument_spoiler_reaches_into_lists_and_leaves_whole_numbers():
 
 
 def test_the_argument_spoiler_is_recognised_by_what_fails():
-    assert (_spoils().fails, _spoils().name) == ((ARGUMENTS_UNCHANGED,), "changes_its_arguments")
+    found, property = _spoils(), toy.EXERCISE.properties[-1]
+    assert (found.name, found.fails, found.hint) == ("changes_its_arguments", (ARGUMENTS_UNCHANGED,), property.hint)
 
 
 # recording

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -177,6 +178,18 @@ def test_a_note_about_progress_is_escaped_and_shown():
     verdict = check(toy.running_mean).verdict
     assert "&lt;b&gt;" in report.to_html(verdict, "<b>")
     assert report.to_text(verdict, "a note").endswith("a note")
+
+
+@pytest.mark.parametrize(("removes", "remarked"), [(("toy",), True), (("torch.optim",), False), ((), False)])
+def test_what_an_exercise_asks_to_do_without_is_remarked(monkeypatch, removes, remarked):
+    monkeypatch.setattr(toy, "EXERCISE", dataclasses.replace(toy.EXERCISE, removes=removes))
+
+    def running_mean(x, numbers, square):
+        return toy.with_sum(x, numbers, square)
+
+    shown = check(running_mean)
+    assert ("This exercise is to be done without toy.with_sum" in str(shown)) == remarked
+    assert repr(shown) == "8"
 
 
 def test_text_that_no_output_can_encode_is_shown_all_the_same(capfd):

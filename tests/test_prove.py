@@ -10,7 +10,8 @@ import toy
 
 from autograder import bank as banks
 from autograder.bank import Alternative, Bank, Misconception
-from autograder.prove import garbage, prove, seeds, stub
+from autograder.garbage import garbage, stub
+from autograder.prove import prove, prove_all, seeds
 from course.exercise import PUBLIC_SEED, Property, observe
 from course.syllabus import entries
 
@@ -214,3 +215,10 @@ def test_the_public_seed_comes_first_and_the_others_are_fresh():
 def test_the_proof_of_every_exercise_holds(entry):
     proof = prove(banks.load(entry.id), SEEDS)
     assert proof.misses == []
+
+
+def test_proofs_by_several_processes_come_in_the_order_of_the_names():
+    names = ["quadratic_grads", "running_mean"]
+    assert [proof.exercise for proof in prove_all(names, [1], jobs=2)] == [
+        banks.load(name).exercise.id for name in names
+    ]

@@ -19,7 +19,7 @@ Function = Callable[[Tensor], Tensor]
 
 PERCENT = 2**45  # roundings of float64 that make 1/128: what any finite difference with a sensible step reaches
 EXACT = 128  # two passes over two products of at most 6 terms and a sine, with some cancellation
-LONG = 200  # numbers in the x that is too long for a Hessian
+LONG = 100  # numbers in the x that is too long for a Hessian
 OPERATIONS = 1_000  # right answers take 48 to 133 on the long x, a loop over its entries 5,600 and more
 LENGTHS = 4  # right answers make tensors as long as x; the Hessian is LONG times as long
 
