@@ -153,7 +153,8 @@ def _wrong(bank: Bank, misconception: Misconception, solved: str) -> str:
     if witness.__qualname__ == outer:
         source = ast.unparse(_Rename({name: f"right_{name}", outer: name}).visit(tree))
     else:  # made by a function of the module: call it the same way
-        source = f"{ast.unparse(tree)}\n\n{name} = {outer}({_arguments(witness)})"
+        source = ast.unparse(_Rename({name: f"right_{name}"}).visit(tree))
+        source += f"\n\n{name} = {outer}({_arguments(witness)})"
     future = "from __future__ import annotations\n\n"
     return (future if future.strip() in module else "") + source
 

@@ -18,11 +18,13 @@ from course.errors import CourseError
 
 START = "00_start_here.ipynb"
 OVERRIDES = {
+    # Cells out of sight stay in the page: a long lesson with widgets does not jump while it is scrolled.
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "defer"},
     "@jupyterlab/apputils-extension:notification": {
         "fetchNews": "false",
         "checkForUpdates": False,
         "doNotDisturbMode": False,
-    }
+    },
 }
 
 

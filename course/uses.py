@@ -29,7 +29,10 @@ def forbidden(answer: Answer, removes: Sequence[str]) -> tuple[str, ...]:
     except (OSError, TypeError, SyntaxError):
         return ()
     found = [name for name in _names(tree, _namespace(answer)) if any(_lies_in(name, path) for path in removes)]
-    return tuple(dict.fromkeys(name.removeprefix(TENSOR) for name in found))
+    longest = [
+        name for name in dict.fromkeys(found) if not any(_lies_in(other, name) for other in found if other != name)
+    ]
+    return tuple(name.removeprefix(TENSOR) for name in longest)
 
 
 def _lies_in(name: str, path: str) -> bool:

@@ -50,11 +50,11 @@ def honest(x: Tensor) -> Tensor:
 
 
 def test_names_are_spelled_from_the_module_they_come_from() -> None:
-    assert forbidden(through_a_module, ("torch.autograd",)) == ("torch.autograd.grad", "torch.autograd")
+    assert forbidden(through_a_module, ("torch.autograd",)) == ("torch.autograd.grad",)
     assert forbidden(through_an_alias, ("torch.nn.functional.silu",)) == ("torch.nn.functional.silu",)
     assert forbidden(through_an_imported_function, ("torch.autograd",)) == ("torch.autograd.grad",)
     assert forbidden(through_a_local_import, ("torch.func",)) == ("torch.func.vjp",)
-    assert forbidden(through_a_class, ("graphlib",))[0] == "graphlib.TopologicalSorter"
+    assert forbidden(through_a_class, ("graphlib",)) == ("graphlib.TopologicalSorter",)
 
 
 def test_methods_of_tensors_are_known_by_their_name() -> None:

@@ -71,7 +71,7 @@ def leaves_dx_folded(dout: Tensor, x: Tensor, w: Tensor) -> Gradients:
     return dx.reshape(-1, w.shape[1]), dw, db
 
 
-def in_the_order(*places: int) -> Callable[[Tensor, Tensor, Tensor], Gradients]:
+def in_the_order(places: tuple[int, int, int]) -> Callable[[Tensor, Tensor, Tensor], Gradients]:
     """The right gradients in another order."""
 
     def answer(dout: Tensor, x: Tensor, w: Tensor) -> Gradients:
@@ -123,11 +123,11 @@ MISCONCEPTIONS = (
     Misconception(
         name="another_order",
         witnesses=(
-            in_the_order(1, 0, 2),
-            in_the_order(0, 2, 1),
-            in_the_order(1, 2, 0),
-            in_the_order(2, 0, 1),
-            in_the_order(2, 1, 0),
+            in_the_order((1, 0, 2)),
+            in_the_order((0, 2, 1)),
+            in_the_order((1, 2, 0)),
+            in_the_order((2, 0, 1)),
+            in_the_order((2, 1, 0)),
         ),
         hint="Your three gradients are right and in another order: return (dx, dw, db), as the docstring says.",
     ),
