@@ -18,7 +18,7 @@ STYLE = """<style>
 .hpml { font-family: var(--jp-content-font-family, sans-serif); font-size: 14px; line-height: 1.45;
   color: var(--jp-content-font-color1, #1f2328); max-width: 860px; }
 .hpml .head { font-size: 15px; margin: 4px 0 6px; }
-.hpml table { border-collapse: collapse; width: 100%; margin: 0; color: inherit; }
+.hpml table { border-collapse: collapse; width: 100%; margin: 0; color: inherit; table-layout: auto; }
 .hpml th, .hpml td { text-align: left !important; vertical-align: top; padding: 4px 10px 4px 0; white-space: normal;
   border-bottom: 1px solid var(--jp-border-color2, #d0d7de); background: transparent; color: inherit; font-size: 13px; }
 .hpml td.n, .hpml th.n { text-align: right !important; white-space: nowrap; padding-right: 0; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 MORE_QUIET = ("--disable-component-update", "--disable-sync")
 SECONDS = 60
+expect.set_options(timeout=1000 * SECONDS)
 SHOTS = ROOT / "build" / "screenshots"
 
 
@@ -92,7 +94,7 @@ class Notebook:
     def run_all(self) -> None:
         """*Run All Cells*, and wait until the kernel has nothing left to do."""
         self.menu("Run", "Run All Cells")
-        self.page.wait_for_timeout(1500)
+        expect(self.page.locator(".jp-CodeCell .jp-InputPrompt").first).to_have_text(re.compile(r"\[\d+\]"))
         self.idle()
 
     def idle(self, seconds: float = 120) -> None:
@@ -134,13 +136,14 @@ class Notebook:
             self.page.screenshot(path=path)
         else:
             what.scroll_into_view_if_needed()
+            self.page.mouse.move(0, 0)  # no row is lit up by a pointer
             what.screenshot(path=path)
         return path
 
 
 def open_notebook(page: Page, address: str, name: str) -> Notebook:
-    """Open a notebook by its file name, as the file browser would."""
-    page.goto(address.replace("/lab?", f"/lab/tree/notebooks/{name}?"))
+    """Open a notebook by its file name, alone: `reset` forgets what an earlier page had open."""
+    page.goto(address.replace("/lab?", f"/lab/tree/notebooks/{name}?reset&"))
     expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible()
     expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible()
     return Notebook(page)

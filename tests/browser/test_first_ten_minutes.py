@@ -60,14 +60,14 @@ def test_the_slider_of_lesson_01_steps_through_a_graph(address: str, page: Page)
     notebook = open_notebook(page, address, "01_computational_graphs.ipynb")
     notebook.run_all()
     widget = notebook.cell("step_through(f").locator(".jp-OutputArea").first
-    before = widget.inner_text()
-    notebook.picture("01-stepper-first", widget)
     handle = widget.locator(".noUi-handle").first
+    expect(handle).to_be_visible()
+    before = widget.text_content() or ""
+    notebook.picture("01-stepper-first", widget)
     handle.focus()
     for _ in range(9):
         page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(500)
-    assert widget.inner_text() != before
+    expect(widget).not_to_have_text(before)
     notebook.picture("01-stepper-later", widget)
     _dark(notebook)
     notebook.picture("01-stepper-dark", widget)
