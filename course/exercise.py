@@ -19,7 +19,7 @@ import torch
 
 from course.errors import DeclarationError, WrongOutput
 from course.syllabus import Entry, find_entry
-from course.tree import Leaf, Tree
+from course.tree import Leaf, Tree, flatten, plain
 
 Answer: TypeAlias = Callable[..., Any]
 Inputs: TypeAlias = dict[str, Any]
@@ -61,8 +61,6 @@ class Observation:
 
 def observe(values: Tree, ledger: dict[str, Leaf] | None = None, source: Source = "claimed") -> Observation:
     """An observation of `values` (a dict of anything) and of costs that all have one source."""
-    from course.tree import flatten, plain
-
     costs = dict(ledger or {})
     return Observation(values=flatten(plain(values)), ledger=costs, sources=dict.fromkeys(costs, source))
 
