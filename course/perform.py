@@ -43,7 +43,6 @@ LIBRARIES = (
     f"{Path(__file__).parent}{os.sep}",
     "<frozen",
 )
-BETWEEN = (__file__, contextlib.__file__, signal.__file__)  # code that stands between the timer and the answer
 
 
 class TimeLimit(BaseException):
@@ -162,7 +161,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         return
 
     def ring(signum: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_filename not in BETWEEN:  # else the answer has already left
+        if _in_answer(frame):
             raise TimeLimit
 
     before = signal.signal(signal.SIGALRM, ring)
@@ -173,6 +172,18 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, *outer)  # somebody else's alarm goes on
+
+
+def _in_answer(frame: FrameType | None) -> bool:
+    """Whether the answer, or what it called, was interrupted at `frame`; not our own code before, in or after it.
+
+    Raised in our own, the exception would end the clean-up, and the timer would go on ringing in other people's code.
+    """
+    called = None
+    while frame is not None and frame.f_code.co_filename != __file__:
+        called, frame = frame, frame.f_back
+    entered = called is not None and called.f_code.co_filename != contextlib.__file__
+    return entered and frame is not None and frame.f_code is perform.__code__
 
 
 def failure_of(error: BaseException, trace: TracebackType | None = None, seconds: float = 0.0) -> Failure:

@@ -308,6 +308,21 @@ def test_a_ring_between_the_answer_and_the_end_of_the_timer_is_nobodys():
     assert run(toy.running_mean, probe=probe).error is None
 
 
+def test_a_ring_in_what_our_clean_up_calls_does_not_end_the_clean_up(monkeypatch):
+    setitimer, rings = signal.setitimer, []
+
+    def ring_and_set(*args):
+        handler = signal.getsignal(signal.SIGALRM)
+        if callable(handler):
+            rings.append(handler(signal.SIGALRM, sys._getframe()))
+        return setitimer(*args)
+
+    monkeypatch.setattr(signal, "setitimer", ring_and_set)
+    assert run(toy.running_mean).error is None
+    assert len(rings) == 2  # as the timer starts and as it ends
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
 def test_somebody_elses_alarm_goes_on():
     rung: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *args: rung.append(1))
