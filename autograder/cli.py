@@ -1,11 +1,14 @@
-"""`autograder prove | build | release | grade | report | demo`: what an author and an instructor run."""
+"""`autograder prove | build | release | grade | report | demo`: what an author and an instructor run.
+
+Commands import what they alone need: to read and write notebooks takes two seconds to import.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
@@ -13,12 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from autograder import prove as prover
-from autograder import release as building
-from autograder.engine.grade import Graded
-from autograder.engine.results import ClassResult
 from autograder.prove import Proof
 from course.errors import CourseError
 from course.syllabus import UNITS, find_unit
+
+if TYPE_CHECKING:
+    from autograder.engine.grade import Graded
+    from autograder.engine.results import ClassResult
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build, release and grade the course.")
 
@@ -49,6 +53,8 @@ def build(
     root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
 ) -> None:
     """Make notebooks, nbgrader's trees and answer sheets from solutions/."""
+    from autograder import release as building
+
     made = building.build(root.resolve(), check=check)
     for name in made.written:
         typer.echo(f"wrote {name}")
@@ -64,6 +70,8 @@ def release(
     root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
 ) -> None:
     """Write the student bundle: notebooks, the course without its references, environment files."""
+    from autograder import release as building
+
     building.release(to, root=root.resolve())
     typer.echo(f"the student bundle lies in {to}")
 
@@ -97,6 +105,7 @@ def demo(
 ) -> None:
     """Make a class of sample submissions and grade it, from end to end."""
     from autograder import classroom
+    from autograder import release as building
 
     folder, name = root.resolve() / "build", find_unit(assignment).notebook
     building.build(root.resolve())

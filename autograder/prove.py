@@ -61,35 +61,54 @@ class _Trial:
 
 def prove(bank: Bank, seeds: Sequence[int]) -> Proof:
     """Prove one exercise on these seeds; the public seed should be among them."""
-    proof = Proof(
+    return _together(bank, [_prove_seed(bank, seed) for seed in seeds])
+
+
+def prove_all(names: Sequence[str], seeds: Sequence[int], *, jobs: int) -> list[Proof]:
+    """Prove these exercises (ids or entry names), shared by `jobs` processes; the proofs come in their order."""
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        parts = [[pool.submit(_prove_in_worker, name, seed) for seed in seeds] for name in names]
+        return [
+            _together(banks.load(name), [part.result() for part in row]) for name, row in zip(names, parts, strict=True)
+        ]
+
+
+def _prove_in_worker(name: str, seed: int) -> Proof:
+    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
+    gc.disable()  # graphs go with their last node; to look for cycles among a million of them takes long
+    proof = _prove_seed(banks.load(name), seed)
+    gc.collect()
+    return proof
+
+
+def _prove_seed(bank: Bank, seed: int) -> Proof:
+    proof = _empty(bank)
+    trial = _trial(bank, seed)
+    _right_answers(trial, proof)
+    _stub_and_garbage(trial, proof)
+    _wrong_answers(trial, proof)
+    return proof
+
+
+def _empty(bank: Bank) -> Proof:
+    return Proof(
         exercise=bank.exercise.id,
         points=bank.exercise.points,
         alternatives=len(bank.alternatives),
         misconceptions=len(bank.misconceptions),
     )
-    for seed in seeds:
-        trial = _trial(bank, seed)
-        _right_answers(trial, proof)
-        _stub_and_garbage(trial, proof)
-        _wrong_answers(trial, proof)
+
+
+def _together(bank: Bank, parts: Sequence[Proof]) -> Proof:
+    """What all seeds showed, and what must hold over them."""
+    proof = _empty(bank)
+    for part in parts:
+        proof.runs += part.runs
+        proof.confusion += part.confusion
+        proof.misses += part.misses
+        proof.broken |= part.broken
     _demands(bank, proof)
     return proof
-
-
-def prove_all(names: Sequence[str], seeds: Sequence[int], *, jobs: int) -> list[Proof]:
-    """Prove these exercises (ids or entry names), shared by `jobs` processes; the proofs come in their order.
-
-    The last ones begin first: they are a unit's hardest, and a long one at the end would keep one process busy alone.
-    """
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(_prove_one, reversed(names), [seeds] * len(names)))[::-1]
-
-
-def _prove_one(name: str, seeds: Sequence[int]) -> Proof:
-    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
-    bank = banks.load(name)
-    gc.freeze()  # what is loaded by now stays: collecting it again and again would take half of the time
-    return prove(bank, seeds)
 
 
 def seeds(count: int, rng: torch.Generator) -> list[int]:

@@ -101,13 +101,14 @@ def _judged_dtype(got: Leaf, dtype: torch.dtype) -> torch.dtype:
 
 
 def _scale(a: Tensor, b: Tensor) -> float:
-    """The largest finite magnitude in both."""
-    sizes = [float(x.abs()[torch.isfinite(x)].max()) for x in (a, b) if bool(torch.isfinite(x).any())]
-    return max(sizes, default=0.0)
+    """The largest finite magnitude in both; 0 where there is none."""
+    return float(torch.cat([a.flatten(), b.flatten()]).abs().nan_to_num_(nan=0.0, posinf=0.0).max())
 
 
 def _worst(a: Tensor, b: Tensor) -> tuple[float, tuple[int, ...]]:
     """The largest difference and where it is; inf where one is not finite and the other is not the same."""
+    if torch.equal(a, b):
+        return 0.0, ()
     same = (a == b) | (torch.isnan(a) & torch.isnan(b))
     both = torch.isfinite(a) & torch.isfinite(b)
     error = torch.where(same, 0.0, torch.where(both, (a - b).abs(), math.inf))

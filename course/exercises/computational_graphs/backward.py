@@ -10,11 +10,11 @@ import torch
 
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.computational_graphs.graphs import (
-    READS_ALLOWED,
     TooManyCalls,
     Watched,
     ladder,
     leaves,
+    reads_allowed,
     refuse_raised_limit,
     rows,
 )
@@ -51,11 +51,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     program = rows(inputs)
     calls: Counter[int] = Counter()
     times = len(inputs["roots"])
+    allowed = reads_allowed(inputs, times)
 
     class Counted(Watched):
         """A node that counts how often its local derivatives are used; a leaf has none."""
 
-        reads_left = READS_ALLOWED * (len(inputs["leaves"]) + len(program)) * times
+        reads = allowed
 
         def local_derivatives(self) -> tuple[float, ...]:
             calls[id(self)] += bool(self.op)
@@ -68,7 +69,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     nodes += run_program(inputs["leaves"], program, Counted)
     for root in inputs["roots"]:
         answer(nodes[root])
-    refuse_raised_limit(Counted, inputs, limit)
+    refuse_raised_limit(allowed, inputs, limit)
     return observe(
         {"grads": [float(node.grad) for node in nodes if not node.op]},
         {"uses_of_one_local_derivative": max(calls.values(), default=0)},

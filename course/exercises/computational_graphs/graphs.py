@@ -5,7 +5,9 @@ leaves(rng, 1), ladder(30) --run_program(..., a subclass of Watched)--> nodes
 
 from __future__ import annotations
 
+import functools
 import sys
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -39,9 +41,15 @@ def ladder(rungs: int) -> list[list[Any]]:
     return program
 
 
+@functools.cache
 def chain(length: int) -> list[list[Any]]:
     """A program over two leaves: `length - 1` operations in a row."""
     return [["+", last, 1] if last % 2 else ["*", last, 0] for last in range(1, length)]
+
+
+def reads_allowed(inputs: Inputs, calls: int) -> Reads:
+    """What `calls` calls may read of this case's graph."""
+    return Reads(READS_ALLOWED * (len(inputs["leaves"]) + len(rows(inputs))) * calls)
 
 
 def rows(inputs: Inputs) -> list[list[Any]]:
@@ -52,27 +60,37 @@ def rows(inputs: Inputs) -> list[list[Any]]:
     return chain(program["chain"]) if isinstance(program, dict) else list(program)
 
 
+@dataclass(slots=True)
+class Reads:
+    """How often `inputs` may still be read, and Python's recursion limit at its highest during a read.
+
+    It stands beside the class of the nodes: writing to a class at every read would slow all of its attributes.
+    """
+
+    left: int
+    highest_limit: int = 0
+
+
 class Watched(Node):
     """A node that counts, together with all others of its class, how often inputs are read.
 
-    A probe makes a subclass for each run and gives it `reads_left`; at 0 the next read raises TooManyCalls.
-    `highest_limit` is Python's recursion limit at its highest during a read.
+    A probe makes a subclass for each run and gives it `reads`; when none are left, the next one raises TooManyCalls.
     """
 
-    reads_left: ClassVar[int] = READS_ALLOWED
-    highest_limit: ClassVar[int] = 0
+    reads: ClassVar[Reads]
 
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes it was computed from, in order."""
-        own = type(self)
-        if own.reads_left == 0:
+        reads = self.reads
+        if reads.left == 0:
             raise TooManyCalls(
                 f"`inputs` was read more than {READS_ALLOWED} times per node of the graph: a loop that never ends, or "
                 "every path is walked"
             )
-        own.reads_left -= 1
-        own.highest_limit = max(own.highest_limit, sys.getrecursionlimit())
+        reads.left -= 1
+        if (limit := sys.getrecursionlimit()) > reads.highest_limit:
+            reads.highest_limit = limit
         return self._inputs
 
     @inputs.setter
@@ -80,10 +98,10 @@ class Watched(Node):
         self._inputs = nodes
 
 
-def refuse_raised_limit(nodes: type[Watched], inputs: Inputs, limit: int) -> None:
+def refuse_raised_limit(reads: Reads, inputs: Inputs, limit: int) -> None:
     """Raises WrongOutput where a graph deeper than Python's stack was walked under a limit above the usual `limit`.
 
     In small graphs a raised limit changes nothing, and costs no points.
     """
-    if isinstance(inputs["program"], dict) and nodes.highest_limit > limit:
+    if isinstance(inputs["program"], dict) and reads.highest_limit > limit:
         raise WrongOutput("Python's recursion limit must stay as it was; keep a stack of your own in a list")

@@ -18,10 +18,10 @@ from torch import Tensor
 from course.errors import WrongOutput
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.computational_graphs.graphs import (
-    READS_ALLOWED,
     Watched,
     ladder,
     leaves,
+    reads_allowed,
     refuse_raised_limit,
     rows,
 )
@@ -57,18 +57,19 @@ def cases(rng: torch.Generator) -> list[Case]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Builds the graph, calls `answer(root)` once or twice, and reads the number of each node in the last order."""
     program = rows(inputs)
+    allowed = reads_allowed(inputs, inputs["calls"])
 
     class Own(Watched):
         """The nodes of this run."""
 
-        reads_left = READS_ALLOWED * (len(inputs["leaves"]) + len(program)) * inputs["calls"]
+        reads = allowed
 
     limit = sys.getrecursionlimit()
     nodes = run_program(inputs["leaves"], program, Own)
     for _ in range(inputs["calls"] - 1):
         _numbers(answer(nodes[inputs["root"]]), nodes)
     order = _numbers(answer(nodes[inputs["root"]]), nodes)
-    refuse_raised_limit(Own, inputs, limit)
+    refuse_raised_limit(allowed, inputs, limit)
     return observe({"order": torch.tensor(order, dtype=torch.int64)})
 
 
