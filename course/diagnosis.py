@@ -82,7 +82,7 @@ def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
         return compare(got, expected, dtype, roundings=0).held
     if a.shape != b.shape:
         return False
-    if torch.equal(a, b):
+    if a.dtype == b.dtype and torch.equal(a, b):
         return True
     if not bool(torch.isfinite(b).all()):
         return not bool(torch.isfinite(a).all())

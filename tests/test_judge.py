@@ -419,6 +419,12 @@ def test_a_value_a_little_off_the_witness_is_still_the_witness():
     assert not is_told(values(a=2.0 + 1e-4), suspect(values(a=2.0)))
 
 
+def test_a_complex_value_is_no_witness_of_real_ones():
+    real, complex_ = (torch.full((2,), 2.0, dtype=dtype) for dtype in (torch.float64, torch.complex128))
+    assert is_told(values(a=real), suspect(values(a=real)))
+    assert not is_told(values(a=complex_), suspect(values(a=real)))
+
+
 def test_any_of_several_witnesses_is_enough():
     row = dataclasses.replace(suspect(values(a=2.0)), witnesses=())
     both = dataclasses.replace(row, witnesses=suspect(values(a=2.0)).witnesses + suspect(values(a=3.0)).witnesses)
