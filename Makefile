@@ -27,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test grade build prove unit notebooks coverage lint format clean
+.PHONY: help lab test grade sandbox build prove unit notebooks coverage lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,9 +39,15 @@ lab: $(VENV)/.lab  ## install what is needed and open JupyterLab on the first no
 test: lint unit notebooks coverage  ## install what is needed and pass every test
 	@echo "== all tests passed"
 
-grade: $(VENV)/.lab  ## grade a sample class through nbgrader, leave the results in build/
+grade: $(VENV)/.lab sandbox  ## grade a sample class through nbgrader, leave the results in build/
 	@echo "== sample class"
 	@$(BIN)/autograder demo
+
+sandbox: $(VENV)/.lab  ## install bubblewrap and libseccomp where apt-get may, and say which protections are active
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap libseccomp2; } \
+		|| echo "== the sandbox needs bubblewrap and libseccomp: apt install bubblewrap libseccomp2 (or your system's packages)"
+	@$(BIN)/autograder doctor
 
 build: $(VENV)/.lab  ## make notebooks/ and nbgrader's trees from solutions/
 	@echo "== notebooks"

@@ -24,10 +24,10 @@ from course.compare import EPS, compare
 from course.errors import DeclarationError
 from course.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Answer, Case, Exercise, Observation
 from course.exercises import module_name
-from course.perform import in_float64, own_state, perform, perform_all
+from course.perform import converted, in_float64, own_state, perform, perform_all
 from course.sheet import Record
 from course.syllabus import find_unit
-from course.tree import Leaf, Tree, map_leaves
+from course.tree import Leaf, map_leaves
 from course.verdict import Suspect, Witness
 
 TWO_SEEDS = (11, 12)  # global random states under which a misconception is performed
@@ -177,7 +177,7 @@ def _without_lines(seen: Observation) -> Observation:
 
 
 def _moved(case: Case) -> Case:
-    """The case with every floating value one rounding away, up and down in turns."""
+    """The case with every floating value, hidden ones too, one rounding away, up and down in turns."""
 
     def move(leaf: Leaf) -> Leaf:
         if isinstance(leaf, Tensor) and leaf.dtype in EPS:
@@ -185,8 +185,7 @@ def _moved(case: Case) -> Case:
             return (leaf.double() * (1 + turns * EPS[leaf.dtype])).to(leaf.dtype)
         return leaf * (1 + EPS[torch.float64]) if isinstance(leaf, float) else leaf
 
-    moved: dict[str, Tree] = {key: map_leaves(move, value) for key, value in case.inputs.items()}
-    return Case(name=case.name, inputs=moved)
+    return converted(case, lambda tree: map_leaves(move, tree))
 
 
 def _leaves(seen: Observation) -> dict[str, Leaf]:

@@ -1,4 +1,4 @@
-"""`autograder prove | build | release | grade | report | demo`: what an author and an instructor run.
+"""`autograder prove | build | release | grade | report | demo | doctor`: what an author and an instructor run.
 
 Commands import what they alone need: to read and write notebooks takes two seconds to import.
 """
@@ -6,6 +6,7 @@ Commands import what they alone need: to read and write notebooks takes two seco
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,8 +22,8 @@ from course.errors import CourseError
 from course.syllabus import UNITS, find_unit
 
 if TYPE_CHECKING:
-    from autograder.engine.grade import Graded
     from autograder.engine.results import ClassResult
+    from autograder.nbgrader_bridge import How
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build, release and grade the course.")
 
@@ -80,11 +81,50 @@ def release(
 def grade(
     assignment: Annotated[str, typer.Option(help="name of the lesson, such as 01_computational_graphs")],
     student: Annotated[list[str] | None, typer.Option(help="ids to grade; all who handed in if left out")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="processes that judge, each with a sandbox of its own")] = 1,
     seed: Annotated[int | None, typer.Option(help="the same cases for everyone; secret ones if left out")] = None,
+    same_seeds: Annotated[
+        bool, typer.Option("--same-seeds", help="each student's cases as they were last time, from the journal")
+    ] = False,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--fresh",
+            help="go on with the last run: only who is new, changed or failed; or begin anew. "
+            "If left out, a run that did not end is taken up, and else a new one begins",
+        ),
+    ] = None,
+    display: Annotated[bool, typer.Option(help="run the notebooks once more, for people to look at")] = True,
+    trust_submissions: Annotated[
+        bool, typer.Option("--trust-submissions", help="run students' code as yourself, without a sandbox")
+    ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="name=number with s, min, KiB, MiB or GiB: load_seconds, spare_seconds, display_seconds, memory, "
+            "tasks, file, scratch, open_files or output of one submission; may be given several times"
+        ),
+    ] = None,
     root: Annotated[Path, typer.Option(help="folder of source, release, submitted")] = Path("build"),
 ) -> None:
-    """Grade nbgrader's submitted/ tree: scores, comments, feedback, grades.csv and report.html."""
-    _grade(root.resolve(), find_unit(assignment).notebook, students=student, seed=seed)
+    """Grade nbgrader's submitted/ tree: scores, comments, feedback, grades.csv and report.html.
+
+    Exit 1 if a submission could not be graded or recorded, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    from autograder import nbgrader_bridge as bridge
+    from autograder.sandbox import Limits
+
+    if same_seeds and seed is not None:
+        raise typer.BadParameter("--seed and --same-seeds exclude each other")
+    how = bridge.How(
+        jobs=jobs,
+        trusted=trust_submissions,
+        display=display,
+        limits=Limits.parse(limit or []),
+        resume=resume,
+        repeat=same_seeds,
+    )
+    _grade(root.resolve(), find_unit(assignment).notebook, students=student, seed=seed, how=how)
 
 
 @app.command()
@@ -101,30 +141,56 @@ def report(
 @app.command()
 def demo(
     assignment: Annotated[str, typer.Option(help="name of the lesson")] = "01_computational_graphs",
+    jobs: Annotated[int, typer.Option(min=1, help="processes that judge")] = 1,
+    trust_submissions: Annotated[
+        bool, typer.Option("--trust-submissions", help="run students' code as yourself, without a sandbox")
+    ] = False,
     root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
 ) -> None:
     """Make a class of sample submissions and grade it, from end to end."""
     from autograder import classroom
+    from autograder import nbgrader_bridge as bridge
     from autograder import release as building
 
     folder, name = root.resolve() / "build", find_unit(assignment).notebook
     building.build(root.resolve())
     students = classroom.make(folder, name)
     typer.echo(f"{len(students)} sample submissions to {name} lie in {folder / 'submitted'}")
-    _grade(folder, name, students=students)
+    _grade(folder, name, students=students, how=bridge.How(jobs=jobs, trusted=trust_submissions))
 
 
-def _grade(root: Path, assignment: str, *, students: Sequence[str] | None, seed: int | None = None) -> None:
-    """Grade, tell each result as it comes, then feedback, export and report."""
+@app.command()
+def doctor() -> None:
+    """Say which protections of the sandbox are active here, tried from inside. Exit 1 where one is missing."""
+    from autograder.sandbox.doctor import protections
+
+    table = Table(title="Protections")
+    for column in ("protection", "active", "seen", "what to do"):
+        table.add_column(column)
+    found = protections()
+    for each in found:
+        table.add_row(each.name, "yes" if each.active else "NO", each.detail, "" if each.active else each.remedy)
+    Console(width=max(Console().width, 110)).print(table)
+    raise typer.Exit(0 if all(each.active for each in found) else 1)
+
+
+def _grade(root: Path, assignment: str, *, students: Sequence[str] | None, seed: int | None = None, how: How) -> None:
+    """Grade, tell each result as it comes, then report, export and feedback."""
     from autograder import nbgrader_bridge as bridge
+    from autograder.report import ProgressReport
 
-    def tell(graded: Graded) -> None:
-        typer.echo(f"  {graded.student}: {graded.failed or graded.problem or f'{graded.points} points'}")
-
-    result = bridge.grade(root, assignment, students, seed, told=tell)
-    _report(root, result)
-    typer.echo(f"grades:   {bridge.export(root, assignment, root / 'grades.csv')}")
-    typer.echo(f"feedback: {bridge.feedback(root, assignment)}")  # last: the slowest, and nothing waits for it
+    try:
+        with ProgressReport() as shown:
+            watcher = bridge.Watcher(planned=shown.planned, told=shown.told, said=shown.said)
+            result = bridge.grade(root, assignment, students, seed, how=how, watcher=watcher)
+        _report(root, result)
+        typer.echo(f"grades:   {bridge.export(root, assignment, root / 'grades.csv')}")
+        typer.echo(f"feedback: {bridge.feedback(root, assignment)}")  # last: the slowest, and nothing waits for it
+    except KeyboardInterrupt as asked:
+        typer.echo("stopped; what is recorded stays, and the same command with --resume goes on from there", err=True)
+        raise typer.Exit(128 + getattr(asked, "number", signal.SIGINT)) from None
+    if any(student.failed for student in result.students):
+        raise typer.Exit(1)
 
 
 def _report(root: Path, result: ClassResult) -> None:
@@ -164,10 +230,10 @@ def _confusion(proofs: list[Proof]) -> Table:
 
 
 def main() -> None:
-    """Run the command; an error of the course is one sentence and exit code 2."""
+    """Run the command; an error of the course, and one of the disk, is one sentence and exit code 2."""
     torch.set_num_threads(1)  # tiny tensors: a second thread only waits
     try:
         app()
-    except CourseError as error:
+    except (CourseError, OSError) as error:
         typer.echo(f"autograder: {error}", err=True)
         raise SystemExit(2) from None

@@ -1,6 +1,6 @@
-"""Loading a student's cells: as much of the notebook as one answer needs, and no more.
+"""Loading a student's cells: as much of the notebook as its answers need, and no more.
 
-    cells --parse--> statements --slice back from the answer's name--> run in order --> namespace
+    cells --parse--> statements --slice back from the answers' names--> run in order --> namespace
 
 A graded call needs the definition of its answer and whatever that definition mentions: helpers, imports, constants,
 found statement by statement through the names that the compiler itself resolves to globals. Everything else in the
@@ -65,15 +65,24 @@ class _Statement:
 
 def load(cells: Sequence[CodeCell], name: str) -> Loaded:
     """The answer called `name`. Never raises on whatever the cells do, short of ending the process."""
+    return load_all(cells, [name])[name]
+
+
+def load_all(cells: Sequence[CodeCell], names: Sequence[str]) -> dict[str, Loaded]:
+    """The answers with these names, out of one module in which what they need ran once, in the notebook's order."""
     failures: dict[int, Failure] = {}
     statements = list(_statements(cells, failures))
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module  # dataclasses and others look up the module of a class by its name
-    for statement in _slice(statements, _owners(cells, statements), name):
+    for statement in _slice(statements, _owners(cells, statements), names):
         try:
             exec(statement.code, module.__dict__)
         except BaseException as error:
             failures.setdefault(statement.cell, failure_of(error, error.__traceback__))
+    return {name: _loaded(name, module, cells, failures) for name in names}
+
+
+def _loaded(name: str, module: types.ModuleType, cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Loaded:
     if name in module.__dict__:
         return Loaded(answer=module.__dict__[name])
     own = [failures[number] for number, cell in enumerate(cells) if cell.answers == name and number in failures]
@@ -84,7 +93,7 @@ def load(cells: Sequence[CodeCell], name: str) -> Loaded:
 def source_of(module: str, name: str) -> str:
     """The part of a module's source that the definition of `name` needs, the definition included."""
     statements = list(_statements([CodeCell(source=module)], {}))
-    return "\n\n\n".join(statement.text for statement in _slice(statements, {}, name))
+    return "\n\n\n".join(statement.text for statement in _slice(statements, {}, [name]))
 
 
 # --- statements -------------------------------------------------------------------------------------
@@ -189,9 +198,9 @@ def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict
     return {name: number for name, number in cell_of.items() if (number, name) in bound}
 
 
-def _slice(statements: Sequence[_Statement], owners: Mapping[str, int], name: str) -> list[_Statement]:
-    """The statements that `name` depends on, in the notebook's order."""
-    needed, chosen = {name, "*"}, set[int]()
+def _slice(statements: Sequence[_Statement], owners: Mapping[str, int], names: Sequence[str]) -> list[_Statement]:
+    """The statements that `names` depend on, in the notebook's order."""
+    needed, chosen = {*names, "*"}, set[int]()
     grown = True
     while grown:
         grown = False

@@ -25,11 +25,20 @@ Run: TypeAlias = tuple[Observation, torch.dtype]
 Suspects = Sequence[Suspect] | Callable[[], Iterable[Suspect]]
 
 
-def diagnose(runs: Sequence[Run], failed: frozenset[str], suspects: Suspects) -> Diagnosis | None:
-    """The first misconception that explains everything that was seen."""
+def diagnose(
+    runs: Sequence[Run],
+    failed: frozenset[str],
+    suspects: Suspects,
+    as_costly: Callable[[Witness], bool] = lambda witness: True,
+) -> Diagnosis | None:
+    """The first misconception that explains everything that was seen.
+
+    as_costly  whether a witness breaks those properties on cost that were broken, and no others; asked of those only
+               that show every value
+    """
     for suspect in suspects() if callable(suspects) else suspects:
         by_pattern = bool(suspect.fails) and suspect.fails == failed
-        if by_pattern or any(_matches(runs, witness) for witness in suspect.witnesses):
+        if by_pattern or any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
             return Diagnosis(name=suspect.name, hint=suspect.hint)
     return None
 
@@ -62,17 +71,23 @@ def _matches_run(run: Run, seen: Observation, free: frozenset[str], sensitivity:
     observation, dtype = run
     if (observation.error and observation.error.type) != (seen.error and seen.error.type):
         return False
-    for label, got, expected in (
-        ("", observation.values, seen.values),
-        ("ledger/", observation.ledger, seen.ledger),
-    ):
-        if got.keys() != expected.keys():
-            return False
-        for key in expected:
-            blur = sensitivity.get(label + key, 0.0)
-            if label + key not in free and not _same(got[key], expected[key], dtype, blur):
-                return False
-    return True
+    if observation.values.keys() != seen.values.keys():
+        return False
+    pairs = {key: (observation.values[key], seen.values[key]) for key in seen.values}
+    pairs.update({f"ledger/{key}": (observation.ledger[key], seen.ledger[key]) for key in _counted_twice(run, seen)})
+    return all(
+        key in free or _same(got, expected, dtype, sensitivity.get(key, 0.0)) for key, (got, expected) in pairs.items()
+    )
+
+
+def _counted_twice(run: Run, seen: Observation) -> list[str]:
+    """The costs that can be compared: counted here and with the witness, which was recorded in one process.
+
+    What only one of them has was counted only where it ran; and what the kernel measures is never the same twice.
+    Whether such costs are too high is the same everywhere: see `as_costly`.
+    """
+    observation, _ = run
+    return [key for key in seen.ledger if key in observation.ledger and observation.sources.get(key) != "kernel"]
 
 
 def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:

@@ -2,6 +2,7 @@
 
     Exercise.cases(rng) -> [Case]
     Exercise.probe(answer, inputs) -> Observation      the only code that ever calls an answer
+    Exercise.oracle(case) -> Oracle                    what a probe asks, so that the cost is counted outside of it
     judge(...) -> Verdict                              one Finding per Property, and at most one Diagnosis
 
 Reference, alternatives, misconceptions and students go through the same probe. An exercise is declared once, in
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 
@@ -25,6 +26,7 @@ Answer: TypeAlias = Callable[..., Any]
 Inputs: TypeAlias = dict[str, Any]
 Values: TypeAlias = Mapping[str, Leaf]
 Source: TypeAlias = Literal["claimed", "tick", "broker", "kernel"]
+Ask: TypeAlias = Callable[[str, Tree], Tree]
 
 PUBLIC_SEED = 20_220  # draws the cases that every student sees
 ARGUMENTS_UNCHANGED = "arguments_unchanged"
@@ -32,10 +34,27 @@ ARGUMENTS_UNCHANGED = "arguments_unchanged"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The inputs of one run: plain data, so that it can be stored in a sheet and sent to another process."""
+    """The inputs of one run: plain data, so that it can be stored in a sheet and sent to another process.
+
+    hidden  what only the exercise's oracle reads; in grading it never enters the process of the answer
+    """
 
     name: str
     inputs: dict[str, Tree]
+    hidden: dict[str, Tree] = field(default_factory=dict)
+
+
+class Oracle(Protocol):
+    """Answers a probe's questions about one case, and counts them: in a notebook beside it, in grading in the grader.
+
+    Arguments come from the process of the answer and may be anything; an oracle keeps its own memory bounded.
+    """
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """The answer to one question. Raises CourseError on one that it does not answer."""
+
+    def ledger(self) -> dict[str, Leaf]:
+        """What was asked so far: the costs, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +101,7 @@ class Property:
     evidence    "value", or "ledger" for a statement about cost
     roundings   how many roundings a right answer may accumulate: scales the tolerance
     holds       instead of a comparison: (inputs, got, expected) -> None, or a sentence that says what is wrong
+    beside      patterns of values that must be right in the very runs whose cost is judged: no work costs nothing
     shows       a ledger entry that the check draws as two bars, the answer's over ours
     cases       names of the cases it speaks of; empty means all
     needs       properties that must hold before this one earns anything: a cost counts only where the value is right
@@ -95,6 +115,7 @@ class Property:
     evidence: Literal["value", "ledger"] = "value"
     roundings: int = 32
     holds: Callable[[Inputs, Values, Values], str | None] | None = None
+    beside: tuple[str, ...] = ()
     shows: str = ""
     cases: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
@@ -119,18 +140,25 @@ class Exercise:
     cases       draws the inputs; public ones from `PUBLIC_SEED`, graded ones from a secret seed
     probe       puts an answer through a scenario; may raise whatever the answer makes it raise
     keeps       inputs that the answer may not change
-    removes     modules an answer may not use (said in the notebook; enforced where grading can)
+    removes     modules, functions, classes or attributes of classes that an answer may not use: said in the notebook,
+                disabled in grading. With `torch` or `torch.autograd` the probe has no autograd either
+    oracle      answers the probe of one case, which is then called probe(answer, inputs, ask); what it counts has the
+                source "claimed" where it answers in the answer's process, and "broker" where it does so in the grader
+    memory      the grader measures each case from outside: ledger entries "peak_bytes" (int, memory at its highest
+                above that at the start of the case) and "cpu_seconds" (float), source "kernel"; a notebook has neither
     hints       a question, a pointer, a sketch; never the code
     seconds     time limit of one case
     """
 
     id: str
     cases: Callable[[torch.Generator], list[Case]]
-    probe: Callable[[Answer, Inputs], Observation]
+    probe: Callable[..., Observation]
     properties: tuple[Property, ...]
     hints: tuple[str, str, str]
     keeps: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
+    oracle: Callable[[Case], Oracle] | None = None
+    memory: bool = False
     seconds: float = 5.0
 
     def __post_init__(self) -> None:
@@ -182,6 +210,7 @@ def _validate(exercise: Exercise) -> None:
         )
         demand(set(each.needs) <= seen, f"property `{each.name}` needs {each.needs}, which must stand before it")
         demand(each.evidence == "value" or bool(each.needs), f"`{each.name}` is a cost and must need a value")
+        demand(each.evidence == "ledger" or not each.beside, f"`{each.name}` is a value and stands beside nothing")
         seen.add(each.name)
     demand(
         bool(exercise.keeps) == (ARGUMENTS_UNCHANGED in seen),

@@ -7,7 +7,9 @@ Any observation, however odd, gives a verdict and never an exception: what canno
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from course.compare import Comparison, as_numbers, case_dtype, compare
 from course.diagnosis import Suspects, diagnose
 from course.exercise import Case, Exercise, Failure, Observation, Property, Source
 from course.tree import Leaf
-from course.verdict import Diagnosis, Finding, Verdict
+from course.verdict import Diagnosis, Finding, Verdict, Witness
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
 
@@ -59,8 +61,20 @@ def judge(
         return _verdict(exercise, _unattempted(exercise), runs, attempted=False)
     findings = _findings(exercise, runs, sources)
     failed = frozenset(finding.property for finding in findings if not finding.held)
-    diagnosis = diagnose([(run.got, run.dtype) for run in runs], failed, suspects) if failed else None
+    diagnosis = None
+    if failed:
+        pairs = [(run.got, run.dtype) for run in runs]
+        diagnosis = diagnose(pairs, failed, suspects, functools.partial(_as_costly, exercise, runs, findings))
     return _verdict(exercise, findings, runs, diagnosis=diagnosis, failure=failure, failure_case=failure_case)
+
+
+def _as_costly(exercise: Exercise, runs: Sequence[_Run], findings: Sequence[Finding], witness: Witness) -> bool:
+    """Whether the witness, judged by what was counted when it was recorded, breaks just the costs that were broken."""
+    if not any(finding.evidence == "ledger" for finding in findings):
+        return True
+    shown = [dataclasses.replace(run, got=seen) for run, seen in zip(runs, witness.observations, strict=True)]
+    pairs = zip(findings, _findings(exercise, shown, ALL_SOURCES), strict=True)
+    return all(ours.held == theirs.held for ours, theirs in pairs if ours.evidence == "ledger")
 
 
 def _verdict(
@@ -173,12 +187,20 @@ def _badness(comparison: Comparison) -> tuple[bool, float]:
 def _comparisons(each: Property, run: _Run, sources: frozenset[Source]) -> Iterable[Comparison]:
     """Everything that this property compares in one case."""
     got, expected = _evidence(each, run.got, sources), _evidence(each, run.expected, ALL_SOURCES)
+    beside = _compared(each.beside, run.got.values, run.expected.values, run, each.roundings) if each.beside else []
     if each.holds is not None:
-        return [_stated(each, run, got, expected)]
-    keys = [key for key in expected if any(fnmatch.fnmatchcase(key, pattern) for pattern in each.keys)]
+        return [*beside, _stated(each, run, got, expected)]
+    return [*beside, *_compared(each.keys, got, expected, run, each.roundings)]
+
+
+def _compared(
+    patterns: tuple[str, ...], got: dict[str, Leaf], expected: dict[str, Leaf], run: _Run, roundings: int
+) -> list[Comparison]:
+    """A comparison for each expected value that a pattern names."""
+    keys = [key for key in expected if any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)]
     if not keys:
-        return [_missing(f"a value named {' or '.join(each.keys)}")]
-    return [_compare_key(key, got, expected, run, each.roundings) for key in keys]
+        return [_missing(f"a value named {' or '.join(patterns)}")]
+    return [_compare_key(key, got, expected, run, roundings) for key in keys]
 
 
 def _evidence(each: Property, seen: Observation, sources: frozenset[Source]) -> dict[str, Leaf]:

@@ -30,8 +30,9 @@ from typing import cast
 import numpy as np
 import torch
 
-from course.exercise import Answer, Case, Exercise, Failure, Observation
-from course.tree import Leaf, clone, flatten, plain, readable, to_float64
+from course.exercise import Answer, Ask, Case, Exercise, Failure, Observation, Oracle
+from course.oracle import Here, with_costs
+from course.tree import Leaf, Tree, clone, flatten, plain, readable, to_float64
 
 MAX_PRINTED = 2_000
 MAX_MESSAGE = 500
@@ -40,7 +41,7 @@ FRAMES = 1_000  # Python's own limit; kernels raise it
 LIBRARIES = (
     sysconfig.get_paths()["stdlib"] + os.sep,
     *(f"{folder}{os.sep}" for folder in (*site.getsitepackages(), site.getusersitepackages())),
-    f"{Path(__file__).parent}{os.sep}",
+    *(f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("course", "autograder")),
     "<frozen",
 )
 
@@ -49,8 +50,13 @@ class TimeLimit(BaseException):
     """Raised inside an answer that runs too long; no `except Exception` of the answer can swallow it."""
 
 
-def perform(exercise: Exercise, answer: Answer, case: Case) -> Observation:
-    """What one run of `answer` on `case` shows. Never raises."""
+def perform(exercise: Exercise, answer: Answer, case: Case, *, ask: Ask | None = None) -> Observation:
+    """What one run of `answer` on `case` shows. Never raises for what an answer does.
+
+    ask  questions to the exercise's oracle, where that lives outside; without it the oracle answers here, and what it
+         counts is added to the ledger as claimed
+    """
+    oracle, asked = _to_ask(exercise, case, ask)
     inputs = cast(dict[str, object], clone(case.inputs))
     printed = _Printed()
     seen: Observation | None = None
@@ -58,19 +64,31 @@ def perform(exercise: Exercise, answer: Answer, case: Case) -> Observation:
     started = time.monotonic()
     try:
         with _quiet(printed), own_state(), _time_limit(exercise.seconds):
-            seen = exercise.probe(answer, inputs)
+            seen = exercise.probe(answer, inputs, *asked)
     except BaseException as error:
         failure = failure_of(error, sys.exc_info()[2], exercise.seconds)
     if failure is None and time.monotonic() - started > exercise.seconds:
         seen, failure = None, failure_of(TimeLimit(), None, exercise.seconds)
     if not isinstance(seen, Observation):
         seen = Observation()
+    if oracle is not None:
+        seen = with_costs(seen, oracle.ledger(), "claimed")
     return dataclasses.replace(
         seen,
         values={**seen.values, **_after(exercise, inputs)},
         error=failure or seen.error,
         printed=readable("".join(printed.parts)),
     )
+
+
+def _to_ask(exercise: Exercise, case: Case, ask: Ask | None) -> tuple[Oracle | None, tuple[Ask, ...]]:
+    """The oracle that answers here, None where it does so outside; and what the probe gets to ask it."""
+    if exercise.oracle is None:
+        return None, ()
+    if ask is not None:
+        return None, (ask,)
+    oracle = exercise.oracle(case)
+    return oracle, (Here(oracle),)
 
 
 def perform_all(exercise: Exercise, answer: Answer, cases: Sequence[Case]) -> list[Observation]:
@@ -83,8 +101,14 @@ def perform_all(exercise: Exercise, answer: Answer, cases: Sequence[Case]) -> li
 
 
 def in_float64(case: Case) -> Case:
-    """The same case with every floating point tensor in float64: what references are performed on."""
-    return Case(name=case.name, inputs={key: to_float64(value) for key, value in case.inputs.items()})
+    """The same case with every floating point tensor in float64, hidden ones too: references are performed on it."""
+    return converted(case, to_float64)
+
+
+def converted(case: Case, convert: Callable[[Tree], Tree]) -> Case:
+    """The case with `convert` put on every input, hidden ones too."""
+    inputs, hidden = ({key: convert(value) for key, value in part.items()} for part in (case.inputs, case.hidden))
+    return Case(name=case.name, inputs=inputs, hidden=hidden)
 
 
 def _stops(failure: Failure | None) -> bool:

@@ -25,7 +25,7 @@ from course.exercise import Case, Failure, Observation
 from course.tree import pack, unpack
 from course.verdict import Suspect, Witness
 
-SCHEMA = 1
+SCHEMA = 2  # 2: cases with a hidden part
 FOLDER = Path(__file__).parent / "sheets"
 
 
@@ -114,7 +114,7 @@ def load(unit: str) -> dict[str, Record]:
 
 def _pack_record(record: Record, tensors: dict[str, Tensor]) -> dict[str, Any]:
     return {
-        "cases": [{"name": case.name, "inputs": pack(dict(case.inputs), tensors)} for case in record.cases],
+        "cases": [_pack_case(case, tensors) for case in record.cases],
         "references": [_pack_observation(seen, tensors) for seen in record.references],
         "suspects": [
             {
@@ -130,7 +130,7 @@ def _pack_record(record: Record, tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def _unpack_record(packed: dict[str, Any], tensors: dict[str, Tensor]) -> Record:
-    cases = tuple(Case(name=case["name"], inputs=_mapping(case["inputs"], tensors)) for case in packed["cases"])
+    cases = tuple(_unpack_case(case, tensors) for case in packed["cases"])
     references = tuple(_unpack_observation(seen, tensors) for seen in packed["references"])
     if len(references) != len(cases):
         raise ValueError(f"{len(cases)} cases but {len(references)} references")
@@ -145,6 +145,15 @@ def _unpack_record(packed: dict[str, Any], tensors: dict[str, Tensor]) -> Record
         for suspect in packed["suspects"]
     )
     return Record(cases=cases, references=references, suspects=suspects)
+
+
+def _pack_case(case: Case, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    return {"name": case.name, **{part: pack(dict(getattr(case, part)), tensors) for part in ("inputs", "hidden")}}
+
+
+def _unpack_case(packed: dict[str, Any], tensors: dict[str, Tensor]) -> Case:
+    inputs, hidden = (_mapping(packed[part], tensors) for part in ("inputs", "hidden"))
+    return Case(name=packed["name"], inputs=inputs, hidden=hidden)
 
 
 def _mapping(packed: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -355,7 +355,8 @@ def backward(root: Node) -> None:
     Returns   nothing: the result is in the leaves' `grad`. A second call adds the same once more.
     A node has `value`, `inputs`, `local_derivatives()` (one number for each input) and `grad`, which starts at 0.0.
     Cost      each node's `local_derivatives()` is asked for once per call (twice is tolerated), and its `inputs` are
-              read a few times (100 are tolerated), however many paths there are.
+              read a few times (100 are tolerated), however many paths there are. In some graphs of the check these
+              numbers are the check's own, so that only who asks can know them.
     Depth     5,000 nodes and more; Python's recursion limit is not to be raised.
     Example   with x = Node(3.0): after backward(x * x + x) x.grad is 7.0, after a second such call 14.0.
     You may call your own `topological_order`, or do without it. Not allowed: torch, graphlib, course.figures.

@@ -71,7 +71,7 @@ def same_tree(a: object, b: object) -> bool:
 
 def same_record(a: Record, b: Record) -> bool:
     """The same cases, references and suspects; what an answer printed is not part of a sheet."""
-    cases = same_tree([case.inputs for case in a.cases], [case.inputs for case in b.cases])
+    cases = same_tree(*[[[case.inputs, case.hidden] for case in each.cases] for each in (a, b)])
     names = [case.name for case in a.cases] == [case.name for case in b.cases]
     return names and cases and same_tree(a.references, b.references) and _same_suspects(a.suspects, b.suspects)
 

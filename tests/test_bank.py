@@ -193,6 +193,13 @@ def test_inputs_move_by_one_rounding_up_and_down():
     assert moved["numbers"][0] == CASES[0].inputs["numbers"][0] * (1 + 2**-52)
 
 
+def test_hidden_numbers_move_too():
+    case = dataclasses.replace(CASES[0], hidden={"m": torch.ones(2), "n": [2.0], "row": 3})
+    moved = banks._moved(case)
+    assert moved.hidden["m"].tolist() == [1 + 2**-23, 1 - 2**-23]
+    assert (moved.hidden["n"], moved.hidden["row"], moved.name) == ([2 + 2**-51], 3, "vector")
+
+
 def test_a_witness_that_breaks_in_some_case_is_recorded_with_its_failure():
     def vectors_only(x, numbers, square):
         return square(x)[:, None].view(x.shape[0]), sum(numbers)

@@ -16,9 +16,9 @@ from autograder.engine.grade import Release, Submission, code_cells, grade
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
-from autograder.engine.runner import PlainRunner
 from autograder.release import authored
 from autograder.release.notebook import instructor, students
+from autograder.sandbox import open_runner
 from course import sheet
 from course.cells import load
 from course.errors import CourseError
@@ -83,7 +83,7 @@ def test_each_student_with_a_misconception_is_diagnosed_with_it(root, lesson, wr
 
 @pytest.mark.slow
 def test_the_ordinary_students_get_what_they_wrote(root, lesson):
-    with PlainRunner() as runner:
+    with open_runner() as runner:
         results = {
             name: grade(Submission(student=name, path=handed_in(root, name)), lesson, runner)
             for name in ("untouched", "half", "solved", "deleted_cell", "copied_cell", "unreadable")

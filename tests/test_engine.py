@@ -11,7 +11,7 @@ from small_class import CROSS_TERM_DROPPED, POINTS, RIGHT, find, notebook, relea
 from autograder import bank as banks
 from autograder.engine.grade import Submission, code_cells, grade
 from autograder.engine.record import read_back, show
-from autograder.engine.runner import Limits, PlainRunner
+from autograder.sandbox import Limits, open_runner
 from course import exercises
 
 RELEASE = release()
@@ -20,8 +20,8 @@ RELEASE = release()
 @pytest.fixture(scope="module")
 def runner():
     """One warm process for all tests of this file."""
-    with PlainRunner(Limits(load_seconds=3.0, spare_seconds=0.0)) as plain:
-        yield plain
+    with open_runner(Limits(load_seconds=3.0, spare_seconds=0.5)) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def graded(runner, tmp_path):
         book = given if isinstance(given, dict) else notebook({"quadratic_grads": given})
         path = tmp_path / "lesson.ipynb"
         path.write_text(nbformat.writes(book))
-        return grade(Submission(student="ann", path=path), RELEASE, runner, **options)
+        return grade(Submission(student="ann", path=path), RELEASE, runner, **{"display": False, **options})
 
     return run
 
@@ -56,7 +56,7 @@ def test_a_wrong_answer_is_diagnosed(graded):
 
 
 def test_what_was_not_written_is_not_run(tmp_path, graded, runner, monkeypatch):
-    monkeypatch.setattr(runner, "perform", lambda *args: pytest.fail("nothing is there to be run"))
+    monkeypatch.setattr(runner, "session", lambda *args: pytest.fail("nothing is there to be run"))
     result = graded(notebook())
     assert result.points == 0
     assert not any(verdict.attempted for verdict in result.verdicts)
@@ -65,7 +65,7 @@ def test_what_was_not_written_is_not_run(tmp_path, graded, runner, monkeypatch):
 def test_a_file_that_cannot_be_read_is_graded_as_untouched(tmp_path, runner):
     path = tmp_path / "lesson.ipynb"
     path.write_bytes(b"{")
-    result = grade(Submission(student="ann", path=path), RELEASE, runner)
+    result = grade(Submission(student="ann", path=path), RELEASE, runner, display=False)
     assert (result.points, result.problem) == (0, "the file is not valid JSON (line 1)")
     assert result.notebook == notebook()
 

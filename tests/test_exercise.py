@@ -46,6 +46,7 @@ def test_names_points_and_minutes_come_from_one_place():
         ([dataclasses.replace(FIRST, needs=("later",))], {}, "which must stand before it"),
         ([dataclasses.replace(FIRST, needs=("first",))], {}, "which must stand before it"),
         ([dataclasses.replace(FIRST, evidence="ledger")], {}, "is a cost and must need a value"),
+        ([dataclasses.replace(FIRST, beside=("b",))], {}, "is a value and stands beside nothing"),
         ([FIRST, arguments_unchanged(needs=("first",))], {}, "must be declared together"),
         ([FIRST], {"id": "running_mean"}, "the id must be the syllabus's `start_here.running_mean`"),
     ],
@@ -84,6 +85,11 @@ def test_drawing_cases_does_not_touch_the_global_random_state():
     before = torch.get_rng_state()
     toy.EXERCISE.draw(1)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_case_hides_nothing_unless_it_says_so():
+    assert [case.hidden for case in toy.EXERCISE.draw(1)] == [{}, {}]
+    assert (toy.EXERCISE.oracle, toy.EXERCISE.memory) == (None, False)
 
 
 # observing

@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbgrader.api import Gradebook
 from nbgrader.apps.api import NbGraderAPI
 from nbgrader.utils import compute_checksum, determine_grade
+from plain_nbgrader import REPOSITORY, environment, gradebook, graded_notebook, nbgrader, page
 from small_class import (
     ASSIGNMENT,
     CROSS_TERM_DROPPED,
@@ -28,12 +29,12 @@ from small_class import (
     stub,
 )
 
-from autograder.engine.runner import PlainRunner, RunnerError
-from autograder.nbgrader_bridge import batch, export, feedback, grade, results
+from autograder.engine import grade as engine
+from autograder.nbgrader_bridge import export, feedback, grade, results
 from autograder.nbgrader_bridge.config import course_directory
+from autograder.sandbox import RunnerError, open_runner
 from course.errors import CourseError
 
-ROOT = Path(__file__).resolve().parent.parent
 FULL = sum(POINTS.values())
 TOP = FULL - POINTS["hvp"]  # the bonus raises no maximum
 MEAN = 'def quadratic_grads(*args):\n    raise ValueError("<script>alert(1)</script>")'
@@ -60,7 +61,7 @@ STUDENTS = {
 @pytest.fixture(scope="module")
 def runner():
     """One warm process for all tests of this file."""
-    with PlainRunner() as plain:
+    with open_runner(trusted=True) as plain:
         yield plain
 
 
@@ -92,21 +93,6 @@ def scores(result) -> dict[str, float]:
 def student(result, name: str):
     """One student of a result."""
     return next(each for each in result.students if each.student == name)
-
-
-def page(root: Path, name: str) -> str:
-    """A student's feedback page."""
-    return (root / "feedback" / name / ASSIGNMENT / f"{ASSIGNMENT}.html").read_text()
-
-
-def graded_notebook(root: Path, name: str):
-    """A student's graded notebook."""
-    return nbformat.read(root / "autograded" / name / ASSIGNMENT / f"{ASSIGNMENT}.ipynb", as_version=4)
-
-
-def gradebook(root: Path) -> Gradebook:
-    """nbgrader's gradebook."""
-    return Gradebook(f"sqlite:///{root}/gradebook.db")
 
 
 # --- the same numbers everywhere --------------------------------------------------------------------------------
@@ -240,9 +226,7 @@ def test_scores_and_comments_given_by_hand_are_kept(root, runner):
 def test_only_the_students_asked_for_are_graded(root, runner):
     hand_in(root, "ann", notebook(RIGHT))
     hand_in(root, "bob", notebook(RIGHT))
-    told = []
-    assert scores(grade(root, ASSIGNMENT, students=["bob"], runner=runner, told=told.append)) == {"bob": FULL}
-    assert [each.student for each in told] == ["bob"]
+    assert scores(grade(root, ASSIGNMENT, students=["bob"], runner=runner)) == {"bob": FULL}
 
 
 def test_one_seed_for_all_gives_all_the_same_cases(root, runner):
@@ -270,14 +254,14 @@ def test_a_submission_that_breaks_the_grading_stops_nobody_and_keeps_no_old_scor
     for name in ("ann", "bob", "cid"):
         hand_in(root, name, notebook(RIGHT))
     grade(root, ASSIGNMENT, runner=runner)
+    sanitize = engine.sanitize
 
-    def breaks(submission, *args, **kwargs):
+    def breaks(submission, release):
         if submission.student == "bob":
             raise ZeroDivisionError("a slip of ours")
-        return grade_submission(submission, *args, **kwargs)
+        return sanitize(submission, release)
 
-    grade_submission = batch.grade_submission
-    monkeypatch.setattr(batch, "grade_submission", breaks)
+    monkeypatch.setattr(engine, "sanitize", breaks)
     result = grade(root, ASSIGNMENT, runner=runner)
     assert scores(result) == {"ann": FULL, "bob": 0, "cid": FULL}
     assert student(result, "bob").failed == "ZeroDivisionError: a slip of ours"
@@ -289,7 +273,7 @@ def test_a_time_stamp_that_is_none_costs_no_points(root, runner):
     hand_in(root, "bob", notebook(RIGHT))
     result = grade(root, ASSIGNMENT, runner=runner)
     assert scores(result) == {"ann": FULL, "bob": FULL}
-    assert student(result, "ann").repairs == (batch.NOT_TAKEN,)
+    assert "No time could be read from timestamp.txt" in student(result, "ann").repairs[0]
 
 
 def test_files_beside_the_notebook_stop_nobody_and_are_not_passed_on(root, runner):
@@ -303,14 +287,16 @@ def test_files_beside_the_notebook_stop_nobody_and_are_not_passed_on(root, runne
     assert kept == [f"{ASSIGNMENT}.ipynb", "timestamp.txt"]
 
 
-def test_a_runner_that_cannot_run_anything_stops_the_batch(root):
-    class Broken(PlainRunner):
-        def perform(self, *args):
-            raise RunnerError("nothing runs here")
+def test_a_runner_that_cannot_run_anything_stops_the_batch(root, monkeypatch):
+    def nothing(*args):
+        raise RunnerError("nothing runs here")
 
     hand_in(root, "ann", notebook(RIGHT))
-    with pytest.raises(RunnerError):
-        grade(root, ASSIGNMENT, runner=Broken())
+    with open_runner(trusted=True) as broken:
+        monkeypatch.setattr(broken, "session", nothing)
+        monkeypatch.setattr(broken, "display", nothing)
+        with pytest.raises(RunnerError):
+            grade(root, ASSIGNMENT, runner=broken)
 
 
 def test_there_must_be_something_to_grade(root, runner):
@@ -329,22 +315,11 @@ def test_there_must_be_something_to_grade(root, runner):
 @pytest.fixture
 def checkout(tmp_path):
     """A folder with the shipped configuration, in which nbgrader's own commands are run."""
-    shutil.copy(ROOT / "nbgrader_config.py", tmp_path)
+    shutil.copy(REPOSITORY / "nbgrader_config.py", tmp_path)
     folder = tmp_path / "build" / "source" / ASSIGNMENT
     folder.mkdir(parents=True)
     nbformat.write(notebook(write=marked), folder / f"{ASSIGNMENT}.ipynb")
     return tmp_path
-
-
-def nbgrader(folder: Path, *command: str) -> str:
-    """Runs one of nbgrader's commands; returns what it said."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, "-m", "nbgrader", *command],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 @pytest.mark.slow
@@ -354,7 +329,7 @@ def test_plain_nbgrader_commands_give_the_same_grades(checkout):
     for name in ("right", "wrong", "broken", "script"):
         hand_in(root, name, STUDENTS[name]())
     said = nbgrader(checkout, "autograde", ASSIGNMENT)
-    assert "not sandboxed" in said
+    assert "sandboxed: bubblewrap" in said
     by_nbgrader = results(root, ASSIGNMENT)
     nbgrader(checkout, "generate_feedback", ASSIGNMENT)
     assert "Diagnosis: cross term dropped" in page(root, "wrong")
@@ -363,6 +338,32 @@ def test_plain_nbgrader_commands_give_the_same_grades(checkout):
     assert {row["student_id"]: float(row["score"]) for row in rows} == scores(by_nbgrader)
     assert {row["max_score"] for row in rows} == {str(float(TOP))}
     assert scores(grade(root, ASSIGNMENT)) == scores(by_nbgrader)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_is_taken_up_by_the_next(checkout):
+    root = checkout / "build"
+    nbgrader(checkout, "generate_assignment", ASSIGNMENT)
+    names = [f"s{number}" for number in range(6)]
+    for name in names:
+        hand_in(root, name, notebook(RIGHT))
+    command = [sys.executable, "-m", "nbgrader", "autograde", ASSIGNMENT]
+    with open(os.devnull, "wb") as nowhere:
+        run = subprocess.Popen(command, cwd=checkout, env=environment(), stdout=nowhere, stderr=nowhere)
+    wait_for(root / "autograded" / "s2")
+    run.kill()
+    run.wait()
+    assert not (root / "autograded" / "s5").exists()
+    nbgrader(checkout, "autograde", ASSIGNMENT)
+    assert scores(results(root, ASSIGNMENT)) == dict.fromkeys(names, FULL)
+
+
+def wait_for(path: Path) -> None:
+    """Until it exists, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.005)
 
 
 def test_nbgraders_generate_assignment_writes_our_stubs(root):

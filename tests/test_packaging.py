@@ -95,7 +95,7 @@ def test_no_constraint_is_given_twice_and_they_are_sorted():
     assert names == sorted(set(names))
 
 
-@pytest.mark.parametrize("extra", [None, "dev", "peers", "scale"])
+@pytest.mark.parametrize("extra", [None, "dev", "peers", "scale", "fuzz"])
 def test_every_requirement_is_constrained_to_a_version_that_it_allows(extra):
     pins = _pins()
     for requirement in _requirements(extra):

@@ -21,6 +21,7 @@ import toy
 from conftest import same_tree
 
 from course.exercise import Case, Observation, observe
+from course.oracle import Here, UnknownQuestion, is_here, with_costs
 from course.perform import MAX_MESSAGE, MAX_PRINTED, MAX_WHERE, in_float64, perform, perform_all
 from course.tree import clone
 
@@ -238,6 +239,90 @@ def test_a_spoilt_line_cache_does_no_harm():
         assert own_lines(run(answer)) == ("line 6, in running_mean", "line 2, in helper")
     finally:
         del linecache.cache["/tmp/ipykernel_1/101.py"]
+
+
+# oracles
+
+
+class Squares:
+    """Squares what it is asked for by a hidden factor, and counts."""
+
+    def __init__(self, case: Case) -> None:
+        self.factor, self.calls = case.hidden["factor"], 0
+
+    def ask(self, verb, arguments):
+        if verb != "square":
+            raise UnknownQuestion("only squares can be asked for")
+        self.calls += 1
+        return self.factor * arguments * arguments
+
+    def ledger(self):
+        return {"calls": self.calls}
+
+
+def asking(answer, inputs, ask):
+    """Like the toy's probe, but the squares come from the oracle."""
+    squares, total = answer(inputs["x"], inputs["numbers"], lambda x: ask("square", x))
+    return observe({"squares": squares, "total": total, "here": is_here(ask)}, {"calls": 99, "own": 1})
+
+
+ASKED = dataclasses.replace(toy.EXERCISE, probe=asking, oracle=Squares)
+HIDING = dataclasses.replace(VECTOR, hidden={"factor": 3.0})
+
+
+def test_without_a_way_to_ask_the_oracle_answers_here_and_its_counts_are_claims():
+    seen = perform(ASKED, toy.running_mean, HIDING)
+    assert (seen.values["squares"].tolist(), seen.values["here"]) == ([3.0, 12.0], True)
+    assert seen.ledger == {"calls": 1, "own": 1}
+    assert seen.sources == {"calls": "claimed", "own": "claimed"}
+
+
+def test_with_a_way_to_ask_nothing_is_needed_here_and_nothing_is_added():
+    oracle = Squares(HIDING)
+    seen = perform(ASKED, toy.running_mean, VECTOR, ask=oracle.ask)
+    assert (seen.values["squares"].tolist(), seen.values["here"]) == ([3.0, 12.0], False)
+    assert (oracle.calls, seen.ledger["calls"]) == (1, 99)
+
+
+def test_what_an_oracle_counted_outside_stands_over_what_a_probe_says():
+    seen = with_costs(observe({}, {"calls": 99, "own": 1}), Squares(HIDING).ledger(), "broker")
+    assert seen.ledger == {"calls": 0, "own": 1}
+    assert seen.sources == {"calls": "broker", "own": "claimed"}
+
+
+def test_what_was_asked_before_an_answer_broke_is_counted():
+    def answer(x, numbers, square):
+        square(x)
+        raise ValueError("later")
+
+    seen = perform(ASKED, answer, HIDING)
+    assert (seen.error.message, seen.ledger) == ("later", {"calls": 1})
+
+
+def test_a_question_without_an_answer_is_a_failure_of_the_answer():
+    exercise = dataclasses.replace(ASKED, probe=lambda answer, inputs, ask: ask("cube", 1))
+    failure = perform(exercise, toy.running_mean, HIDING).error
+    assert (failure.type, failure.message) == ("UnknownQuestion", "only squares can be asked for")
+
+
+def test_nothing_is_shared_with_an_oracle():
+    class Keeps(Squares):
+        def ask(self, verb, arguments):
+            self.kept = arguments
+            return self.factor
+
+    factor = torch.ones(2)
+    ask = Here(oracle := Keeps(dataclasses.replace(VECTOR, hidden={"factor": factor})))
+    asked = torch.zeros(2)
+    ask("square", asked).add_(1)
+    asked.add_(1)
+    assert (factor.tolist(), oracle.kept.tolist()) == ([1.0, 1.0], [0.0, 0.0])
+
+
+def test_hidden_tensors_go_to_float64_with_the_inputs():
+    case = in_float64(dataclasses.replace(VECTOR, hidden={"m": torch.ones(2), "row": 3}))
+    assert (case.hidden["m"].dtype, case.inputs["x"].dtype) == (torch.float64, torch.float64)
+    assert (case.hidden["row"], case.name) == (3, "vector")
 
 
 # time

@@ -1,9 +1,11 @@
 """From a submission to verdicts.
 
-    Submission --read--> cells --rebuild--> notebook --Runner--> observations --judge--> verdicts
+    Submission --sanitize--> Sanitized --display_run--> outputs for people
+                                       --verdicts--> Graded: observations from the runner, judged here
 
-The inputs are drawn here from a secret seed per student and run; the student's process gets the cases and nothing
-else. Every verdict is made in this process. The engine knows nothing of nbgrader and of where scores are kept.
+The inputs are drawn here from a secret seed per student and run, after the student's cells were loaded; the student's
+process gets the cases and nothing else. Every verdict is made in this process, and no cost counts that was claimed
+there. The engine knows nothing of nbgrader and of where scores are kept.
 """
 
 from __future__ import annotations
@@ -24,17 +26,19 @@ from nbformat import NotebookNode
 
 from autograder import bank as banks
 from autograder.bank import Bank
+from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Cell, Unreadable, read_file
-from autograder.engine.rebuild import Rebuilt, rebuild, role_of
-from autograder.engine.runner import Runner
+from autograder.engine.rebuild import rebuild, role_of
+from autograder.sandbox import Runner, Session
 from course import exercises
 from course.cells import CodeCell
 from course.errors import CourseError
-from course.exercise import Case, Exercise, Failure, Observation
+from course.exercise import Case, Exercise, Failure, Observation, Source
 from course.judge import judge
 from course.verdict import Verdict
 
 SEED_BITS = 48  # the seed stays an exact number in every JSON reader
+COUNTED_OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})  # ledger sources that may earn points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +77,26 @@ class Submission:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sanitized:
+    """A submission after reading and rebuilding; nothing was run yet.
+
+    notebook  rebuilt from the release; the release itself where `problem` says why the file could not be read
+    """
+
+    student: str
+    notebook: NotebookNode
+    repairs: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Graded:
     """What came out of one submission.
 
     problem  why the file could not be read; it was then graded as untouched
     failed   why grading itself broke: the verdicts are those of an untouched notebook, and nobody should trust them
     seed     draws the same cases again
+    displayed  what the display run showed, by code cell of the notebook; empty without one
     """
 
     student: str
@@ -90,6 +108,7 @@ class Graded:
     problem: str = ""
     failed: str = ""
     seconds: float = 0.0
+    displayed: Outputs = ()
 
     @property
     def points(self) -> int:
@@ -102,25 +121,53 @@ def new_seed() -> int:
     return secrets.randbits(SEED_BITS)
 
 
-def grade(submission: Submission, release: Release, runner: Runner, *, seed: int | None = None) -> Graded:
+def grade(
+    submission: Submission, release: Release, runner: Runner, *, seed: int | None = None, display: bool = True
+) -> Graded:
     """Grade one submission. Raises RunnerError where nothing can be run; a broken submission is no error."""
+    sanitized = sanitize(submission, release)
+    shown = display_run(sanitized, runner) if display else ()
+    return verdicts(sanitized, release, runner, seed=seed, displayed=shown)
+
+
+def sanitize(submission: Submission, release: Release) -> Sanitized:
+    """The submission's answers in a copy of the release. Never raises for what is in the file."""
+    try:
+        rebuilt = rebuild(release.notebook, _cells(submission))
+    except Unreadable as unreadable:
+        untouched_copy = rebuild(release.notebook, []).notebook
+        return Sanitized(student=submission.student, notebook=untouched_copy, problem=str(unreadable))
+    return Sanitized(student=submission.student, notebook=rebuilt.notebook, repairs=rebuilt.repairs)
+
+
+def display_run(sanitized: Sanitized, runner: Runner) -> Outputs:
+    """The display run: what each code cell shows; nothing for check cells, whose output is the verdict."""
+    if sanitized.problem:
+        return ()
+    cells = [cell for cell in sanitized.notebook.cells if cell.cell_type == "code"]
+    sources = ["" if role_of(cell)[1] == "check" else str(cell.source) for cell in cells]
+    return safe(runner.display(sources), len(cells))
+
+
+def verdicts(
+    sanitized: Sanitized, release: Release, runner: Runner, *, seed: int | None = None, displayed: Outputs = ()
+) -> Graded:
+    """The graded calls, judged. Raises RunnerError where nothing can be run."""
     started = time.monotonic()
     drawn = new_seed() if seed is None else seed
-    try:
-        cells = _cells(submission)
-    except Unreadable as unreadable:
-        return untouched(submission.student, release, runner, problem=str(unreadable), seed=drawn)
-    rebuilt = rebuild(release.notebook, cells)
+    if sanitized.problem:
+        return untouched(sanitized.student, release, runner, problem=sanitized.problem, seed=drawn)
     with _one_thread():
-        verdicts = tuple(_verdict(exercise, release, rebuilt, runner, drawn) for exercise in release.exercises)
+        judged = _verdicts(sanitized.notebook, release, runner, drawn)
     return Graded(
-        student=submission.student,
-        notebook=rebuilt.notebook,
-        verdicts=verdicts,
+        student=sanitized.student,
+        notebook=sanitized.notebook,
+        verdicts=judged,
         seed=drawn,
         runner=runner.describe(),
-        repairs=rebuilt.repairs,
+        repairs=sanitized.repairs,
         seconds=time.monotonic() - started,
+        displayed=displayed,
     )
 
 
@@ -145,16 +192,23 @@ def _cells(submission: Submission) -> list[Cell]:
     return read_file(submission.path)
 
 
-def _verdict(exercise: Exercise, release: Release, rebuilt: Rebuilt, runner: Runner, seed: int) -> Verdict:
+def _verdicts(notebook: NotebookNode, release: Release, runner: Runner, seed: int) -> tuple[Verdict, ...]:
+    """One verdict per exercise of the release; what nobody has written is not run."""
+    written = [each for each in release.exercises if _source(release.notebook, each) != _source(notebook, each)]
+    found: dict[str, Verdict] = {}
+    if written:
+        with runner.session(code_cells(notebook), [exercise.name for exercise in written]) as session:
+            found = {exercise.id: _verdict(exercise, session, seed) for exercise in written}
+    return tuple(found.get(exercise.id) or _not_attempted(exercise) for exercise in release.exercises)
+
+
+def _verdict(exercise: Exercise, session: Session, seed: int) -> Verdict:
     """One exercise: cases here, observations there, verdict here. Misconceptions are computed only if it failed."""
-    if _source(release.notebook, exercise) == _source(rebuilt.notebook, exercise):
-        return _not_attempted(exercise)
     bank = banks.load(exercise.id)
     cases = exercise.draw(seed)
-    seen = runner.perform(exercise, code_cells(rebuilt.notebook), cases)
-    if _nothing_ran(seen):
-        return judge(exercise, cases, seen, banks.references(bank, cases))
-    return judge(exercise, cases, seen, banks.references(bank, cases), lambda: _suspects(bank, cases))
+    seen = session.perform(exercise, cases)
+    suspects = () if _nothing_ran(seen) else lambda: _suspects(bank, cases)
+    return judge(exercise, cases, seen, banks.references(bank, cases), suspects, sources=COUNTED_OUTSIDE)
 
 
 def _nothing_ran(seen: Sequence[Observation]) -> bool:

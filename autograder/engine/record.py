@@ -1,6 +1,7 @@
 """The graded notebook: what was found stands in it, for people and to be read back.
 
     Graded --show--> notebook: a table below each check cell, the verdict in its metadata --read_back--> Graded
+                     what the display run showed, below the other code cells
 
 The output of a check cell is written here and never executed: one result, whose plain text is the number of points
 and whose HTML is the verdict's table. The seed lies in the metadata only, which no feedback page shows.
@@ -13,10 +14,11 @@ import dataclasses
 import json
 from typing import Any
 
-from nbformat import NotebookNode
+from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_markdown_cell, new_output
 
 from autograder.engine.grade import Graded
+from autograder.engine.outputs import Outputs
 from autograder.engine.rebuild import role_of
 from course.exercise import Failure
 from course.report import to_html
@@ -28,6 +30,7 @@ def show(graded: Graded) -> NotebookNode:
     """The notebook with every verdict in it, and above all cells what was repaired or why nothing was read."""
     notebook = copy.deepcopy(graded.notebook)
     verdicts = {verdict.exercise: verdict for verdict in graded.verdicts}
+    _put_displayed(notebook, graded.displayed)
     for cell in notebook.cells:
         exercise, role = role_of(cell)
         if role == "check" and exercise in verdicts:
@@ -69,6 +72,15 @@ def read_back(student: str, notebook: NotebookNode) -> Graded | None:
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
+
+
+def _put_displayed(notebook: NotebookNode, displayed: Outputs) -> None:
+    """What the display run showed, numbered as it ran: check cells and empty ones were left out."""
+    number = 0
+    for cell, outputs in zip([each for each in notebook.cells if each.cell_type == "code"], displayed, strict=False):
+        if role_of(cell)[1] != "check" and cell.source.strip():
+            number += 1
+            cell.outputs, cell.execution_count = [from_dict(output) for output in outputs], number  # type: ignore[no-untyped-call]
 
 
 def _output(verdict: Verdict) -> NotebookNode:

@@ -1,7 +1,7 @@
-"""Grading a class: one student after the other, and none of them stops the others.
+"""Grading a class: none stops the others, and a run that was killed is taken up where it stood.
 
-    submitted/*/<assignment> --engine, one student at a time--> nbgrader's Autograde --> gradebook, autograded/
-    gradebook, autograded/ --nbgrader's own converter and exporter--> feedback/, grades.csv
+    submitted/*/<assignment> --judges, a few at a time--> one writer --> gradebook, autograded/
+                             <--- .grading/<assignment>.jsonl: seeds, and what is done --->
 
 Everything that nbgrader and the engine have to say goes to `grading.log` below the root.
 """
@@ -10,34 +10,55 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
-import os
-import shutil
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
-import sqlalchemy.exc
-from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
-from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.plugins import CsvExportPlugin
-from nbgrader.preprocessors import AssignLatePenalties
-from traitlets.config import Config
 
-from autograder.engine.grade import Graded, Release, Submission, untouched
-from autograder.engine.grade import grade as grade_submission
-from autograder.engine.record import show
-from autograder.engine.results import ClassResult
-from autograder.engine.runner import PlainRunner, Runner, RunnerError
+from autograder.engine.grade import Graded, Release
+from autograder.engine.journal import Journal, Run, digest, now
+from autograder.engine.judging import Judging, Task, judge
+from autograder.engine.pool import spread
+from autograder.engine.results import ClassResult, StudentResult
+from autograder.engine.stopping import Stop
+from autograder.engine.worker import Outcome, Work, in_turn
 from autograder.nbgrader_bridge import gradebook as books
+from autograder.nbgrader_bridge import submitted
 from autograder.nbgrader_bridge.config import course_directory
-from autograder.nbgrader_bridge.preprocessors import GradeSubmission
+from autograder.nbgrader_bridge.converters import release_of
+from autograder.nbgrader_bridge.locks import PATIENCE, patiently
+from autograder.nbgrader_bridge.log import logged
+from autograder.nbgrader_bridge.recording import Recorder
+from autograder.nbgrader_bridge.running import Batch, Watcher
+from autograder.sandbox import Limits, Runner, open_runner
 from course.errors import CourseError
 
-LOG = "grading.log"
-NOT_TAKEN = "nbgrader could not take the submission over, so it was recorded without a late penalty: see grading.log."
+JOURNALS = ".grading"  # below the root
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a class is graded.
+
+    jobs      judge processes, each with a sandbox of its own; 1: the calling process judges
+    trusted   run students' code without a sandbox
+    display   show in the graded notebooks what the cells show when they are run
+    resume    True: go on with the last run, even if it ended; False: begin a new one; None: go on if it did not end
+    repeat    draw each student's cases with the seed of the journal
+    patience  seconds to wait for a gradebook that is locked
+    work      grades in the engine's place
+    """
+
+    jobs: int = 1
+    trusted: bool = False
+    display: bool = True
+    limits: Limits | None = None
+    resume: bool | None = None
+    repeat: bool = False
+    patience: float = PATIENCE
+    work: Work[Task, Graded] | None = None
 
 
 def grade(
@@ -46,158 +67,130 @@ def grade(
     students: Iterable[str] | None = None,
     seed: int | None = None,
     runner: Runner | None = None,
-    told: Callable[[Graded], None] = lambda graded: None,
+    *,
+    how: How | None = None,
+    watcher: Watcher | None = None,
 ) -> ClassResult:
-    """Grade the submissions below `root` anew, and return what the gradebook then holds of the whole class.
+    """Grade the submissions below `root`, and return what the gradebook then holds of the whole class.
 
     students  ids; all that have handed in if left out
-    seed      draws the same cases for everyone; if left out each student gets a secret one, recorded in the result
-    runner    where students' code runs; a PlainRunner if left out
-    told      called with each submission as soon as it is graded
+    seed      draws the same cases for everyone; if left out each student gets a secret one, kept in the journal
+    runner    where students' code runs; this machine's sandbox if left out
 
-    Raises CourseError where there is nothing to grade, RunnerError where nothing can be run.
+    Raises CourseError where there is nothing to grade or nothing to take up, RunnerError where nothing can be run,
+    Stopped on Ctrl-C and SIGTERM: what was told is then recorded, and the next call takes up the rest.
     """
-    with _logged(root) as log, contextlib.ExitStack() as stack:
-        chosen = runner or stack.enter_context(PlainRunner())
+    way, watching = how or How(), watcher or Watcher()
+    wanted = None if students is None else tuple(sorted(set(students)))
+    with logged(root) as log, Stop() as stop, _open(runner, way) as chosen:
         log.warning("%s", chosen.describe())
         directory, config = course_directory(root)
         directory.log = log
-        release = _release(directory, config, assignment)
-        books.register(directory, assignment, release)
-        for student in _students(directory, assignment, students):
-            graded = _grade_one(directory, config, student, (assignment, release, chosen, seed))
-            _report_one(log, graded)
-            told(graded)
-        return _results(directory, assignment, release)
+        release = release_of(directory, config, assignment)
+        handed_in = submitted.students(directory, assignment, wanted)
+        for name in submitted.no_ids(directory, assignment):
+            watching.said(f"a student's folder must have a printable name, got {name!r}: rename it, it was left out")
+        with Journal(root / JOURNALS / f"{assignment}.jsonl") as journal:
+            asked = Run(began=now(), release=_digest(release), seed=seed, repeat=way.repeat, students=wanted)
+            run, taken_up = _run(journal, asked, way, watching)
+            patiently(lambda: books.register(directory, assignment, release), watching.said, seconds=way.patience)
+            with Recorder(directory, config, assignment, release) as recorder:
+                batch = Batch(
+                    directory=directory,
+                    assignment=assignment,
+                    release=release,
+                    runner=chosen,
+                    journal=journal,
+                    run=run,
+                    taken_up=taken_up,
+                    recorder=recorder,
+                    stop=stop,
+                    watcher=watching,
+                    patience=way.patience,
+                )
+                _go_through(batch, batch.plan(handed_in), way)
+            journal.end()
+        found = patiently(lambda: _results(directory, assignment, release), watching.said, seconds=way.patience)
+        return _with_failures(found, batch.failures)
 
 
 def results(root: Path, assignment: str) -> ClassResult:
     """What the gradebook and the graded notebooks hold now, whoever graded them."""
-    with _logged(root):
+    with logged(root):
         directory, config = course_directory(root)
-        return _results(directory, assignment, _release(directory, config, assignment))
+        return _results(directory, assignment, release_of(directory, config, assignment))
 
 
-def feedback(root: Path, assignment: str) -> Path:
-    """Write the feedback pages with nbgrader's generate_feedback, and return their folder."""
-    with _logged(root) as log:
-        directory, config = course_directory(root)
-        directory.assignment_id = assignment
-        converter = GenerateFeedback(coursedir=directory, config=config, log=log)
-        converter.force = True
-        _run(converter, "the feedback was not written")
-        return root / str(directory.feedback_directory)
+# --- the run ------------------------------------------------------------------------------------------
 
 
-def export(root: Path, assignment: str, to: Path) -> Path:
-    """Write the scores as CSV with nbgrader's own exporter, and return the file's path."""
-    with _logged(root) as log:
-        directory, config = course_directory(root)
-        plugin = CsvExportPlugin(config=config, log=log, to=str(to), assignment=[assignment])
-        with books.open_gradebook(directory) as gradebook:
-            plugin.export(gradebook)
-    return to
+@contextlib.contextmanager
+def _open(runner: Runner | None, way: How) -> Iterator[Runner]:
+    """The caller's runner, which stays the caller's to close, or one of our own."""
+    if runner is not None:
+        yield runner
+        return
+    with open_runner(way.limits, trusted=way.trusted) as ours:
+        yield ours
 
 
-# --- one student ------------------------------------------------------------------------------------
-
-_Batch = tuple[str, Release, Runner, int | None]  # assignment, release, runner, seed
-
-
-def _grade_one(directory: CourseDirectory, config: Config, student: str, batch: _Batch) -> Graded:
-    """Grade and record one submission. Only RunnerError leaves it, and what would hold for every student."""
-    assignment, release, runner, seed = batch
-    submission = _submission(directory, assignment, student, release)
-    try:
-        graded = grade_submission(submission, release, runner, seed=seed)
-    except RunnerError:
-        raise
-    except Exception as error:  # a slip of ours, which must not cost the others their grades
-        directory.log.exception("%s: grading broke", student)
-        graded = untouched(student, release, runner, failed=f"{type(error).__name__}: {error}")
-    if submission.path is not None:
-        try:
-            _record(directory, config, (assignment, release), graded)
-            return graded
-        except CourseError as error:
-            directory.log.error("%s: %s", student, error)
-            graded = dataclasses.replace(graded, repairs=(*graded.repairs, NOT_TAKEN))
-    _record_by_hand(directory, (assignment, release), graded)
-    return graded
+def _run(journal: Journal, asked: Run, way: How, watcher: Watcher) -> tuple[Run, bool]:
+    """The run to go on with, and whether it began earlier. Raises CourseError where it must and cannot be taken up."""
+    last = journal.run
+    if last is None and way.resume:
+        raise CourseError("a run must have begun before it can be resumed, but none has; leave out --resume")
+    if last is None or way.resume is False or (last.ended and not way.resume):
+        return journal.begin(asked), False
+    difference = _difference(last, asked)
+    if not difference:
+        return last, True
+    if way.resume:
+        raise CourseError(f"the run of {last.began} cannot be resumed: {difference}; leave out --resume to grade anew")
+    watcher.said(f"the run of {last.began} was not finished and is not taken up: {difference}")
+    return journal.begin(asked), False
 
 
-def _submission(directory: CourseDirectory, assignment: str, student: str, release: Release) -> Submission:
-    folder = Path(directory.format_path(directory.submitted_directory, student, assignment))
-    path = folder / f"{release.name}.ipynb"
-    if os.path.lexists(path):
-        return Submission(student=student, path=path)
-    others = ", ".join(sorted(each.name for each in folder.glob("*.ipynb"))[:3])
-    found = f"found {others}" if others else "found no notebook"
-    return Submission(student=student, path=None, problem=f"the file must be called {path.name}, {found}")
+def _difference(last: Run, asked: Run) -> str:
+    """Why a new request cannot be served by going on with an earlier run; "" where it can."""
+    if last.release != asked.release:
+        return "the release was built anew since then"
+    if last.students != asked.students:
+        return "it was for other students"
+    if asked.repeat > last.repeat or asked.seed not in (None, last.seed):
+        return "it drew its cases with other seeds"
+    return ""
 
 
-def _record(directory: CourseDirectory, config: Config, place: tuple[str, Release], graded: Graded) -> None:
-    """Let nbgrader's Autograde record what is graded already. Raises CourseError where it cannot.
-
-    Of the files that lie beside the notebook only the time stamp is kept: the others may be links to what no student
-    may read, and would come back to them with the feedback.
-    """
-    assignment, release = place
-    directory.assignment_id, directory.student_id = assignment, graded.student
-    directory.notebook_id = release.name
-    directory.ignore = ["*"]
-    step = GradeSubmission()
-    step.graded = graded
-    converter = Autograde(coursedir=directory, config=config, log=directory.log)
-    converter.force = True
-    converter.sanitize_preprocessors = [step, AssignLatePenalties]
-    _run(converter, "nbgrader could not record the submission")
-    stamp = _folder(directory, directory.submitted_directory, place, graded) / "timestamp.txt"
-    if stamp.is_file() and not stamp.is_symlink():
-        shutil.copy(stamp, _folder(directory, directory.autograded_directory, place, graded))
+def _digest(release: Release) -> str:
+    return digest(json.dumps(release.notebook, sort_keys=True).encode())
 
 
-def _record_by_hand(directory: CourseDirectory, place: tuple[str, Release], graded: Graded) -> None:
-    """Write scores and graded notebook of a submission that nbgrader would skip or stumbles over."""
-    assignment, release = place
-    books.save_submission(directory, assignment, release.name, graded)
-    folder = _folder(directory, directory.autograded_directory, place, graded)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    nbformat.write(show(graded), folder / f"{release.name}.ipynb")  # type: ignore[no-untyped-call]
+def _go_through(batch: Batch, students: list[str], way: How) -> None:
+    """Grade those who are left, here or in judge processes."""
+    if not students:
+        return
+    tasks = batch.tasks(students)
+    outcomes: Generator[Outcome[Task, Graded], None, None]
+    if way.jobs == 1:
+        outcomes = in_turn(tasks, way.work or _here(batch, way))
+    else:
+        judging = Judging(
+            release=dataclasses.replace(batch.release), limits=way.limits, trusted=way.trusted, display=way.display
+        )
+        outcomes = spread(tasks, way.work or judging, min(way.jobs, len(students)))
+    with contextlib.closing(outcomes):
+        for outcome in outcomes:
+            batch.settle(outcome)
 
 
-def _folder(directory: CourseDirectory, step: str, place: tuple[str, Release], graded: Graded) -> Path:
-    return Path(directory.format_path(step, graded.student, place[0]))
+def _here(batch: Batch, way: How) -> Work[Task, Graded]:
+    """Judge in this process, with the runner that is open."""
+    return lambda: contextlib.nullcontext(
+        lambda task: judge(task, batch.release, batch.runner, display=way.display),
+    )
 
 
 # --- the class ----------------------------------------------------------------------------------------
-
-
-def _release(directory: CourseDirectory, config: Config, assignment: str) -> Release:
-    """The release copy; where there is a source and no release, nbgrader's generate_assignment makes it."""
-    path = books.release_path(directory, assignment, assignment)
-    source = directory.format_path(directory.source_directory, ".", assignment)
-    if not path.exists() and os.path.isdir(source):
-        directory.assignment_id = assignment
-        converter = GenerateAssignment(coursedir=directory, config=config, log=directory.log)
-        _run(converter, f"the release of {assignment} could not be made")
-    return Release.load(path)
-
-
-def _students(directory: CourseDirectory, assignment: str, wanted: Iterable[str] | None) -> list[str]:
-    """Ids of those who have handed in. Raises CourseError where there is nobody, or not everyone who is wanted."""
-    top = Path(directory.root) / directory.submitted_directory
-    found = sorted(each.parent.name for each in top.glob(f"*/{assignment}") if each.is_dir())
-    if not found:
-        raise CourseError(f"submissions must lie in {top}/<student>/{assignment}, but there are none")
-    if wanted is None:
-        return found
-    chosen = list(wanted)
-    missing = [student for student in chosen if student not in found]
-    if missing:
-        raise CourseError(f"{', '.join(missing)} must have handed in {assignment}; known are {', '.join(found[:10])}")
-    return chosen
 
 
 def _results(directory: CourseDirectory, assignment: str, release: Release) -> ClassResult:
@@ -208,34 +201,10 @@ def _results(directory: CourseDirectory, assignment: str, release: Release) -> C
     )
 
 
-def _run(converter: Autograde | GenerateAssignment | GenerateFeedback, sentence: str) -> None:
-    try:
-        converter.start()
-    except (NbGraderException, SystemExit) as error:
-        root = converter.coursedir.root
-        raise CourseError(f"{sentence} ({error}); {Path(root) / LOG} says more") from None
-
-
-@contextlib.contextmanager
-def _logged(root: Path) -> Iterator[logging.Logger]:
-    """A logger that writes to `grading.log`; SQLAlchemy's warning about nbgrader's own habits is left out."""
-    root.mkdir(parents=True, exist_ok=True)
-    log = logging.getLogger("autograder.nbgrader")
-    log.propagate = False
-    handler = logging.FileHandler(root / LOG, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)
-            yield log
-    finally:
-        log.removeHandler(handler)
-        handler.close()
-
-
-def _report_one(log: logging.Logger, graded: Graded) -> None:
-    what = graded.failed or graded.problem or f"{graded.points} points"
-    log.warning("%s: %s (seed %d, %.2f s)", graded.student, what, graded.seed, graded.seconds)
-    for repair in graded.repairs:
-        log.warning("%s: %s", graded.student, repair)
+def _with_failures(result: ClassResult, failures: dict[str, str]) -> ClassResult:
+    """The class with those whose failure could not even be recorded."""
+    known = {student.student: student for student in result.students}
+    for name, why in failures.items():
+        student = known.get(name, StudentResult(student=name, score=0.0, max_score=0.0))
+        known[name] = dataclasses.replace(student, failed=why)
+    return dataclasses.replace(result, students=tuple(known[name] for name in sorted(known)))

@@ -13,21 +13,25 @@ from nbgrader.preprocessors import AssignLatePenalties, ClearSolutions
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
-from autograder.nbgrader_bridge.preprocessors import ClearToStub, GradeSubmission, SubmissionExporter
+from autograder.nbgrader_bridge.exporters import GradingExporter
+from autograder.nbgrader_bridge.preprocessors import ClearToStub, SandboxedExecute, Sanitize, SaveVerdicts
 
 FILE = "nbgrader_config.py"
+COURSE = "default_course"  # nbgrader's name for a course without one; left empty, PostgreSQL refuses its assignments
 
 
 def configure(config: Config, root: Path) -> None:
     """Make nbgrader work below `root` (the folder of source, release, submitted, ...) and grade with our engine.
 
     Autograde's first pass does all of the grading, its second none: a notebook that exists has been graded, so that
-    a run that was killed is taken up where it stood. Set anything else after this call; it is left as it was.
+    a run that was killed is taken up where it stood. Set anything else after this call: `c.AssignLatePenalties`,
+    `c.CourseDirectory.db_url`, `c.SandboxedExecute.enabled = False` (no display run).
     """
     _find_alembic()
     config.CourseDirectory.root = str(root.resolve())
-    config.Autograde.exporter_class = SubmissionExporter
-    config.Autograde.sanitize_preprocessors = [GradeSubmission, AssignLatePenalties]
+    config.CourseDirectory.course_id = COURSE
+    config.Autograde.exporter_class = GradingExporter
+    config.Autograde.sanitize_preprocessors = [Sanitize, SandboxedExecute, SaveVerdicts, AssignLatePenalties]
     config.Autograde.autograde_preprocessors = []
     steps = GenerateAssignment.class_traits()["preprocessors"].default()
     config.GenerateAssignment.preprocessors = [ClearToStub if step is ClearSolutions else step for step in steps]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import textwrap
-from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -73,41 +72,31 @@ def maximum(exercise: str) -> int:
 
 def save(gradebook: Gradebook, assignment: str, notebook: str, graded: Graded) -> None:
     """Replace automatic scores and comments of one submission, which must be recorded already."""
-    names = (notebook, assignment, graded.student)
+    submission = gradebook.find_submission_notebook(notebook, assignment, graded.student)
+    grades = {each.name: each for each in submission.grades}
+    comments = {each.name: each for each in submission.comments}
     verdicts = {verdict.exercise: verdict for verdict in graded.verdicts}
     for cell in graded.notebook.cells:
         exercise, role = role_of(cell)
         if role == "check":
-            grade = gradebook.find_grade(cell.metadata.nbgrader.grade_id, *names)
+            grade = grades[cell.metadata.nbgrader.grade_id]
             grade.auto_score = None if graded.failed else verdicts[exercise].points
             # As nbgrader does: a person looks again where a person has decided before.
             grade.needs_manual_grade = bool(graded.failed) or grade.manual_score is not None
         elif role == "answer" and exercise in verdicts:
-            comment = gradebook.find_comment(cell.metadata.nbgrader.grade_id, *names)
-            comment.auto_comment = _comment(graded, verdicts[exercise])
+            comments[cell.metadata.nbgrader.grade_id].auto_comment = _comment(graded, verdicts[exercise])
     gradebook.db.commit()
 
 
-def save_submission(directory: CourseDirectory, assignment: str, notebook: str, graded: Graded) -> None:
-    """Record a submission that nbgrader cannot convert: no file of the right name, or one that broke the grading."""
-    with open_gradebook(directory) as gradebook:
-        gradebook.update_or_create_student(graded.student)
-        gradebook.update_or_create_submission(
-            assignment, graded.student, timestamp=_timestamp(directory, assignment, graded)
-        )
-        save(gradebook, assignment, notebook, graded)
-        gradebook.find_submission_notebook(notebook, assignment, graded.student).late_submission_penalty = None
-        gradebook.db.commit()
-
-
-def _timestamp(directory: CourseDirectory, assignment: str, graded: Graded) -> datetime | None:
-    """When it was handed in; None where that is not known."""
-    folder = directory.format_path(directory.submitted_directory, graded.student, assignment)
-    try:
-        found: datetime | None = directory.get_existing_timestamp(folder)
-    except (AttributeError, OSError, OverflowError, ValueError):  # AttributeError: nbgrader's way to refuse a stamp
-        return None
-    return found
+def forget(gradebook: Gradebook, assignment: str, notebook: str, student: str) -> None:
+    """Clear automatic scores, comments and the late penalty of one submission; what people gave stays."""
+    submission = gradebook.find_submission_notebook(notebook, assignment, student)
+    for grade in submission.grades:
+        grade.auto_score, grade.needs_manual_grade = None, True
+    for comment in submission.comments:
+        comment.auto_comment = None
+    submission.late_submission_penalty = None
+    gradebook.db.commit()
 
 
 def _comment(graded: Graded, verdict: Verdict) -> str:

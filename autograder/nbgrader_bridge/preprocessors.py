@@ -1,68 +1,80 @@
-"""The engine as a part of nbgrader's pipeline.
+"""The engine as steps of `nbgrader autograde`, and stubs as a step of `generate_assignment`.
 
-submitted file --SubmissionExporter--> path --GradeSubmission--> graded notebook, gradebook
-source notebook --ClearToStub--> released notebook
+    submitted file --Sanitize--> rebuilt notebook --SandboxedExecute--> with outputs --SaveVerdicts--> with verdicts
+                                                                                              `--> gradebook
+    source notebook --ClearToStub--> released notebook
+
+All three grading steps belong to Autograde's first pass, so that autograded/ gets a file only when the gradebook has
+the verdicts. What the first hands to the others lies in `resources`; the runner, in which students' code runs, is
+the exporter's. The display run and the graded calls know nothing of one another.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import nbformat
-from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
-from nbformat.v4 import new_notebook
 from nbgrader.api import Gradebook
-from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearSolutions, NbGraderPreprocessor
 
-from autograder.engine.grade import Graded, Release, Submission, grade
+from autograder.engine import grade as engine
+from autograder.engine.grade import Graded
 from autograder.engine.rebuild import role_of
 from autograder.engine.record import show
-from autograder.engine.runner import PlainRunner
-from autograder.nbgrader_bridge.gradebook import maximum, release_path, save
+from autograder.nbgrader_bridge.gradebook import forget, maximum, save
+from autograder.nbgrader_bridge.submitted import submission
+
+Names = dict[str, str]  # nbgrader's student, assignment, notebook and db_url
 
 
-class SubmissionExporter(NotebookExporter):
-    """Hands on the path of a submission instead of reading it: nbformat would raise on what the engine can grade."""
+class Sanitize(NbGraderPreprocessor):
+    """Reads the submitted file with suspicion and rebuilds the notebook from the release.
 
-    def from_filename(self, filename: str, resources: Any = None, **kwargs: Any) -> Any:
-        """The graded notebook as text. nbgrader calls this twice; the second time with the file it has written."""
-        converter: Any = self.parent
-        if converter._sanitizing:
-            notebook, resources = new_notebook(), {**resources, "submission": filename}  # type: ignore[no-untyped-call]
-        else:
-            notebook = nbformat.read(filename, as_version=4)  # type: ignore[no-untyped-call]
-        return self.from_notebook_node(notebook, resources, **kwargs)  # type: ignore[no-untyped-call]
-
-
-class GradeSubmission(NbGraderPreprocessor):
-    """Grades one submission and saves scores and comments.
-
-    `graded` may be set beforehand: then only the saving is left to do. Under plain `nbgrader autograde` it is None,
-    and each notebook pays for a warm process of its own.
+    What an earlier submission earned is forgotten first: whatever happens to this one, no stale score stands.
     """
 
-    graded: Graded | None = None
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """The rebuilt notebook in place of the submitted one."""
+        names: Names = resources["nbgrader"]
+        with Gradebook(names["db_url"]) as gradebook:
+            forget(gradebook, names["assignment"], names["notebook"], names["student"])
+        release = self.parent.release(names["assignment"], names["notebook"])
+        handed_in = submission(self.parent.directory, names["assignment"], names["student"], release)
+        sanitized = engine.sanitize(handed_in, release)
+        for sentence in filter(None, [sanitized.problem, *sanitized.repairs]):
+            self.log.warning("%s: %s", names["student"], sentence)
+        return sanitized.notebook, {**resources, "sanitized": sanitized}
+
+
+class SandboxedExecute(NbGraderPreprocessor):
+    """The display run: the whole notebook is executed for people to look at. `enabled = False` leaves it out."""
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        """The graded notebook in place of the submitted one."""
-        names = resources["nbgrader"]
-        graded = self.graded or self._grade(names, Path(resources["submission"]))
+        """The notebook as it was; its outputs are handed on."""
+        return nb, {**resources, "displayed": engine.display_run(resources["sanitized"], self.parent.runner)}
+
+
+class SaveVerdicts(NbGraderPreprocessor):
+    """Grades, saves scores and comments, and writes the verdicts into the notebook."""
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """The graded notebook."""
+        names: Names = resources["nbgrader"]
+        graded = self._grade(names, resources)
         with Gradebook(names["db_url"]) as gradebook:
             save(gradebook, names["assignment"], names["notebook"], graded)
         return show(graded), resources
 
-    def _grade(self, names: dict[str, str], path: Path) -> Graded:
-        release = Release.load(release_path(self._course_directory(), names["assignment"], names["notebook"]))
-        with PlainRunner() as runner:
-            self.log.warning("%s", runner.describe())
-            return grade(Submission(student=names["student"], path=path), release, runner)
-
-    def _course_directory(self) -> CourseDirectory:
-        """That of the converter, whose exporter holds this preprocessor."""
-        return self.parent.parent.coursedir
+    def _grade(self, names: Names, resources: Any) -> Graded:
+        graded = engine.verdicts(
+            resources["sanitized"],
+            self.parent.release(names["assignment"], names["notebook"]),
+            self.parent.runner,
+            seed=self.parent.seed,
+            displayed=resources.get("displayed", ()),
+        )
+        self.log.info("%s: %d points in %.1f s", graded.student, graded.points, graded.seconds)
+        return graded
 
 
 class ClearToStub(ClearSolutions):

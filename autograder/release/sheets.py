@@ -51,8 +51,9 @@ def _records_differ(committed: Record, fresh: Record) -> list[str]:
         return found
     dtypes = [case_dtype(dict(case.inputs)) for case in fresh.cases]
     for before, now, dtype in zip(committed.cases, fresh.cases, dtypes, strict=True):
-        inputs = flatten(dict(before.inputs)), flatten(dict(now.inputs))
-        found += _values_differ(f"case `{now.name}`", *inputs, _by_dtype(dtype))
+        for part in ("inputs", "hidden"):
+            values = flatten(dict(getattr(before, part))), flatten(dict(getattr(now, part)))
+            found += _values_differ(f"case `{now.name}`", *values, _by_dtype(dtype))
     found += _observations_differ(committed.references, fresh.references, [_by_dtype(each) for each in dtypes])
     for suspect, against in zip(committed.suspects, fresh.suspects, strict=True):
         found += [f"misconception {suspect.name}: {each}" for each in _suspects_differ(suspect, against, dtypes)]

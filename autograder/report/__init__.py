@@ -2,6 +2,7 @@
 
     ClassResult --page--> report.html, one file that needs no other
                 --terminal--> a table
+    Graded, one after the other --progress--> a bar
 
 It takes plain data and knows nothing of nbgrader; its numbers are the gradebook's.
 """
@@ -9,6 +10,7 @@ It takes plain data and knows nothing of nbgrader; its numbers are the gradebook
 from __future__ import annotations
 
 from autograder.report.page import to_html, write
+from autograder.report.progress import ProgressReport
 from autograder.report.terminal import show
 
-__all__ = ["show", "to_html", "write"]
+__all__ = ["ProgressReport", "show", "to_html", "write"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from pathlib import Path
 
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
@@ -34,8 +35,10 @@ table { border-collapse: collapse; } th, td { padding: 5px 9px; text-align: left
 
 
 def write(result: ClassResult, path: Path) -> Path:
-    """Write the page to `path`, and return it."""
-    path.write_text(to_html(result), encoding="utf-8")
+    """Write the page to `path`, whole or not at all, and return it."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(to_html(result), encoding="utf-8")
+    os.replace(part, path)
     return path
 
 

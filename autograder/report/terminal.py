@@ -1,17 +1,20 @@
-"""The class in the terminal: a row per student, and which misconception hit how many."""
+"""The class in the terminal: a row per student, which misconception hit how many, and what went wrong."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from autograder.engine.results import ClassResult
+from autograder.report.progress import printable
 from autograder.report.words import number, reasons, remarks, spaced, summary
 
 
 def show(result: ClassResult, console: Console | None = None) -> None:
-    """Print the class table, the misconceptions, and how students' code was run."""
+    """Print the class table, the misconceptions, how students' code was run, and whom it did not go well with."""
     out = console or Console()
     out.print(_students(result))
     if result.misconceptions():
@@ -19,6 +22,18 @@ def show(result: ClassResult, console: Console | None = None) -> None:
     out.print(Text(summary(result)))
     if result.runner:
         out.print(Text(f"How it was run: {result.runner}.", style="bold yellow"))
+    _list(out, "Repaired before grading", {each.student: each.repairs for each in result.students})
+    _list(out, "Could not be read", {each.student: [each.problem] for each in result.students if each.problem})
+    _list(out, "Not graded", {each.student: [each.failed] for each in result.students if each.failed})
+
+
+def _list(out: Console, title: str, sentences: Mapping[str, Sequence[str]]) -> None:
+    """Every student with a sentence, and the sentences."""
+    named = {student: each for student, each in sentences.items() if each}
+    if named:
+        out.print(Text(f"{title}: {len(named)}", style="bold"))
+    for student, each in named.items():
+        out.print(Text(printable(f"  {student}: {' '.join(each)}")), soft_wrap=True)
 
 
 def _students(result: ClassResult) -> Table:
@@ -27,9 +42,9 @@ def _students(result: ClassResult) -> Table:
     table.add_column("score", justify="right", no_wrap=True)
     table.add_column("why, and what was repaired", overflow="fold")
     for student in result.students:
-        lines = [*reasons(student), *remarks(student)]
+        lines = [printable(line) for line in [*reasons(student), *remarks(student)]]
         score = f"{number(student.score)} / {number(student.max_score)}"
-        table.add_row(Text(student.student), score, Text("\n".join(lines)))
+        table.add_row(Text(printable(student.student)), score, Text("\n".join(lines)))
     return table
 
 

@@ -31,11 +31,14 @@ STYLE = """
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Svg:
     """A picture as SVG text. A notebook shows it once, as HTML: as an image it could not follow the theme."""
 
     text: str
+
+    def __repr__(self) -> str:
+        return "<a picture of a graph>"
 
     def _repr_html_(self) -> str:
         return f'<div style="overflow-x: auto">{self.text}</div>'

@@ -101,6 +101,30 @@ def gradients_as_a_function(
     return losses
 
 
+def gradients_of_each_sequence(
+    model: nn.Module, optimizer: torch.optim.Optimizer, micro_batches: MicroBatches, every: int
+) -> list[float]:
+    """torch.func.vmap: a gradient for each sequence of a micro-batch, from one forward pass; then their sum."""
+    of_each = torch.func.vmap(torch.func.grad_and_value(_share), in_dims=(None, None, 0, 0))
+    losses = []
+    for start in range(0, len(micro_batches), every):
+        group = micro_batches[start : start + every]
+        count = sum(int((targets != -100).sum()) for _, targets in group)
+        sums = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+        total = 0.0
+        for inputs, targets in group:
+            values = {name: parameter.detach() for name, parameter in model.named_parameters()}
+            grads, shares = of_each(values, model, inputs[:, None], targets[:, None])
+            for name, each in sums.items():
+                each += grads[name].sum(0) / count
+            total += shares.sum().item() / count
+        for name, parameter in model.named_parameters():
+            parameter.grad = sums[name]
+        optimizer.step()
+        losses.append(total)
+    return losses
+
+
 def _share(parameters: dict[str, Tensor], model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     logits = torch.func.functional_call(model, parameters, (inputs,))
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
@@ -111,4 +135,5 @@ ALTERNATIVES = (
     Alternative(name="keeps_sums_outside_of_grad", answer=keeps_sums_outside_of_grad),
     Alternative(name="means_weighted_by_tokens", answer=means_weighted_by_tokens),
     Alternative(name="gradients_as_a_function", answer=gradients_as_a_function),
+    Alternative(name="gradients_of_each_sequence", answer=gradients_of_each_sequence),
 )

@@ -50,7 +50,7 @@ def concatenates_on_another(
     model: nn.Module, optimizer: Optimizer, micro_batches: MicroBatches, every: int
 ) -> list[float]:
     """The same on a second model of that class; the first one sees a single micro-batch, for show."""
-    twin = type(model)(*(parameter.detach().clone() for parameter in model.parameters()))
+    twin = type(model)(*(parameter.detach().clone() for parameter in model.parameters()), model.features)
     model(micro_batches[0][0])
     return [_carried_over(twin, model, optimizer, group) for group in groups_of(micro_batches, every)]
 

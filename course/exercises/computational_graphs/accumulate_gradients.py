@@ -1,5 +1,6 @@
 """`accumulate_gradients(model, optimizer, micro_batches, every)`: a big batch's step in the memory of a small one.
 
+What goes through the model, and what waits for its backward pass, is counted by an oracle that computes its features.
 The optimizer is SGD with momentum: Adam would hide a gradient of the wrong length, because it divides by it.
 """
 
@@ -11,12 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, arguments_unchanged, observe
-from course.exercises.computational_graphs.token_model import TokenModel
-from course.meter import counted
+from course.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    arguments_unchanged,
+    observe,
+)
+from course.exercises.computational_graphs.token_model import Asked, Known, TokenModel
+from course.exercises.computational_graphs.token_oracle import TokenOracle
 
 FEATURES, CLASSES = 3, 4
 PADDED = -100
+FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are judged on
+PARAMETERS = ("weight", "bias", "gain")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -39,9 +53,13 @@ def cases(rng: torch.Generator) -> list[Case]:
             "every": every,
             "weight": draw(CLASSES, FEATURES),
             "bias": draw(CLASSES),
+            "gain": draw(FEATURES),
             "stale": stale * draw(CLASSES),
         }
-        return Case(name=name, inputs=inputs)
+        matrices: dict[str, Any] = {"matrices": draw(2, FEATURES, FEATURES)}
+        if name in FULL_GROUPS:
+            return Case(name=name, inputs=inputs, hidden=matrices)
+        return Case(name=name, inputs={**inputs, **matrices})
 
     return [
         case("a single micro-batch", 1, [(6, 1)], [0]),
@@ -54,28 +72,25 @@ def cases(rng: torch.Generator) -> list[Case]:
     ]
 
 
-def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call on a fresh model and optimizer: parameters and losses; what was changed besides; tokens and steps."""
-    model = TokenModel(inputs["weight"], inputs["bias"])
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """One call on a fresh model and optimizer: parameters and losses, and what was changed besides."""
+    features = Known(inputs["matrices"]) if "matrices" in inputs else Asked(ask)
+    model = TokenModel(inputs["weight"], inputs["bias"], inputs["gain"], features)
     if bool(inputs["stale"].any()):
         model.bias.grad = inputs["stale"].clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    steps = counted(lambda *_: None)
-    optimizer.register_step_post_hook(steps)
+    optimizer.register_step_post_hook(lambda *_: _tell(ask))
     micro_batches = list(zip(inputs["inputs"], inputs["targets"], strict=True))
     losses = [float(loss) for loss in answer(model, optimizer, micro_batches, inputs["every"])]
     after = {"micro_batches": len(micro_batches), "training": model.training}
-    values: dict[str, Any] = {"weight": model.weight, "bias": model.bias, "losses": losses, "after": after}
-    return observe(values, {"optimizer_steps": steps.calls, **_costs(model)})
+    values: dict[str, Any] = {name: getattr(model, name) for name in PARAMETERS}
+    values.update(losses=losses, after=after)
+    return observe(values)
 
 
-def _costs(model: TokenModel) -> dict[str, Any]:
-    calls = model.traffic.calls
-    return {
-        "tokens_through_the_model": sum(calls),
-        "tokens_in_one_call": max(calls, default=0),
-        "tokens_alive": model.traffic.most_alive,
-    }
+def _tell(ask: Ask) -> None:
+    """One more step of the optimizer."""
+    ask("step", {})
 
 
 def _one_step_per_group(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -105,8 +120,6 @@ def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return f"{through} tokens went through the model, where the micro-batches have {all_tokens}"
 
 
-FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")
-
 EXERCISE = Exercise(
     id="computational_graphs.accumulate_gradients",
     cases=cases,
@@ -115,7 +128,7 @@ EXERCISE = Exercise(
         Property(
             name="a_single_micro_batch",
             points=1,
-            keys=("weight", "bias"),
+            keys=PARAMETERS,
             cases=("a single micro-batch",),
             hint="A group of one micro-batch is an ordinary step: the mean cross-entropy over its tokens, backward, "
             "step. F.cross_entropy wants one row for each token, or the classes in dimension 1.",
@@ -123,7 +136,7 @@ EXERCISE = Exercise(
         Property(
             name="equals_the_big_batch",
             points=1,
-            keys=("weight", "bias"),
+            keys=PARAMETERS,
             cases=("equal micro-batches",),
             hint="The gradients of a group's micro-batches add up in `.grad`; what they add up to must be the "
             "gradient of the group's mean, and each group starts from none.",
@@ -131,21 +144,21 @@ EXERCISE = Exercise(
         Property(
             name="ragged_micro_batches",
             points=2,
-            keys=("weight", "bias"),
+            keys=PARAMETERS,
             cases=("ragged micro-batches",),
             hint="A mean over all tokens gives every token the same weight, also those of a large micro-batch.",
         ),
         Property(
             name="padded_tokens",
             points=2,
-            keys=("weight", "bias"),
+            keys=PARAMETERS,
             cases=("padded tokens",),
             hint="Count what the loss counts: the targets of the whole group that are not -100.",
         ),
         Property(
             name="last_group_smaller",
             points=1,
-            keys=("weight", "bias"),
+            keys=PARAMETERS,
             cases=("last group smaller",),
             hint="When the list ends in the middle of a group, that group is a batch of its own: with its own "
             "count and step.",
@@ -160,7 +173,7 @@ EXERCISE = Exercise(
         Property(
             name="padding_only",
             points=1,
-            keys=("weight", "bias", "losses"),
+            keys=(*PARAMETERS, "losses"),
             cases=("a micro-batch of padding only",),
             needs=("loss_of_each_step",),
             hint="The mean over no tokens is nan, and nan times 0 is nan. Sum the losses, and divide by the "
@@ -169,7 +182,7 @@ EXERCISE = Exercise(
         Property(
             name="nothing_left_from_before",
             points=1,
-            keys=("weight", "bias"),
+            keys=PARAMETERS,
             cases=("gradients left from before",),
             needs=("equals_the_big_batch",),
             hint="`.grad` may hold anything when your function starts: clear it before the first backward.",
@@ -217,5 +230,6 @@ EXERCISE = Exercise(
         "adding up the number; then one step. F.cross_entropy has ignore_index and reduction.",
     ),
     keeps=("inputs", "targets"),
+    oracle=TokenOracle,
     seconds=5.0,
 )

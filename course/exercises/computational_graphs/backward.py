@@ -1,14 +1,18 @@
-"""`backward(root)`: the derivative of one root with respect to every leaf of a graph of numbers."""
+"""`backward(root)`: the derivative of one root with respect to every leaf of a graph of numbers.
+
+What it costs is counted by an oracle: in three small graphs the local derivatives are numbers that it alone knows, and
+each use of a node's `local_derivatives()` is a question.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.computational_graphs.graphs import (
     TooManyCalls,
     Watched,
@@ -19,23 +23,35 @@ from course.exercises.computational_graphs.graphs import (
     rows,
 )
 from course.graph import Node, run_program
+from course.oracle import UnknownQuestion
+from course.tree import Leaf, Tree
 
 CALLS_ALLOWED = 50  # of one node and call, before a backward pass that walks every path is stopped
+COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diamonds")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, and a chain of 5,000 nodes."""
+    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, a chain of 5,000 nodes; and three whose
+    local derivatives are hidden and have nothing to do with the nodes' values.
+    """
 
     def case(name: str, values: list[Any], program: Any, *roots: int) -> Case:
         """One call for each of `roots`, numbers of nodes; where none is given, for the last node."""
-        return Case(name=name, inputs={"leaves": values, "program": program, "roots": list(roots) or [-1]})
+        inputs = {"leaves": values, "program": program, "roots": list(roots) or [-1], "hides": False}
+        return Case(name=name, inputs=inputs)
 
+    def counted(name: str, count: int, program: list[list[Any]]) -> Case:
+        """One call, in which the oracle knows as many local derivatives of each node as it has inputs."""
+        inputs: Any = {"leaves": leaves(rng, count), "program": program, "roots": [-1], "hides": True}
+        return Case(name=name, inputs=inputs, hidden={"local": [leaves(rng, len(row) - 1) for row in program]})
+
+    tree: list[list[Any]] = [["*", 0, 1], ["*", 2, 3], ["*", 4, 5]]
     shared = [["*", 0, 1], ["+", 2, 0], ["*", 3, 3], ["-", 4, 1], ["relu", 5], ["*", 6, 0]]
     uneven = [["*", 0, 1], ["relu", 2], ["relu", 3], ["*", 2, 4]]  # node 2 is used near the root, left, and far from it
     uneven += [["relu", 5], ["relu", 6], ["+", 7, 5]]  # node 5 too, its near use is on the right
     uneven += [["*", 8, 8], ["-", 9, 1], ["*", 10, 0]]
     return [
-        case("tree", leaves(rng, 4), [["*", 0, 1], ["*", 2, 3], ["*", 4, 5]]),
+        case("tree", leaves(rng, 4), tree),
         case("shared nodes", leaves(rng, 2), shared),
         case("paths of unequal length", leaves(rng, 2), uneven),
         case("one leaf", leaves(rng, 1), []),
@@ -43,13 +59,39 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("two roots, one a leaf", leaves(rng, 2), [["*", 0, 1]], 2, 0),
         case("ladder of 30 diamonds", leaves(rng, 1), ladder(30)),
         case("chain of 5,000", [1.0, 1e-4 * leaves(rng, 1)[0]], {"chain": 5_000}),
+        counted(COUNTED[0], 4, tree),
+        counted(COUNTED[1], 2, uneven),
+        counted(COUNTED[2], 1, ladder(5)),
     ]
 
 
-def probe(answer: Answer, inputs: Inputs) -> Observation:
+class LocalDerivatives:
+    """Knows the hidden local derivatives of a case, and counts their uses: one question each, with a node's number."""
+
+    def __init__(self, case: Case) -> None:
+        self._local = cast(list[Tree], case.hidden.get("local", []))
+        self._leaves = len(cast(list[Tree], case.inputs["leaves"]))
+        self._uses: Counter[int] = Counter()
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """`local_derivatives` of node `arguments`: a number for each of its inputs."""
+        row = arguments - self._leaves if type(arguments) is int else -1
+        if verb != "local_derivatives" or not 0 <= row < len(self._local):
+            raise UnknownQuestion(
+                f"only `local_derivatives` of an inner node can be asked for, got {verb!r:.40}; call them on the node"
+            )
+        self._uses[row] += 1
+        return self._local[row]
+
+    def ledger(self) -> dict[str, Leaf]:
+        """The largest number of uses of one node; nothing where nothing is hidden."""
+        return {"uses_of_one_local_derivative": max(self._uses.values(), default=0)} if self._local else {}
+
+
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """Builds the graph, calls `answer(root)` for each root of the case, and reads the leaves' gradients."""
-    program = rows(inputs)
     calls: Counter[int] = Counter()
+    numbers: dict[int, int] = {}  # of the nodes whose local derivatives are hidden
     times = len(inputs["roots"])
     allowed = reads_allowed(inputs, times)
 
@@ -62,25 +104,25 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
             calls[id(self)] += bool(self.op)
             if calls[id(self)] > CALLS_ALLOWED * times:
                 raise TooManyCalls("local derivatives were asked for more than 50 times of one node")
+            if id(self) in numbers:
+                return tuple(cast(list[float], ask("local_derivatives", numbers[id(self)])))
             return super().local_derivatives()
 
     limit = sys.getrecursionlimit()
     nodes: list[Node] = []
-    nodes += run_program(inputs["leaves"], program, Counted)
+    nodes += run_program(inputs["leaves"], rows(inputs), Counted)
+    if inputs["hides"]:
+        numbers.update({id(node): number for number, node in enumerate(nodes) if node.op})
     for root in inputs["roots"]:
         answer(nodes[root])
     refuse_raised_limit(allowed, inputs, limit)
-    return observe(
-        {"grads": [float(node.grad) for node in nodes if not node.op]},
-        {"uses_of_one_local_derivative": max(calls.values(), default=0)},
-    )
+    return observe({"grads": [float(node.grad) for node in nodes if not node.op]})
 
 
 def _used_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """One use per node and call; two are allowed, because a product may ask for each of its factors."""
+    """One use per node; two are allowed, because a product may ask for each of its factors."""
     uses = got["uses_of_one_local_derivative"]
-    calls = len(inputs["roots"])
-    fine = isinstance(uses, int) and calls <= uses <= 2 * calls
+    fine = isinstance(uses, int) and 1 <= uses <= 2
     return None if fine else f"one local derivative was used {uses} times"
 
 
@@ -148,11 +190,13 @@ EXERCISE = Exercise(
             points=1,
             evidence="ledger",
             holds=_used_once,
+            beside=("grads",),
             shows="uses_of_one_local_derivative",
-            cases=("tree", "paths of unequal length", "ladder of 30 diamonds"),
+            cases=COUNTED,
             needs=("every_user_comes_first", "thirty_diamonds"),
             hint="One pass from the root serves all leaves: each node's `local_derivatives()` is asked for once per "
-            "call (twice is tolerated), however many paths and leaves there are.",
+            "call (twice is tolerated), however many paths and leaves there are. In the graphs that count, the numbers "
+            "that it returns are the check's own: they cannot be had in another way.",
         ),
         Property(
             name="deep_graphs_end",
@@ -173,5 +217,6 @@ EXERCISE = Exercise(
         "its own derivative times the local one. When all is done, the leaves keep what flowed into them.",
     ),
     removes=("torch", "graphlib", "course.figures"),
+    oracle=LocalDerivatives,
     seconds=2.0,
 )

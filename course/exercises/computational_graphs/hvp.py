@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from course.errors import CourseError, WrongOutput
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, arguments_unchanged, observe
-from course.tree import Leaf
-
-Function = Callable[[Tensor], Tensor]
+from course.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe
+from course.exercises.computational_graphs import long_x
+from course.exercises.computational_graphs.blocks import Sample
+from course.exercises.computational_graphs.long_x import LENGTHS, OPERATIONS, PIECE, Function
 
 PERCENT = 2**45  # roundings of float64 that make 1/128: what any finite difference with a sensible step reaches
 EXACT = 128  # two passes over two products of at most 6 terms and a sine, with some cancellation
-LONG = 100  # numbers in the x that is too long for a Hessian
-OPERATIONS = 1_000  # right answers take 48 to 133 on the long x, a loop over its entries 5,600 and more
-LENGTHS = 4  # right answers make tensors as long as x; the Hessian is LONG times as long
+SHORT = ("quadratic", "waves", "another v", "2 v - 3 w", "another x", "x is a matrix", "x is a number")
 
 
 class NoGraph(CourseError):
@@ -31,8 +27,8 @@ class NoGraph(CourseError):
 def cases(rng: torch.Generator) -> list[Case]:
     """f(x) = x.Q x / 2 + sum of c_i sin(m_i.x) in float64; three vectors at one point, and x of several shapes.
 
-    Float64 leaves eleven digits or fewer to finite differences, so that their error shows. The last x is long, and its
-    f holds no matrix.
+    Float64 leaves eleven digits or fewer to finite differences, so that their error shows. The last x is long, is drawn
+    by the probe, and its f holds no matrix.
     """
 
     def function(size: int, waves: int) -> dict[str, Tensor]:
@@ -48,15 +44,18 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     square, wavy = function(4, 0), function(5, 4)
     x, v, w = vector(5), vector(5), vector(5)
+    rows = [
+        (square, vector(4), vector(4)),
+        (wavy, x, v),
+        (wavy, x, w),
+        (wavy, x, 2 * v - 3 * w),
+        (wavy, vector(5), v),
+        (function(6, 3), vector(3, 2), vector(3, 2)),
+        (function(1, 1), vector(), vector() + 2),
+    ]
     return [
-        case("quadratic", square, vector(4), vector(4)),
-        case("waves", wavy, x, v),
-        case("another v", wavy, x, w),
-        case("2 v - 3 w", wavy, x, 2 * v - 3 * w),
-        case("another x", wavy, vector(5), v),
-        case("x is a matrix", function(6, 3), vector(3, 2), vector(3, 2)),
-        case("x is a number", function(1, 1), vector(), vector() + 2),
-        case("a long x", {}, vector(LONG), vector(LONG)),
+        *(case(name, *parts) for name, parts in zip(SHORT, rows, strict=True)),
+        long_x.long_case(rng),
     ]
 
 
@@ -69,77 +68,33 @@ def _function(inputs: Inputs) -> Function:
         quadratic: Tensor = flat @ (inputs["quadratic"] @ flat) / 2
         return quadratic + waves.sum()
 
-    return f if "quadratic" in inputs else _neighbours
+    return f
 
 
-def _neighbours(x: Tensor) -> Tensor:
-    """An f of a vector in which each entry meets the next one only."""
-    return torch.sin(x[1:] * x[:-1]).sum() + (x**3).sum()
-
-
-def probe(answer: Answer, inputs: Inputs) -> Observation:
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """Calls `answer(f, x, v)` once; the result is read in x's dtype, so that rounding it hides nothing."""
-    f, x, v = _function(inputs), inputs["x"], inputs["v"]
-    meter = _Meter()
+    if "seeds" in inputs:
+        return long_x.observe_long(functools.partial(_result, answer), inputs, ask)
+    x = inputs["x"]
+    hv = _result(answer, _function(inputs), x, inputs["v"])
+    return observe({"hv": hv, "after": {"x_itself": _constant(x)}})
+
+
+def _result(answer: Answer, f: Function, x: Tensor, v: Tensor) -> Any:
+    """What one call returns, a tensor in x's dtype. Raises WrongOutput on a tuple, NoGraph where torch found none."""
     try:
-        with meter:
-            result = answer(f, x, v)
+        result = answer(f, x, v)
     except RuntimeError as error:
         raise (_no_graph(error) or error).with_traceback(error.__traceback__) from None
     if isinstance(result, (tuple, list)):
         came = type(result).__name__
         raise WrongOutput(f"must return one tensor, got a {came}; torch.autograd.grad returns a tuple, take its [0]")
-    product = result.to(x.dtype) if isinstance(result, Tensor) else result
-    return observe({"hv": product, "after": {"x_itself": _constant(x)}}, meter.costs(x))
+    return result.to(x.dtype) if isinstance(result, Tensor) else result
 
 
 def _constant(x: Tensor) -> Tensor | str:
     """x as it was given, a tensor that no gradient is recorded for; else what became of it."""
     return "x requires grad" if x.requires_grad else x.clone()
-
-
-class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts torch's operations in the body of the `with`, and the bytes of the largest tensor that they made."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = self.largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.operations += 1
-        for made in tree_leaves(result):
-            if isinstance(made, Tensor) and made.layout == torch.strided:
-                self.largest = max(self.largest, made.untyped_storage().nbytes())
-        return result
-
-    def costs(self, x: Tensor) -> dict[str, Leaf]:
-        """Both counts as limits that they keep, rounded up tenfold at a time: answers differ in style. A short x has
-        none: its Hessian is as cheap as anything.
-        """
-        if x.numel() < LONG:
-            return {}
-        return {
-            "operations_up_to": _tenfold(OPERATIONS, self.operations),
-            "largest_tensor_up_to": _tenfold(LENGTHS * LONG, self.largest // x.element_size()),
-        }
-
-
-def _tenfold(limit: int, count: int) -> int:
-    """The first of limit, 10 limit, 100 limit, ... that is not below `count`."""
-    while limit < count:
-        limit *= 10
-    return limit
-
-
-def _in_a_few_passes(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """Both counts within their limits: a loop over the entries of x breaks the first, a Hessian the second."""
-    operations, largest = got["operations_up_to"], got["largest_tensor_up_to"]
-    if not isinstance(operations, int) or operations > OPERATIONS:
-        return f"up to {operations:,} operations, where {OPERATIONS:,} are more than enough"
-    if not isinstance(largest, int) or largest > LENGTHS * LONG:
-        return f"a tensor of up to {largest:,} numbers, for an x of {LONG}"
-    return None
 
 
 def _no_graph(error: RuntimeError) -> NoGraph | None:
@@ -166,7 +121,7 @@ EXERCISE = Exercise(
             name="curvature_at_x",
             points=1,
             keys=("hv",),
-            cases=("waves", "another x", "a long x"),
+            cases=("waves", "another x"),
             roundings=PERCENT,
             hint="The Hessian of a function that is not quadratic changes with x: differentiate at the x "
             "that you are given.",
@@ -193,7 +148,7 @@ EXERCISE = Exercise(
             name="exact_to_rounding",
             points=2,
             keys=("hv",),
-            cases=("quadratic", "waves", "another v", "2 v - 3 w", "another x", "a long x"),
+            cases=("quadratic", "waves", "another v", "2 v - 3 w", "another x"),
             roundings=EXACT,
             needs=("quadratic_function", "curvature_at_x"),
             hint="Differentiating twice is exact to some 15 digits here. A difference of two gradients is "
@@ -204,14 +159,18 @@ EXERCISE = Exercise(
             name="never_builds_the_hessian",
             points=2,
             evidence="ledger",
-            holds=_in_a_few_passes,
-            cases=("a long x",),
+            holds=long_x.in_a_few_passes,
+            beside=("hv",),
+            roundings=PERCENT,
+            cases=(long_x.NAME,),
             needs=("curvature_at_x",),
-            hint=f"For an x of {LONG} numbers the Hessian has {LONG**2:,}. H v takes two backward passes, however long "
-            f"x is: at most {OPERATIONS:,} operations here, and no tensor of more than {LENGTHS} times x's numbers.",
+            hint=f"For an x of {PIECE} numbers the Hessian has {PIECE**2:,}. H v takes two backward passes, however "
+            f"long x is: at most {OPERATIONS:,} operations here, and no tensor of more than {LENGTHS} times x's "
+            "numbers.",
         ),
         dataclasses.replace(
             arguments_unchanged(needs=("curvature_at_x",)),
+            cases=SHORT,
             hint="An argument was changed: in place (+=, sub_), or by `requires_grad_()` on the caller's x. Work on a "
             "new tensor: x.detach() is one, and holds x's numbers.",
         ),
@@ -225,5 +184,7 @@ EXERCISE = Exercise(
     ),
     keeps=("x", "v"),
     removes=("torch.autograd.functional",),
+    oracle=Sample,
+    memory=True,
     seconds=10.0,  # the first torch.func.jvp of a process imports for 1 to 3 s
 )

@@ -2,6 +2,9 @@
 
 First and second derivatives are observed as numbers and compared with the reference's in float64; finite
 differences (`torch.autograd.gradcheck`) would say the same less sharply.
+
+Memory is that of many layers: small ones, whose tensors are counted, in a notebook; large ones, whose process is
+measured from outside, in grading.
 """
 
 from __future__ import annotations
@@ -12,12 +15,21 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.exercises.computational_graphs.blocks import Sample, draw, number
 from course.meter import kept_bytes
+from course.oracle import is_here
+from course.tree import Leaf, Tree
+
+LAYERS = 16
+PIECE = 64  # numbers of a layer in a notebook
+BLOCK, BLOCKS = 1_024, 128  # numbers and blocks of a layer in grading: 1 MiB in float64
+MEMORY = "16 layers"
+PEAK = 47 * 2**20  # bytes in grading: right answers take 38 to 41 MiB, one tensor more for each layer 54 to 56 MiB
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Values, first and second derivatives on several shapes in float32 and float64, large |x|, memory at two sizes.
+    """Values, first and second derivatives on several shapes in float32 and float64, large |x|, memory of 16 layers.
 
     The second derivative has roots near |x| = 2.4, where all digits cancel: dy and v are near 1, so that no such place
     outweighs the others, and a single x is one too. Where |x| is about 100, exp(|x|) overflows float32. Only the
@@ -30,12 +42,16 @@ def cases(rng: torch.Generator) -> list[Case]:
 
         inputs: dict[str, Any] = {"asks": asks}
         inputs["x"] = torch.randn(shape, generator=rng, dtype=dtype) if shape else near_one()
-        for each in {"value": [], "first": ["dy"], "second": ["dy", "v"], "kept": ["dy"]}[asks]:
+        for each in {"value": [], "first": ["dy"], "second": ["dy", "v"]}[asks]:
             inputs[each] = near_one()
         return Case(name=name, inputs=inputs)
 
     far = case("far from zero", "first", (6,))
     far.inputs["x"] = torch.tensor([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0]) * (95 + 10 * torch.rand(6, generator=rng))
+    limits = {"seed": 2**31, "layer": LAYERS, "block": BLOCKS, "start": BLOCK - PIECE}
+    hidden: dict[str, Tree] = {name: int(torch.randint(limit, (), generator=rng)) for name, limit in limits.items()}
+    scale = 1 + torch.rand((), generator=rng, dtype=torch.float64)
+    layers: dict[str, Tree] = {"asks": "memory", "seed": hidden.pop("seed"), "scale": scale}
     return [
         case("value", "value", (3, 4)),
         case("value of one number", "value", ()),
@@ -45,20 +61,20 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("twice in float64", "second", (2, 3), torch.float64),
         case("twice for one number", "second", ()),
         far,
-        case("1,000 numbers", "kept", (1_000,)),
-        case("60 x 50 numbers in float64", "kept", (60, 50), torch.float64),
+        Case(name=MEMORY, inputs=layers, hidden=hidden),
     ]
 
 
-def probe(answer: Answer, inputs: Inputs) -> Observation:
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """One run of `answer.apply`, in the scenario that the case asks for. Raises WrongOutput where it is no Function."""
     came = _other_form(answer)
     if came:
         raise WrongOutput(
             f"must be a subclass of torch.autograd.Function with a forward and a backward of its own, got {came}"
         )
-    scenario = {"value": _value, "first": _first, "second": _second, "kept": _kept}[inputs["asks"]]
-    return scenario(answer, inputs)
+    if inputs["asks"] == "memory":
+        return _memory(answer, inputs, ask)
+    return {"value": _value, "first": _first, "second": _second}[inputs["asks"]](answer, inputs)
 
 
 def _other_form(answer: Answer) -> str:
@@ -93,35 +109,54 @@ def _second(answer: Any, inputs: Inputs) -> Observation:
     return observe({"dx": dx, "second_x": again[0], "second_dy": again[1]})
 
 
-def _kept(answer: Any, inputs: Inputs) -> Observation:
-    """Bytes alive besides y when nobody but the answer holds x, and the derivative that they are kept for.
+def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
+    """Many layers at once, whose y the caller holds and whose x nobody but the answer; then backward through one.
 
-    y is free even where it is saved: the caller holds that very tensor, so saving it keeps no byte more alive.
-
-    Tensors are counted, however they are kept: saved, as attributes of ctx, in closures, in globals. Memory that torch
+    Small ones where the oracle is here. There, tensors are counted, however they are kept: saved, as attributes of
+    ctx, in closures, in globals. y is free even where it is saved: the caller holds that very tensor. Memory that torch
     does not own (a NumPy copy) is not seen, so an answer of which nothing is seen does not hold either.
     """
-    leaf = inputs["x"].requires_grad_()
+    if not is_here(ask):
+        leaf, ys = _all_layers(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
+        return observe(_one_layer(leaf, ys, ask, number(ask, "block"), number(ask, "start")))
+    block, start = number(ask, "block"), number(ask, "start")
+    piece = draw(inputs["seed"], range(block, block + 1), BLOCK)[:, start : start + PIECE]
     with kept_bytes() as meter:
-        x = leaf.clone()
-        y = answer.apply(x)
-        del x
-    kept = meter.bytes_alive() - y.nbytes
-    (dx,) = torch.autograd.grad(y, leaf, inputs["dy"])
-    return observe({"y": y, "dx": dx}, {"kept_bytes": kept})
+        leaf, ys = _all_layers(answer, inputs, piece)
+    kept = meter.bytes_alive() - sum(tensor.nbytes for tensor in (leaf, *ys))
+    return observe(_one_layer(leaf, ys, ask, 0, 0), {"kept_bytes": kept})
+
+
+def _all_layers(answer: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """A leaf of numbers between 0 and 2, and the y of each layer; no two layers have the same x."""
+    leaf = (x * inputs["scale"]).requires_grad_()
+    return leaf, [answer.apply(leaf * (1 + layer / LAYERS)) for layer in range(LAYERS)]
+
+
+def _one_layer(leaf: Tensor, ys: list[Tensor], ask: Ask, block: int, start: int) -> dict[str, Any]:
+    """A piece of one layer's y, and of its derivative. Which layer and which piece, nobody knew before."""
+    y = ys[number(ask, "layer")]
+    (dx,) = torch.autograd.grad(y, leaf, torch.ones_like(leaf))
+    return {name: each[block, start : start + PIECE].clone() for name, each in {"y": y, "dx": dx}.items()}
 
 
 def _at_most_x(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """One tensor of x's size besides y: x itself, or whatever the answer prefers to keep in its place."""
-    kept, allowed = got["kept_bytes"], inputs["x"].nbytes
+    if "peak_bytes" in got:
+        return _measured(got["peak_bytes"])
+    kept, allowed = got["kept_bytes"], LAYERS * PIECE * inputs["scale"].element_size()
     if isinstance(kept, int) and 0 < kept <= allowed:
         return None
     if kept == 0:
         return "no tensor besides y is kept, and y alone does not tell which x it came from"
-    return f"{kept} bytes are kept besides y, where x has {allowed}"
+    return f"{kept} bytes are kept besides the y of {LAYERS} layers, where their x have {allowed}"
 
 
-MEMORY = ("1,000 numbers", "60 x 50 numbers in float64")
+def _measured(peak: Leaf) -> str | None:
+    if not isinstance(peak, int) or peak > PEAK:
+        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for every x and y"
+    return None
+
 
 EXERCISE = Exercise(
     id="computational_graphs.SaveLess",
@@ -139,7 +174,7 @@ EXERCISE = Exercise(
             name="derivative",
             points=2,
             keys=("dx",),
-            cases=("derivative", "derivative in float64", *MEMORY),
+            cases=("derivative", "derivative in float64"),
             hint="Product rule, with s = sigmoid(x) and s' = s (1 - s): the derivative has two terms, and dy "
             "multiplies both. The x in them is what forward was given, not y and not a tensor written over since.",
         ),
@@ -167,8 +202,9 @@ EXERCISE = Exercise(
             points=3,
             evidence="ledger",
             holds=_at_most_x,
+            beside=("y", "dx"),
             shows="kept_bytes",
-            cases=MEMORY,
+            cases=(MEMORY,),
             needs=("value", "derivative"),
             hint="Keep one tensor of x's size, with ctx.save_for_backward, and compute the rest again in backward. "
             "Tensors count, however they are kept. Only y is free, also when you save it: the caller holds that very "
@@ -183,5 +219,7 @@ EXERCISE = Exercise(
         "return dy times (s plus x times the derivative of s).",
     ),
     removes=("torch.nn.functional.silu", "torch.utils.checkpoint"),
+    oracle=Sample,
+    memory=True,
     seconds=5.0,
 )

@@ -1,54 +1,142 @@
-"""The model of `accumulate_gradients`: small, and it knows how much went through it.
+"""The model of `accumulate_gradients`: small, and where costs are judged an oracle computes its first layer.
 
-inputs --tanh--> activations, noted in the book --linear--> logits
+inputs --features--> a + gain b --linear--> logits       a, b = tanh(inputs M), with two matrices M
+d gain <--slopes-- d (a + gain b)
+
+Where M is hidden, features and slopes are questions: no forward pass without the first, no backward without the second.
 """
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from course.meter import KeptBytes
-from course.meter.storage import unwrapped
+from course.exercise import Ask
+from course.meter.storage import weakly
+from course.tree import Tree
 
 
-class Traffic:
-    """What went through a model and through all copies of it: a copy writes into the same book.
+def mixed(tokens: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """a and b, (..., F) each, of tokens (..., F) and matrices (2, F, F)."""
+    rows = tokens.to(matrices.dtype).reshape(-1, matrices.shape[-1])
+    a, b = (rows @ matrices).tanh().reshape(2, *tokens.shape)
+    return a, b
 
-    calls       tokens of each call, in order; under `torch.func.vmap` those of all rows
-    most_alive  the largest number of tokens whose activations were alive at once
-    """
 
-    def __init__(self) -> None:
-        self.calls: list[int] = []
-        self.most_alive = 0
-        self._alive = KeptBytes()
+class Known:
+    """Features from matrices that are no secret."""
 
-    def __deepcopy__(self, memo: object) -> Traffic:
+    def __init__(self, matrices: Tensor) -> None:
+        self._matrices = matrices
+
+    def __call__(self, tokens: Tensor, gain: Tensor) -> Tensor:
+        """a + gain b."""
+        a, b = mixed(tokens, self._matrices)
+        return a + gain * b
+
+
+class Asked:
+    """Features from an oracle; a model and all copies of it share what is known of their graphs."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self._graphs: dict[int, StorageWeakRef] = {}
+
+    def __deepcopy__(self, memo: object) -> Asked:
         return self
 
-    def add(self, activations: Tensor) -> None:
-        """One more call; activations (..., F)."""
-        self.calls.append(unwrapped(activations).numel() // activations.shape[-1])
-        self._alive.watch(activations)
-        token = activations.shape[-1] * activations.element_size()
-        self.most_alive = max(self.most_alive, self._alive.bytes_alive() // token)
+    def __call__(self, tokens: Tensor, gain: Tensor) -> Tensor:
+        """a + gain b."""
+        recorded = torch.is_grad_enabled() and gain.requires_grad
+        features: Tensor = Features.apply(tokens, gain.expand_as(tokens), recorded, self)[0]  # type: ignore[no-untyped-call]
+        return features
+
+    def add(self, ticket: Tensor) -> None:
+        """A graph that keeps this ticket, a number, until its backward frees what forward saved."""
+        self._graphs[int(ticket)] = weakly(ticket)
+
+    def freed(self) -> list[Tree]:
+        """The tickets whose graphs are gone since the last call."""
+        gone = [number for number, storage in self._graphs.items() if storage.expired()]  # type: ignore[no-untyped-call]
+        for number in gone:
+            del self._graphs[number]
+        return list(gone)
+
+
+class Features(torch.autograd.Function):
+    """(tokens, gains, both (..., F)) to a + gains b, (..., F), and the ticket with which to ask for the slopes."""
+
+    @staticmethod
+    def forward(tokens: Tensor, gains: Tensor, recorded: bool, asked: Asked) -> tuple[Tensor, Tensor]:
+        """One question. `recorded` where a backward pass may come."""
+        question: dict[str, Tree] = {"tokens": tokens, "gains": gains, "recorded": recorded, "freed": asked.freed()}
+        answer = cast(dict[str, Any], asked.ask("features", question))
+        ticket = torch.tensor(answer["ticket"])
+        asked.add(ticket)
+        return answer["features"], ticket
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Saves the ticket, which says as long as it lives that the graph does."""
+        ctx.asked = inputs[3]
+        ctx.save_for_backward(output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: object) -> tuple[None, Tensor, None, None]:
+        """The derivative by the gains alone: inputs are data."""
+        transformed = torch._C._are_functorch_transforms_active()
+        slopes = Slopes.apply if transformed else Slopes.forward  # alone, forward takes half the time
+        return None, slopes(gradient, ctx.saved_tensors[0], ctx.asked), None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], tokens: Tensor, gains: Tensor, recorded: bool, asked: Asked
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        """Token by token, so the rows of a batch are more tokens; one ticket for all of them."""
+        rows = [_rows(info, *each) for each in zip((tokens, gains), in_dims, strict=False)]
+        features, ticket = Features.apply(*rows, recorded, asked)  # type: ignore[no-untyped-call]
+        return (features, ticket.expand(info.batch_size)), (0, 0)
+
+
+class Slopes(torch.autograd.Function):
+    """(gradient of the features (..., F), ticket) to the gradient of the gains, gradient times b."""
+
+    @staticmethod
+    def forward(gradient: Tensor, ticket: Tensor, asked: Asked) -> Tensor:
+        """One question."""
+        return cast(Tensor, asked.ask("slopes", {"ticket": int(ticket), "gradient": gradient}))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing is saved: nobody differentiates twice here."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], gradient: Tensor, ticket: Tensor, asked: Asked) -> tuple[Tensor, int]:
+        """All rows have one ticket."""
+        one = ticket if in_dims[1] is None else ticket.select(in_dims[1], 0)
+        slopes: Tensor = Slopes.apply(_rows(info, gradient, in_dims[0]), one, asked)  # type: ignore[no-untyped-call]
+        return slopes, 0
+
+
+def _rows(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
+    """The tensor with the batch's dimension first."""
+    return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 class TokenModel(nn.Module):
-    """tanh and one linear layer on every token, with a book of its traffic.
+    """Two features, one with a trainable gain, and one linear layer, on every token."""
 
-    Each call saves the tanh of its input for backward, so the activations alive are those of the micro-batches whose
-    graphs are. The tanh is also there so that the parameters in a linear layer of somebody else's give other logits.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, gain: Tensor, features: Known | Asked) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(bias)
-        self.traffic = Traffic()
+        self.gain = nn.Parameter(gain)
+        self.features = features
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs (n, T, F) to logits (n, T, C)."""
-        activations = inputs.tanh()
-        self.traffic.add(activations)
-        return nn.functional.linear(activations, self.weight, self.bias)
+        return nn.functional.linear(self.features(inputs, self.gain), self.weight, self.bias)

@@ -1,0 +1,39 @@
+"""What a judge process does: it holds one runner, and grades one submission after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from autograder.engine.grade import Graded, Release, Submission, grade
+from autograder.sandbox import Limits, Runner, open_runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One submission, and the seed that draws its cases."""
+
+    submission: Submission
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging:
+    """Grades with a runner of its own, which starts when it is entered. Picklable."""
+
+    release: Release
+    limits: Limits | None = None
+    trusted: bool = False
+    display: bool = True
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[Callable[[Task], Graded]]:
+        """Raises RunnerError where students' code cannot be run here."""
+        with open_runner(self.limits, trusted=self.trusted) as runner:
+            yield lambda task: judge(task, self.release, runner, display=self.display)
+
+
+def judge(task: Task, release: Release, runner: Runner, *, display: bool) -> Graded:
+    """Grade one submission with a runner that is open."""
+    return grade(task.submission, release, runner, seed=task.seed, display=display)

@@ -1,0 +1,185 @@
+"""A few processes that do the same thing with one task after the other.
+
+    tasks --one at a time--> process 1 ... jobs --> outcomes, in the order in which they come
+
+Nothing that happens to a process stops the others or hangs the caller: one that dies, or is silent for too long, is
+replaced, and the task that it held is tried again. A task is taken from the caller only when a process is free for
+it, so that a batch of any length needs the memory of `jobs` tasks and outcomes.
+
+Processes are spawned, not forked: nothing of the caller's memory is in them. Only RunnerError ends a batch: then
+nothing can be run at all.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import signal
+import time
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, Generic
+
+from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work, serve
+from autograder.sandbox import RunnerError
+
+TRIES = 3  # of one task, each in a process that died
+PATIENCE = 1800.0  # seconds for one task; the runner's own limits end any submission long before
+START_SECONDS = 300.0  # for a process to be ready: on a cold disk torch alone needs a minute
+
+
+def spread(
+    tasks: Iterable[Task], work: Work[Task, Result], jobs: int, *, patience: float = PATIENCE
+) -> Generator[Outcome[Task, Result], None, None]:
+    """The tasks among `jobs` processes. Close the iterator to end them early. Raises RunnerError.
+
+    work      opened once in each process; it and all tasks and results must be picklable
+    patience  seconds after which a process that is silent counts as dead
+    """
+    pool = _Pool(iter(tasks), work, patience)
+    try:
+        for _ in range(jobs):
+            pool.start()
+        while not pool.done():
+            outcomes = pool.collect()
+            pool.hand_out()  # before the caller sees the outcomes: nobody waits while they are recorded
+            yield from outcomes
+    finally:
+        pool.end()
+
+
+@dataclass(kw_only=True)
+class _Held(Generic[Task]):
+    """A task, and how many processes have died with it."""
+
+    task: Task
+    deaths: int = 0
+
+
+@dataclass(kw_only=True)
+class _Worker(Generic[Task]):
+    """A process at work. `until`: when it must have said something, on the monotonic clock; free ones may be silent."""
+
+    process: SpawnProcess
+    line: Connection
+    until: float
+    ready: bool = False
+    held: _Held[Task] | None = None
+
+
+class _Pool(Generic[Task, Result]):
+    """The caller's side. `again` holds tasks of processes that died, `stillborn` counts those that never were ready."""
+
+    def __init__(self, tasks: Iterator[Task], work: Work[Task, Result], patience: float) -> None:
+        self._tasks, self._work, self._patience = tasks, work, patience
+        self._exhausted = False
+        self._again: collections.deque[_Held[Task]] = collections.deque()
+        self._stillborn = 0
+        self._workers: list[_Worker[Task]] = []
+
+    def start(self) -> None:
+        """One more process. Raises RunnerError."""
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, self._work), daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it has left the terminal
+        try:
+            process.start()
+            self._workers.append(_Worker(process=process, line=ours, until=time.monotonic() + START_SECONDS))
+        except OSError as error:
+            raise RunnerError(f"a process that grades must start, but {error.strerror}") from None
+        finally:
+            theirs.close()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def done(self) -> bool:
+        """Whether all tasks were taken, and nobody has one."""
+        return self._exhausted and not self._again and not any(worker.held for worker in self._workers)
+
+    def hand_out(self) -> None:
+        """A task for each process that is free, as long as there are tasks."""
+        for worker in [each for each in self._workers if each.ready and not each.held]:
+            held = self._next()
+            if held is None:
+                return
+            try:
+                worker.line.send(held.task)
+                worker.held, worker.until = held, time.monotonic() + self._patience
+            except OSError:  # it died while it was free, which is no fault of the task
+                self._again.append(held)
+
+    def collect(self) -> list[Outcome[Task, Result]]:
+        """Wait until some process says something, dies, or is silent for too long."""
+        first = min(worker.until for worker in self._workers)
+        seconds = max(0.0, first - time.monotonic()) if first < math.inf else None
+        heard = connection.wait([worker.line for worker in self._workers], seconds)
+        outcomes = [self._listen(worker) for worker in list(self._workers) if worker.line in heard]
+        for worker in [each for each in self._workers if each.until <= time.monotonic()]:
+            worker.process.kill()
+            outcomes.append(self._bury(worker, "was silent for too long"))
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def end(self) -> None:
+        """End every process; it closes its sandbox first, unless that takes too long."""
+        for worker in self._workers:
+            worker.line.close()
+            worker.process.terminate()
+        deadline = time.monotonic() + GOODBYE
+        for worker in self._workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            worker.process.kill()
+            worker.process.join()
+        self._workers.clear()
+
+    def _next(self) -> _Held[Task] | None:
+        """A new task; when there is none left, one that is tried again."""
+        for task in self._tasks:
+            return _Held(task=task)
+        self._exhausted = True
+        return self._again.popleft() if self._again else None
+
+    def _listen(self, worker: _Worker[Task]) -> Outcome[Task, Result] | None:
+        """One message, or a death."""
+        try:
+            message: Any = worker.line.recv()
+        except (EOFError, OSError):
+            return self._bury(worker)
+        if isinstance(message, RunnerError):
+            raise message
+        worker.until = math.inf
+        if message == READY:
+            worker.ready, self._stillborn = True, 0
+            return None
+        worker.held = None
+        outcome: Outcome[Task, Result] = message
+        return outcome
+
+    def _bury(self, worker: _Worker[Task], why: str = "") -> Outcome[Task, Result] | None:
+        """Replace a process that died. Its task is tried again when all others were, or has failed."""
+        worker.process.join(GOODBYE)
+        reason = why or _ending(worker.process.exitcode)
+        worker.process.kill()
+        worker.line.close()
+        self._workers.remove(worker)
+        self._stillborn += not worker.ready
+        if self._stillborn >= TRIES:
+            raise RunnerError(f"a process that grades must start, but {TRIES} in a row died; the last {reason}")
+        self.start()
+        if worker.held is None:
+            return None
+        worker.held.deaths += 1
+        if worker.held.deaths == TRIES:
+            return Outcome(task=worker.held.task, failed=f"{TRIES} processes died that graded it; the last {reason}")
+        self._again.append(worker.held)
+        return None
+
+
+def _ending(code: int | None) -> str:
+    """How a process ended, for people."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    hint = ", as the system does where memory is short" if -code == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{hint}"

@@ -1,0 +1,60 @@
+"""What nbgrader's own converters and exporters do for us: the release, the feedback pages, the table of scores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nbgrader.converters import GenerateAssignment, GenerateFeedback
+from nbgrader.converters.base import NbGraderException
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.plugins import CsvExportPlugin
+from traitlets.config import Config
+
+from autograder.engine.grade import Release
+from autograder.nbgrader_bridge import gradebook as books
+from autograder.nbgrader_bridge.config import course_directory
+from autograder.nbgrader_bridge.log import FILE, logged
+from course.errors import CourseError
+
+
+def feedback(root: Path, assignment: str) -> Path:
+    """Write the feedback pages with nbgrader's generate_feedback, and return their folder."""
+    with logged(root) as log:
+        directory, config = course_directory(root)
+        directory.assignment_id = assignment
+        converter = GenerateFeedback(coursedir=directory, config=config, log=log)
+        converter.force = True
+        _run(converter, "the feedback was not written")
+        return root / str(directory.feedback_directory)
+
+
+def export(root: Path, assignment: str, to: Path) -> Path:
+    """Write the scores as CSV with nbgrader's own exporter, and return the file's path."""
+    with logged(root) as log:
+        directory, config = course_directory(root)
+        part = to.with_name(f"{to.name}.part")
+        plugin = CsvExportPlugin(config=config, log=log, to=str(part), assignment=[assignment])
+        with books.open_gradebook(directory) as gradebook:
+            plugin.export(gradebook)
+        os.replace(part, to)
+    return to
+
+
+def release_of(directory: CourseDirectory, config: Config, assignment: str) -> Release:
+    """The release copy; where there is a source and no release, nbgrader's generate_assignment makes it."""
+    path = books.release_path(directory, assignment, assignment)
+    source = directory.format_path(directory.source_directory, ".", assignment)
+    if not path.exists() and os.path.isdir(source):
+        directory.assignment_id = assignment
+        converter = GenerateAssignment(coursedir=directory, config=config, log=directory.log)
+        _run(converter, f"the release of {assignment} could not be made")
+    return Release.load(path)
+
+
+def _run(converter: GenerateAssignment | GenerateFeedback, sentence: str) -> None:
+    try:
+        converter.start()
+    except (NbGraderException, SystemExit) as error:
+        root = converter.coursedir.root
+        raise CourseError(f"{sentence} ({error}); {Path(root) / FILE} says more") from None

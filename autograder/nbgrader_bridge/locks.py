@@ -1,0 +1,53 @@
+"""A gradebook that another program has locked: wait for it, say so, and not for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from nbgrader.api import InvalidEntry
+from sqlalchemy.exc import OperationalError
+
+from course.errors import CourseError
+
+PATIENCE = 60.0  # seconds
+PAUSE = 0.2  # seconds between two tries; SQLite itself waits for some seconds in each
+LOCKED = ("is locked", "lock timeout")  # what SQLite and PostgreSQL say
+
+Result = TypeVar("Result")
+
+
+class Locked(CourseError):
+    """The gradebook stayed locked."""
+
+
+def patiently(
+    action: Callable[[], Result],
+    said: Callable[[str], None],
+    *,
+    seconds: float = PATIENCE,
+    check: Callable[[], None] = lambda: None,
+) -> Result:
+    """What `action` returns, tried again for as long as the gradebook is locked. Raises Locked after `seconds`.
+
+    said   is told once that something waits
+    check  is called between two tries, and may raise
+    """
+    deadline, told = time.monotonic() + seconds, False
+    while True:
+        try:
+            return action()
+        except (OperationalError, InvalidEntry) as error:
+            if not any(words in str(error) for words in LOCKED):
+                raise
+            if time.monotonic() >= deadline:
+                raise Locked(
+                    f"the gradebook must not stay locked, but was for {seconds:g} s; close what has it open "
+                    "(formgrader, a database browser, another nbgrader command)"
+                ) from None
+        if not told:
+            said(f"the gradebook is locked by another program: waiting for it, {seconds:g} s at most")
+            told = True
+        check()
+        time.sleep(PAUSE)

@@ -1,0 +1,48 @@
+"""grading.log: everything that nbgrader and the engine have to say, below the root."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import sqlalchemy.exc
+
+from autograder.engine.grade import Graded
+
+FILE = "grading.log"
+
+
+class _File(logging.FileHandler):
+    """A full disk is told by the batch itself, in one line; the log's own failure to write adds nothing to it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Nothing."""
+
+
+@contextlib.contextmanager
+def logged(root: Path) -> Iterator[logging.Logger]:
+    """A logger that writes to the log; SQLAlchemy's warning about nbgrader's own habits is left out."""
+    root.mkdir(parents=True, exist_ok=True)
+    log = logging.getLogger("autograder.nbgrader")
+    log.propagate = False
+    handler = _File(root / FILE, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)
+            yield log
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+
+
+def report_one(log: logging.Logger, graded: Graded) -> None:
+    """What came out of one submission."""
+    what = graded.failed or graded.problem or f"{graded.points} points"
+    log.warning("%s: %s (seed %d, %.2f s)", graded.student, what, graded.seed, graded.seconds)
+    for repair in graded.repairs:
+        log.warning("%s: %s", graded.student, repair)

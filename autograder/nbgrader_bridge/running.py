@@ -1,0 +1,175 @@
+"""One batch: who is left to grade, with which seed, and what became of each.
+
+    journal --plan--> left to do --tasks--> judges --outcomes--> settle --> gradebook, autograded/, journal
+
+The order makes a kill at any moment harmless: old scores are cleared, then the journal says that a submission was
+started, then it is graded, then recorded (its notebook last), then the journal says so. A notebook with the journal's
+seed in it is therefore a submission that was recorded, even where the journal lacks its last line.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from nbgrader.api import InvalidEntry
+from nbgrader.coursedir import CourseDirectory
+from sqlalchemy.exc import DBAPIError
+
+from autograder.engine.grade import Graded, Release, Submission, new_seed, untouched
+from autograder.engine.journal import Entry, Journal, Run
+from autograder.engine.judging import Task
+from autograder.engine.stopping import Stop
+from autograder.engine.worker import Outcome
+from autograder.nbgrader_bridge.locks import PATIENCE, Result, patiently
+from autograder.nbgrader_bridge.log import report_one
+from autograder.nbgrader_bridge.recording import Recorder
+from autograder.nbgrader_bridge.submitted import digest_of, submission
+from autograder.sandbox import Runner
+from course.errors import CourseError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watcher:
+    """Who is told how a batch goes.
+
+    planned  once: how many submissions the run has, and how many of them are recorded already
+    told     each submission, as soon as it is recorded, or could not be
+    said     one sentence for people
+    """
+
+    planned: Callable[[int, int], None] = lambda count, recorded: None
+    told: Callable[[Graded], None] = lambda graded: None
+    said: Callable[[str], None] = lambda sentence: None
+
+
+@dataclass(kw_only=True)
+class Batch:
+    """The state of a run.
+
+    taken_up  it began earlier
+    failures  why, by student
+    """
+
+    directory: CourseDirectory
+    assignment: str
+    release: Release
+    runner: Runner
+    journal: Journal
+    run: Run
+    taken_up: bool
+    recorder: Recorder
+    stop: Stop
+    watcher: Watcher
+    patience: float = PATIENCE
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def plan(self, students: Sequence[str]) -> list[str]:
+        """Those who are not recorded yet; last those whose grading was under way, in case it was they who killed it."""
+        left = [student for student in students if not self._is_recorded(student)]
+        if self.taken_up:
+            count = f"{len(students) - len(left)} of {len(students)}"
+            self.watcher.said(f"taking up the run of {self.run.began}: {count} were recorded")
+        self.watcher.planned(len(students), len(students) - len(left))
+        return sorted(left, key=lambda student: student in self.run.entries)
+
+    def tasks(self, students: Sequence[str]) -> Iterator[Task]:
+        """What the judges get, one at a time: cleared in the gradebook, and started in the journal."""
+        for student in students:
+            handed_in = submission(self.directory, self.assignment, student, self.release)
+            entry = self._entry(student, digest_of(handed_in.path))
+            try:
+                with self.stop.whole():
+                    self._patiently(functools.partial(self.recorder.clear, student))
+                    self.journal.start(student, entry)
+            except Exception as error:
+                self._log.exception("%s: not started", student)
+                self.settle(Outcome(task=Task(submission=handed_in, seed=entry.seed), failed=sentence(error)))
+                continue
+            yield Task(submission=handed_in, seed=entry.seed)
+
+    def settle(self, outcome: Outcome[Task, Graded]) -> None:
+        """Record what came out, or why nothing did, and tell it."""
+        if outcome.trace:
+            self._log.error("%s: grading broke\n%s", outcome.task.submission.student, outcome.trace)
+        with self.stop.whole():
+            graded = self._recorded(outcome.result or self._failed(outcome.task, outcome.failed))
+            report_one(self._log, graded)
+            if graded.failed:
+                self.failures[graded.student] = graded.failed
+            self._finish(graded)
+        self.watcher.told(graded)
+
+    # --- seeds ---
+
+    def _entry(self, student: str, digest: str) -> Entry:
+        """The same seed for the same file of a run that was taken up; a new one for a new file."""
+        before = self.run.entries.get(student)
+        if self.run.seed is not None:
+            seed = self.run.seed
+        elif before is not None and before.digest == digest:
+            seed = before.seed
+        elif self.run.repeat and student in self.journal.seeds:
+            seed = self.journal.seeds[student]
+        else:
+            if self.run.repeat:
+                self.watcher.said(f"{student}: no earlier seed is in the journal, a new one was drawn")
+            seed = new_seed()
+        return Entry(digest=digest, seed=seed)
+
+    def _is_recorded(self, student: str) -> bool:
+        """Whether this file was recorded in this run, also where a kill kept the journal from saying so."""
+        entry = self.run.entries.get(student)
+        if entry is None or entry.state == "failed" or self.recorder.recorded_seed(student) != entry.seed:
+            return False
+        path = submission(self.directory, self.assignment, student, self.release).path
+        return digest_of(path) == entry.digest
+
+    # --- recording ---
+
+    def _recorded(self, graded: Graded) -> Graded:
+        """Recorded; or else recorded as failed; or else at least told."""
+        try:
+            return self._patiently(functools.partial(self.recorder.record, graded))
+        except Exception as error:
+            self._log.exception("%s: not recorded", graded.student)
+            task = Task(submission=Submission(student=graded.student, path=None), seed=graded.seed)
+            failed = self._failed(task, graded.failed or sentence(error))
+        try:
+            return self.recorder.record(failed)
+        except Exception:
+            self._log.exception("%s: not even that it failed could be recorded", graded.student)
+            return failed
+
+    def _failed(self, task: Task, why: str) -> Graded:
+        return untouched(task.submission.student, self.release, self.runner, failed=why, seed=task.seed)
+
+    def _finish(self, graded: Graded) -> None:
+        if graded.student not in self.run.entries:
+            return  # it could not even be started
+        try:
+            self.journal.finish(graded.student, graded.failed)
+        except OSError as error:  # not on the disk, so that a run that takes this one up looks at it again
+            self._log.error("%s: the journal could not be written: %s", graded.student, error)
+
+    def _patiently(self, action: Callable[[], Result]) -> Result:
+        return patiently(action, self.watcher.said, seconds=self.patience, check=self.stop.check)
+
+    @property
+    def _log(self) -> logging.Logger:
+        log: logging.Logger = self.directory.log
+        return log
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong, in one line for people."""
+    if isinstance(error, CourseError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    if isinstance(error, (DBAPIError, InvalidEntry)):
+        said = str(error.orig if isinstance(error, DBAPIError) else error)
+        return f"the gradebook: {said.strip().partition(chr(10))[0]}"
+    return f"{type(error).__name__}: {error}"

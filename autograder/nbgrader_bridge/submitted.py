@@ -1,0 +1,93 @@
+"""What students handed in: submitted/<student>/<assignment>/<notebook>.ipynb, and timestamp.txt beside it.
+
+Nobody trusts what lies there. Links are not followed, pipes not opened, large files not read to the end.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.utils import parse_utc
+
+from autograder.engine.grade import Release, Submission
+from autograder.engine.journal import digest
+from autograder.engine.read import MAX_BYTES
+from autograder.nbgrader_bridge.folders import STAMP, read_stamp
+from course.errors import CourseError
+
+
+class NoTime(CourseError):
+    """A time stamp that cannot be read as one."""
+
+
+def students(directory: CourseDirectory, assignment: str, wanted: Iterable[str] | None) -> list[str]:
+    """Ids of those who have handed in. Raises CourseError where there is nobody, or not everyone who is wanted."""
+    top = Path(directory.root) / directory.submitted_directory
+    left_out = {name for name in directory.student_id_exclude.split(",") if name}
+    found = sorted(each.parent.name for each in top.glob(f"*/{assignment}") if each.is_dir())
+    found = [student for student in found if student not in left_out and student.isprintable()]
+    if not found:
+        raise CourseError(f"submissions must lie in {top}/<student>/{assignment}, but there are none")
+    if wanted is None:
+        return found
+    chosen = sorted(set(wanted))
+    missing = [student for student in chosen if student not in found]
+    if missing:
+        raise CourseError(f"{', '.join(missing)} must have handed in {assignment}; known are {', '.join(found[:10])}")
+    return chosen
+
+
+def no_ids(directory: CourseDirectory, assignment: str) -> list[str]:
+    """Folders that are no student's: nbgrader finds no name with a newline or another control character in it."""
+    top = Path(directory.root) / directory.submitted_directory
+    return sorted(each.parent.name for each in top.glob(f"*/{assignment}") if not each.parent.name.isprintable())
+
+
+def submission(directory: CourseDirectory, assignment: str, student: str, release: Release) -> Submission:
+    """The student's file, or why there is none."""
+    folder = _folder(directory, assignment, student)
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return Submission(student=student, path=None, problem="the folder must not be a link")
+    path = folder / f"{release.name}.ipynb"
+    if os.path.lexists(path):
+        return Submission(student=student, path=path)
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".ipynb"))
+    except OSError as error:
+        return Submission(student=student, path=None, problem=f"the folder cannot be read: {error.strerror}")
+    found = f"found {', '.join(names[:3])}" if names else "found no notebook"
+    return Submission(student=student, path=None, problem=f"the file must be called {path.name}, {found}")
+
+
+def digest_of(path: Path | None) -> str:
+    """Names the content of a file; what can never be graded is named by its kind, size and time of change."""
+    if path is None:
+        return "nothing"
+    try:
+        about = path.lstat()
+        if stat.S_ISREG(about.st_mode) and about.st_size <= MAX_BYTES:
+            return digest(path.read_bytes())
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return f"mode {about.st_mode:o}, {about.st_size} bytes, changed at {about.st_mtime_ns}"
+
+
+def handed_in_at(directory: CourseDirectory, assignment: str, student: str) -> datetime | None:
+    """The time in timestamp.txt, UTC; None where there is no such file. Raises NoTime where it holds none."""
+    folder = _folder(directory, assignment, student)
+    if not os.path.lexists(folder / STAMP):
+        return None
+    try:
+        time: datetime = parse_utc((read_stamp(folder) or b"").decode().strip())
+    except (OverflowError, ValueError):
+        raise NoTime(f"{STAMP} must hold a time such as 2026-01-31 23:59:00 UTC, but does not") from None
+    return time
+
+
+def _folder(directory: CourseDirectory, assignment: str, student: str) -> Path:
+    return Path(directory.format_path(directory.submitted_directory, student, assignment))

@@ -1,0 +1,25 @@
+"""Where students' code runs, and what stands between it and everything else.
+
+Outside:  policy    what students' code may do and use
+          seccomp   the system call filter
+          stage     the part of the course that goes inside
+          runner    starts the warm process and asks it for runs
+          session   one submission: conversations with its processes, and their deadlines
+          doctor    which protections are active on this machine
+Inside:   warm      a process that knows nothing secret, forked for each submission; its watchdog
+          walls     namespaces, mounts, limits of a fork
+          job       one submission: loader, performers, display run
+          removed   what an answer may not use
+          display   the notebook as people shall see it
+          screen    the outputs of one cell of it
+          census    who is there, and what it costs
+          stand_ins for what the course can only do on a student's machine
+Between:  wire, frame, messages     what is sent, and trusted by nobody
+"""
+
+from __future__ import annotations
+
+from autograder.sandbox.policy import Limits
+from autograder.sandbox.runner import Output, Runner, RunnerError, Session, open_runner
+
+__all__ = ["Limits", "Output", "Runner", "RunnerError", "Session", "open_runner"]

@@ -1,0 +1,162 @@
+"""What students' code may do and use, in one place: limits, what it sees of the file system, and system calls.
+
+Limits.parse("memory=3GiB")   --> Limits
+command(argv, ...)            --> the bubblewrap command that runs argv inside the outer walls
+DENIED, HIDDEN, FAMILIES      --> the system call filter (seccomp.py compiles it)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import socket
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course.errors import CourseError
+
+UNITS = {"": 1, "s": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "min": 60}
+USER = 1000  # user and group inside, whoever grades
+HOME = "/student"
+WRITABLE = (HOME, "/tmp", "/dev/shm")  # in memory, and empty for each submission
+COURSE = "/course"  # where the staged student side of the course lies inside
+
+
+class PolicyError(CourseError):
+    """A limit that cannot be read or kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one submission may use. Times are wall-clock seconds, sizes bytes.
+
+    load_seconds     to load the cells
+    spare_seconds    on top of the exercise's own limit per case
+    display_seconds  for the whole display run
+    memory           of all processes together, on top of what the warm process had
+    tasks            processes and threads
+    file             one file; scratch: all files together (they lie in memory)
+    open_files       of one process
+    output           of the display run
+    """
+
+    load_seconds: float = 20.0
+    spare_seconds: float = 2.0
+    display_seconds: float = 60.0
+    memory: int = 2 * 2**30
+    tasks: int = 64
+    file: int = 16 * 2**20
+    scratch: int = 64 * 2**20
+    open_files: int = 256
+    output: int = 8 * 2**20
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Limits:
+        """Limits from `name=number[unit]`, as `memory=3GiB` or `load_seconds=1min`. Raises PolicyError."""
+        given: dict[str, Any] = dict(_setting(text) for text in texts)
+        return dataclasses.replace(cls(), **given)
+
+
+def _setting(text: str) -> tuple[str, float | int]:
+    names = {name: type(default) for name, default in dataclasses.asdict(Limits()).items()}
+    found = re.fullmatch(r"(\w+)=(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if not found or found[1] not in names or found[3].lower() not in UNITS or not float(found[2]):
+        raise PolicyError(
+            f"a limit must read name=number with s, min, KiB, MiB or GiB behind it, and a name of "
+            f"{', '.join(names)}; got {text!r}"
+        )
+    return found[1], names[found[1]](float(found[2]) * UNITS[found[3].lower()])
+
+
+# --- the outer walls ----------------------------------------------------------------------------------
+
+
+def command(argv: Sequence[str], *, course: Path, binary: str = "bwrap") -> list[str]:
+    """bubblewrap around `argv`: namespaces of its own, a read-only system, no network, no capability.
+
+    course  the staged student side, visible at `COURSE`
+    Nested user namespaces stay possible, because each submission gets its own; the filter takes them from students.
+    """
+    return [
+        binary,
+        *("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+        *("--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--clearenv"),
+        *_environment(),
+        *("--proc", "/proc", "--dev", "/dev", "--tmpfs", HOME, "--tmpfs", "/tmp"),
+        *_system(),
+        *("--ro-bind", str(course), COURSE),
+        *("--remount-ro", "/tmp", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME),
+        "--",
+        *argv,
+    ]
+
+
+def environment(home: str = HOME) -> dict[str, str]:
+    """All that students' code sees of the environment."""
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": home,
+        "TMPDIR": home,
+        "USER": "student",
+        "LOGNAME": "student",
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _environment() -> list[str]:
+    return [word for name, value in environment().items() for word in ("--setenv", name, value)]
+
+
+def _system() -> list[str]:
+    """The system's libraries and this Python, read-only; nothing of /etc but what the loader needs."""
+    words: list[str] = []
+    for name in ("/usr", "/bin", "/lib", "/lib32", "/lib64"):
+        path = Path(name)
+        if path.is_symlink():
+            words += ["--symlink", os.readlink(path), name]
+        elif path.is_dir():
+            words += ["--ro-bind", name, name]
+    for name in ("/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts", "/etc/localtime"):
+        words += ["--ro-bind-try", name, name]
+    for folder in python_folders():
+        words += ["--ro-bind", folder, folder]
+    return words
+
+
+def writable() -> list[str]:
+    """Folders that each submission gets empty: not one below which this Python lies, which stays read-only."""
+    return [name for name in WRITABLE if not any(Path(each).is_relative_to(name) for each in python_folders())]
+
+
+def python_folders() -> list[str]:
+    """Where this Python and its packages lie, outermost first; folders below /usr are there already."""
+    found = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])}
+    found |= {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
+    folders = sorted({str(Path(each)) for each in found if not Path(each).is_relative_to("/usr")})
+    return [
+        each for each in folders if not any(Path(each) != Path(up) and Path(each).is_relative_to(up) for up in folders)
+    ]
+
+
+# --- system calls -------------------------------------------------------------------------------------
+
+DENIED = (  # EPERM: walls are built before the filter is on, and nobody inside needs these
+    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen"),
+    *("fsconfig", "fsmount", "fspick", "mount_setattr", "swapon", "swapoff", "reboot", "acct", "quotactl"),
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd", "pidfd_open"),
+    *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+    *("keyctl", "add_key", "request_key", "kexec_load", "kexec_file_load", "init_module", "finit_module"),
+    *("delete_module", "open_by_handle_at", "name_to_handle_at", "fanotify_init", "lookup_dcookie", "syslog"),
+    *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm", "personality", "vhangup"),
+)
+HIDDEN = ("clone3",)  # ENOSYS: its flags cannot be read by a filter, and the C library falls back to clone
+NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)  # of sockets, in a network of its own

@@ -1,0 +1,1 @@
+"""Modules that stand inside for those of the course that need a student's own machine."""

@@ -1,0 +1,165 @@
+"""The warm process: it has imported what students' code needs, knows nothing secret, and forks for each submission.
+
+    grader --control--> warm process --fork--> first process of a job (job.py)
+
+It runs no student's code, no backward pass and no second thread: a fork of a process that did would hang. While a job
+runs it watches tasks and memory by the kernel's account, which also works where control groups cannot be had, and it
+measures the cost of a case when the grader asks.
+
+Control messages are JSON: {"do": "job" | "mark" | "spent" | "why" | "end"}; each gets one reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autograder.sandbox import display, job, removed, walls
+from autograder.sandbox.census import Process, census, memory, own_memory, reset_peaks, spent
+from autograder.sandbox.messages import LONGEST
+from autograder.sandbox.policy import Limits
+from course import exercises, syllabus
+
+WATCH_SECONDS = 0.05
+
+
+@dataclass
+class _Job:
+    """The job that runs now. `pid` is its first process as seen from here, `parent` our own child before it."""
+
+    pid: int
+    parent: int
+    limits: Limits
+    session: int | None
+    marked: list[Process]
+    why: str = ""
+
+
+def main(control: socket.socket, program: bytes | None) -> None:
+    """Serve jobs until the grader closes the control socket. `program` is the system call filter; None: no walls."""
+    _warm_up()
+    _send(control, {"ready": os.getpid()})
+    shared, current = own_memory(), None
+    while True:
+        ready, _, _ = select.select([control], [], [], WATCH_SECONDS if current else None)
+        if not ready and current:
+            _watch(current, shared)
+            continue
+        data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 1)
+        if not data:
+            break
+        message = json.loads(data)
+        if message["do"] == "job":
+            current = _start(message, socket.socket(fileno=descriptors[0]), control, program)
+            _send(control, {})
+        elif message["do"] == "mark" and current:
+            current.marked = census(current.session)
+            reset_peaks(current.marked)
+            _send(control, {})
+        elif message["do"] == "spent" and current:
+            peak, seconds = spent(current.marked, census(current.session), shared)
+            _send(control, {"peak_bytes": peak, "cpu_seconds": seconds})
+        elif message["do"] == "why" and current:
+            _send(control, {"why": current.why})
+        elif message["do"] == "end" and current:
+            _end(current)
+            _send(control, {})
+            current = None
+    if current:
+        _end(current)
+
+
+def _warm_up() -> None:
+    """One thread; a step of an optimizer, whose first call imports for a second; the exercises; what displays need."""
+    torch.set_num_threads(1)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.SGD([parameter], lr=0.1).step()
+    for entry in syllabus.entries():
+        removed.prepare(exercises.load(entry.id).removes)
+    display.warm_up()
+    gc.collect()
+    gc.freeze()  # forks share what is here until they write to it
+
+
+def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket, program: bytes | None) -> _Job:
+    """Fork the first process of a job, through a parent that makes its namespaces."""
+    limits = Limits(**message["limits"])
+    place = job.Place(program=program, limits=limits, home=message["home"])
+    read, write = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            control.close()
+            os.close(read)
+            _build(sock, place, write)
+        finally:
+            os._exit(0)
+    sock.close()
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        told = pipe.read()
+    pid = int(told or b"0")
+    return _Job(pid=pid, parent=parent, limits=limits, session=None if program is not None else parent, marked=[])
+
+
+def _build(sock: socket.socket, place: job.Place, write: int) -> None:
+    """Namespaces first, because only a fork stands in a new process namespace; then the first process of the job."""
+    if place.program is None:
+        os.setsid()
+        os.write(write, str(os.getpid()).encode())
+        os.close(write)
+        job.first(sock, place)
+        return
+    walls.own_namespaces()
+    pid = os.fork()
+    if pid == 0:
+        os.close(write)
+        job.first(sock, place)
+        return
+    sock.close()
+    os.write(write, str(pid).encode())
+    os.close(write)
+    os.waitpid(pid, 0)
+
+
+def _watch(current: _Job, shared: int) -> None:
+    """End the job where it has more tasks or memory than it may."""
+    found = census(current.session)
+    tasks, used = sum(each.threads for each in found), memory(found, shared)
+    if tasks > current.limits.tasks:
+        current.why = f"more than {current.limits.tasks} processes and threads"
+    elif used > current.limits.memory:
+        current.why = f"more than {current.limits.memory >> 20} MiB of memory"
+    else:
+        return
+    _kill(current)
+
+
+def _kill(current: _Job) -> None:
+    """Kill the first process, and with it everything in its namespaces; without walls, its session."""
+    victims = [current.pid] if current.session is None else [each.pid for each in census(current.session)]
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _end(current: _Job) -> None:
+    """Kill what is left and wait until it is gone."""
+    if current.pid:
+        _kill(current)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(current.parent, 0)
+
+
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
+    control.sendall(json.dumps(message).encode())

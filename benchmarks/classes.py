@@ -1,0 +1,99 @@
+"""Classes of sample submissions, and the command that grades them with this engine.
+
+solved   the worked solutions, again and again
+mixed    untouched, half done, a deleted check cell, and wrong answers from all over the unit's misconceptions, all else
+         solved. Two kinds of the sample class are left out, because stock nbgrader cannot grade them: a file cut off in
+         the middle, and a copied check cell.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import nbformat
+from measuring import ROOT
+from nbformat import NotebookNode
+
+from autograder import classroom
+from course.errors import CourseError
+
+LESSON = "01_computational_graphs"
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from autograder.nbgrader_bridge import How, grade
+
+torch.set_num_threads(1)
+root, lesson, jobs, display = sys.argv[1:]
+grade(Path(root), lesson, how=How(jobs=int(jobs), display=bool(int(display))))
+"""
+UNLIKE = ("untouched", "half", "deleted_cell")
+
+
+def samples() -> dict[str, bytes]:
+    """The sample class by the kind of submission. Raises CourseError where the lesson has not been built."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        _copy_lesson(root)
+        students = classroom.make(root, LESSON)
+        return {student: submitted(root, student).read_bytes() for student in students}
+
+
+def solved(kinds: Mapping[str, bytes], count: int) -> list[bytes]:
+    """`count` times the worked solutions."""
+    return [kinds["solved"]] * count
+
+
+def mixed(kinds: Mapping[str, bytes], count: int) -> list[bytes]:
+    """`count` submissions of many kinds, the same ones every time."""
+    wrong = sorted(kind for kind in kinds if kind.startswith(classroom.PREFIX))
+    wanted = max(1, count - len(UNLIKE))
+    evenly = [wrong[number * len(wrong) // wanted] for number in range(wanted)]
+    return [kinds[kind] for kind in [*UNLIKE, *evenly][:count]]
+
+
+def make(root: Path, submissions: Mapping[str, bytes]) -> Path:
+    """A new course folder with the lesson, and what each student has handed in."""
+    shutil.rmtree(root, ignore_errors=True)
+    _copy_lesson(root)
+    for student, data in submissions.items():
+        path = submitted(root, student)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+    return root
+
+
+def submitted(root: Path, student: str) -> Path:
+    """Where a student's file lies."""
+    return root / "submitted" / student / LESSON / f"{LESSON}.ipynb"
+
+
+def source() -> NotebookNode:
+    """The lesson with its solutions, as nbgrader's source."""
+    notebook: NotebookNode = nbformat.read(_built("source") / f"{LESSON}.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+    return notebook
+
+
+def command(root: Path, *, display: bool, jobs: int = 1) -> list[str]:
+    """Grade everybody in `root` with this engine, as `autograder grade` does before it writes feedback pages.
+
+    Stock `nbgrader autograde`, with which it is compared, writes none either.
+    """
+    return [sys.executable, "-c", PROGRAM, str(root), LESSON, str(jobs), str(int(display))]
+
+
+def _copy_lesson(root: Path) -> None:
+    for step in ("source", "release"):
+        shutil.copytree(_built(step), root / step / LESSON)
+
+
+def _built(step: str) -> Path:
+    folder = ROOT / "build" / step / LESSON
+    if not folder.is_dir():
+        raise CourseError(f"{folder} must exist before grading is measured; run `autograder build`")
+    return folder

@@ -1,0 +1,43 @@
+"""The course's public cases as the data of an ordinary release: inputs, and what the right answer returns.
+
+What the course hides until an answer has worked lies open here. What its probes draw from seeds, in the size that a
+notebook gets, is drawn when the release is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from course import sheet
+from course.exercise import Case
+from course.exercises.computational_graphs import long_x, save_less
+from course.exercises.computational_graphs.blocks import draw
+
+Row = dict[str, Any]
+
+
+def rows(unit: str) -> dict[str, list[Row]]:
+    """By exercise: each case's name, inputs and `want`."""
+    return {
+        exercise: [
+            {"name": case.name, **case.inputs, **case.hidden, **_drawn(case), "want": dict(seen.values)}
+            for case, seen in zip(record.cases, record.references, strict=True)
+        ]
+        for exercise, record in sheet.load(unit).items()
+    }
+
+
+def _drawn(case: Case) -> Row:
+    """The tensors that a probe of the lesson makes of the seeds of this case; nothing where there are none."""
+    given: Row = {**case.inputs, **case.hidden}
+    if case.name == save_less.MEMORY:
+        start, block = given["start"], given["block"]
+        layer = draw(given["seed"], range(block, block + 1), save_less.BLOCK)[:, start : start + save_less.PIECE]
+        return {"x": layer * given["scale"], "layers": save_less.LAYERS}
+    if case.name == long_x.NAME:
+        near = range(given["block"] - 1, given["block"] + 2)
+        x, v = ((2 * draw(seed, near, long_x.BLOCK).flatten() - 1) * given["scale"] for seed in given["seeds"])
+        return {"x": x, "v": v, "looked_at": torch.arange(long_x.BLOCK, 2 * long_x.BLOCK)}
+    return {}

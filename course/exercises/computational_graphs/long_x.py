@@ -1,0 +1,123 @@
+"""What `hvp` costs, seen on a long x: a Hessian and a loop over the entries of x cost too much there.
+
+In a notebook x has 102 numbers, and torch's operations are counted; in grading it has 2,176, and the process is
+measured from outside. In both the same block of the result is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from course.exercise import Ask, Case, Inputs, Observation, Values, observe
+from course.exercises.computational_graphs.blocks import draw, number
+from course.oracle import is_here
+from course.tree import Leaf
+
+Function = Callable[[Tensor], Tensor]
+Call = Callable[[Function, Tensor, Tensor], Any]
+
+NAME = "a long x"
+BLOCK = 34  # numbers
+PIECE = 3 * BLOCK  # in a notebook: a block that is looked at, between two others
+BLOCKS = 64  # in grading
+OPERATIONS = 1_000  # right answers take 48 to 133 on the piece, a loop over its entries 5,600 and more
+LENGTHS = 4  # right answers make tensors as long as x; the Hessian of the piece is 102 times as long
+PEAK = 16 * 2**20  # bytes in grading: right answers take 1.4 to 2.4 MiB, a Hessian 80 MiB and more
+SECONDS = 0.05  # of computing in grading: right answers take 0.002, a loop over rows 0.18, over batches of rows 0.09
+
+
+def long_case(rng: torch.Generator) -> Case:
+    """x and v are drawn from two seeds by the probe; which block is looked at is hidden."""
+
+    def drawn(low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=rng))
+
+    scale = 1 + torch.rand((), generator=rng, dtype=torch.float64) / 8
+    seeds = [drawn(0, 2**31), drawn(0, 2**31)]
+    return Case(name=NAME, inputs={"seeds": [*seeds], "scale": scale}, hidden={"block": drawn(1, BLOCKS - 1)})
+
+
+def observe_long(call: Call, inputs: Inputs, ask: Ask) -> Observation:
+    """One call on a long x: of a piece, and counted, where the oracle is here; else of all blocks."""
+    if not is_here(ask):
+        x, v = _vectors(inputs, range(BLOCKS))
+        result = call(_neighbours, x, v)
+        return observe(_one_block(result, x, number(ask, "block")))
+    block = number(ask, "block")
+    x, v = _vectors(inputs, range(block - 1, block + 2))
+    with _Meter() as meter:
+        result = call(_neighbours, x, v)
+    return observe(_one_block(result, x, 1), meter.costs(x))
+
+
+def _vectors(inputs: Inputs, blocks: range) -> tuple[Tensor, Tensor]:
+    """These blocks of the case's x and v, each one vector of numbers between -1.2 and 1.2."""
+    x, v = ((2 * draw(seed, blocks, BLOCK).flatten() - 1) * inputs["scale"] for seed in inputs["seeds"])
+    return x, v
+
+
+def _neighbours(x: Tensor) -> Tensor:
+    """An f of a vector in which each entry meets the next one only: a block of H v depends on the blocks beside it."""
+    return torch.sin(x[1:] * x[:-1]).sum() + (x**3).sum()
+
+
+def _one_block(hv: Any, x: Tensor, block: int) -> dict[str, Any]:
+    """The block of a result in the shape of x. Another one is not read: it would differ with the length of x."""
+    fits = isinstance(hv, Tensor) and hv.shape == x.shape
+    return {"hv": hv[block * BLOCK : (block + 1) * BLOCK] if fits else "not in the shape of x"}
+
+
+class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts torch's operations in the body of the `with`, and the bytes of the largest tensor that they made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operations += 1
+        for made in tree_leaves(result):
+            if isinstance(made, Tensor) and made.layout == torch.strided:
+                self.largest = max(self.largest, made.untyped_storage().nbytes())
+        return result
+
+    def costs(self, x: Tensor) -> dict[str, Leaf]:
+        """Both counts as limits that they keep, rounded up tenfold at a time: answers differ in style."""
+        return {
+            "operations_up_to": _tenfold(OPERATIONS, self.operations),
+            "largest_tensor_up_to": _tenfold(LENGTHS * PIECE, self.largest // x.element_size()),
+        }
+
+
+def _tenfold(limit: int, count: int) -> int:
+    """The first of limit, 10 limit, 100 limit, ... that is not below `count`."""
+    while limit < count:
+        limit *= 10
+    return limit
+
+
+def in_a_few_passes(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """A loop over the entries of x takes too many operations, or too long; a Hessian takes too much memory."""
+    if "peak_bytes" in got:
+        return _measured(got["peak_bytes"], got["cpu_seconds"])
+    operations, largest = got["operations_up_to"], got["largest_tensor_up_to"]
+    if not isinstance(operations, int) or operations > OPERATIONS:
+        return f"up to {operations:,} operations, where {OPERATIONS:,} are more than enough"
+    if not isinstance(largest, int) or largest > LENGTHS * PIECE:
+        return f"a tensor of up to {largest:,} numbers, for an x of {PIECE}"
+    return None
+
+
+def _measured(peak: Leaf, seconds: Leaf) -> str | None:
+    if not isinstance(peak, int) or peak > PEAK:
+        return f"{peak:,} bytes at the highest, where {PEAK:,} are more than enough"
+    if not isinstance(seconds, float) or not seconds <= SECONDS:
+        return f"{seconds:.3g} s of computing, where {SECONDS} are more than enough"
+    return None

@@ -1,0 +1,96 @@
+"""The oracle of `accumulate_gradients`: computes the model's hidden features, and counts what goes through.
+
+features: tokens, gains (..., F) -> a + gains b and a ticket     a, b = tanh(tokens M) with two hidden matrices M
+slopes:   ticket, gradient (..., F) -> gradient b                 what a backward pass needs
+step                                                              an optimizer step, only counted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from torch import Tensor
+
+from course.exercise import Case
+from course.exercises.computational_graphs.token_model import mixed
+from course.oracle import UnknownQuestion
+from course.tree import Leaf, Tree
+
+MOST_TOKENS = 10_000  # that one case may send; right answers send at most 50
+
+
+class TokenOracle:
+    """Counts tokens by call, tokens alive and optimizer steps.
+
+    A token is alive from its forward pass until its backward pass was asked for and its graph is gone. The first is
+    known here. The second is told by the other side, and who keeps it back only makes more tokens alive.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._matrices = cast(Tensor | None, case.hidden.get("matrices"))  # (2, F, F)
+        self._calls: list[int] = []
+        self._slopes: dict[int, Tensor] = {}  # by ticket, of calls that were recorded
+        self._alive: dict[int, int] = {}
+        self._answered: set[int] = set()
+        self._most_alive = self._steps = 0
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """One question of the three above. Raises UnknownQuestion."""
+        verbs: dict[str, Callable[..., Tree]] = {
+            "features": self._features,
+            "slopes": self._gradient,
+            "step": self._step,
+        }
+        asked: Any = arguments
+        try:
+            return verbs[verb](**asked)
+        except Exception as error:  # what is asked comes from the process of an answer, and may be anything
+            raise UnknownQuestion(
+                f"the model's first layer must be asked as the model asks it, got {verb!r:.40} with something else "
+                f"({type(error).__name__}); call model(inputs) and backward"
+            ) from None
+
+    def ledger(self) -> dict[str, Leaf]:
+        """Optimizer steps; and where features are hidden, tokens."""
+        if self._matrices is None:
+            return {"optimizer_steps": self._steps}
+        return {
+            "optimizer_steps": self._steps,
+            "tokens_through_the_model": sum(self._calls),
+            "tokens_in_one_call": max(self._calls, default=0),
+            "tokens_alive": self._most_alive,
+        }
+
+    def _features(self, *, tokens: Tensor, gains: Tensor, recorded: bool, freed: list[int]) -> Tree:
+        if self._matrices is None:
+            raise ValueError("nothing is hidden")
+        count = tokens.numel() // len(self._matrices[0])
+        if sum(self._calls) + count > MOST_TOKENS or len(self._calls) > MOST_TOKENS:
+            raise ValueError("too many tokens")
+        constant, slope = mixed(tokens, self._matrices)
+        features = constant + gains.reshape(tokens.shape) * slope
+        ticket = len(self._calls)
+        self._calls.append(count)
+        self._free(freed)
+        if recorded:
+            self._slopes[ticket], self._alive[ticket] = slope, count
+        self._most_alive = max(self._most_alive, sum(self._alive.values()), count)
+        return {"features": features, "ticket": ticket}
+
+    def _free(self, tickets: list[int]) -> None:
+        """Forgets the graphs that are gone and whose backward pass has come."""
+        for ticket in self._answered.intersection(tickets):
+            self._alive.pop(ticket, None)
+            self._slopes.pop(ticket, None)
+
+    def _gradient(self, *, ticket: int, gradient: Tensor) -> Tree:
+        slope = self._slopes[ticket]
+        self._answered.add(ticket)
+        if gradient.shape[gradient.dim() - slope.dim() :] != slope.shape:
+            raise ValueError("another shape")
+        return gradient.to(slope.dtype) * slope
+
+    def _step(self) -> Tree:
+        self._steps += 1
+        return None

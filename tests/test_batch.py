@@ -1,0 +1,268 @@
+"""A batch: what is stopped, full, locked or unreadable costs nobody else a grade."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sqlite3
+import stat
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from batch_room import STUDENTS, made, outcome, scores, stop_at
+from small_class import ASSIGNMENT, NAMES, hand_in, notebook, release
+from toy_judge import Nowhere, ToyJudge
+
+from autograder.engine.grade import sanitize, untouched
+from autograder.engine.stopping import Stopped
+from autograder.nbgrader_bridge import How, Watcher, batch, grade, recording
+from autograder.nbgrader_bridge.recording import Recorder
+from course.errors import CourseError
+
+
+@pytest.fixture
+def room(tmp_path):
+    """A class of six."""
+    return made(tmp_path)
+
+
+# --- stopping ----------------------------------------------------------------------
+
+
+def test_ctrl_c_keeps_what_is_recorded_and_the_next_run_goes_on(room):
+    stop_at(room, "dan")
+    assert [each.student for each in room.told] == ["ann", "bob", "cid"]
+    assert len(room.grade().students) == 6
+    assert [each.student for each in room.told] == [*STUDENTS[:3], *STUDENTS[4:], "dan"]
+
+
+def test_ctrl_c_while_a_submission_is_recorded_waits_until_it_is_whole(room, monkeypatch):
+    write = Recorder._write_part
+
+    def interrupted(self, graded):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return write(self, graded)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "_write_part", interrupted)
+        with pytest.raises(Stopped) as stopped:
+            room.grade()
+    assert stopped.value.number == signal.SIGTERM
+    assert room.notebook("ann").exists()
+    room.grade()
+    assert room.calls() == Counter(STUDENTS)
+
+
+def test_afterwards_signals_mean_what_they_meant(room):
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    room.grade()
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+# --- judges ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_judges_give_the_grades_of_one(room, tmp_path):
+    assert outcome(room.grade(seed=7, jobs=2)) == outcome(made(tmp_path / "other").grade(seed=7))
+    assert room.calls() == Counter(STUDENTS)
+
+
+@pytest.mark.slow
+def test_a_submission_that_kills_its_judge_fails_and_costs_nobody_else(room, tmp_path):
+    room.grade(seed=6)
+    result = room.grade(seed=7, jobs=2, toy=room.toy(dies=frozenset({"cid"})))
+    cid = outcome(result).pop("cid")
+    assert (cid.score, cid.needs_review) == (0, True)
+    assert "3 processes died that graded it" in cid.failed
+    others = outcome(made(tmp_path / "other").grade(seed=7))
+    assert {**outcome(result), "cid": None} == {**others, "cid": None}
+
+
+def test_a_slip_of_ours_is_a_failure_with_a_reason(room):
+    result = room.grade(toy=room.toy(breaks=frozenset({"cid"})))
+    assert outcome(result)["cid"].failed == "ZeroDivisionError: a slip of ours"
+    assert "in judge" in (room.root / "grading.log").read_text()
+
+
+# --- the disk, the database, the files ----------------------------------------------------------------------
+
+
+def full_for(student: str):
+    """A `_write_part` that finds no space for one student."""
+    write = Recorder._write_part
+
+    def full(self, graded):
+        if graded.student == student:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.ipynb.part")
+        return write(self, graded)
+
+    return full
+
+
+def test_a_full_disk_costs_only_what_could_not_be_written(room, monkeypatch):
+    room.grade()
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "_write_part", full_for("cid"))
+        result = room.grade(seed=7)
+    cid = outcome(result)["cid"]
+    assert (cid.score, cid.failed) == (0, "No space left on device: a.ipynb.part")
+    assert [each.student for each in result.students if each.failed] == ["cid"]
+    room.grade(resume=True)
+    assert room.calls() == Counter([*STUDENTS, *STUDENTS, "cid"])
+
+
+def test_a_full_disk_leaves_no_half_notebook(room, monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(recording.os, "fsync", full)
+    with pytest.raises(CourseError, match="No space left"):
+        room.grade()  # not even the journal can begin
+    assert not room.notebook("ann").exists()
+
+
+@pytest.fixture
+def impatient(room):
+    """A gradebook for which nobody waits long."""
+    url = f"sqlite:///{room.root}/gradebook.db?timeout=0.1"
+    (room.root.parent / "nbgrader_config.py").write_text(f"get_config().CourseDirectory.db_url = {url!r}")
+    return room
+
+
+class Locker(ToyJudge):
+    """Locks the gradebook while the second submission is graded, and never again."""
+
+    def judge(self, task):
+        graded = super().judge(task)
+        if task.submission.student == "bob":
+            LOCKS.append(sqlite3.connect(self.notes.parent / "build" / "gradebook.db"))
+            LOCKS[-1].execute("BEGIN IMMEDIATE")
+        return graded
+
+
+LOCKS: list[sqlite3.Connection] = []
+
+
+def test_a_gradebook_that_stays_locked_costs_the_submissions_of_that_time(impatient):
+    def unlock(graded):
+        if LOCKS and graded.student == "cid":
+            LOCKS.pop().close()
+
+    watcher = Watcher(said=impatient.said.append, told=unlock)
+    how = How(work=Locker(release(), impatient.root.parent / "notes"), patience=0.0)
+    result = grade(impatient.root, ASSIGNMENT, None, None, Nowhere(), how=how, watcher=watcher)
+    failed = {each.student: each.failed for each in result.students if each.failed}
+    assert sorted(failed) == ["bob", "cid"]
+    assert all("must not stay locked" in why for why in failed.values())
+
+
+def test_a_gradebook_that_is_locked_for_a_while_is_waited_for(impatient):
+    def said(sentence):
+        impatient.said.append(sentence)
+        LOCKS.pop().close()
+
+    how = How(work=Locker(release(), impatient.root.parent / "notes"), patience=60.0)
+    result = grade(impatient.root, ASSIGNMENT, None, None, Nowhere(), how=how, watcher=Watcher(said=said))
+    assert not any(each.failed for each in result.students)
+    assert impatient.said == ["the gradebook is locked by another program: waiting for it, 60 s at most"]
+
+
+def test_a_folder_that_cannot_be_written_fails_its_student_alone(room):
+    (room.root / "autograded").mkdir()
+    (room.root / "autograded" / "bob").write_text("a file where a folder should be")
+    failed = {each.student: each.failed for each in room.grade().students if each.failed}
+    assert list(failed) == ["bob"]
+    assert failed["bob"].startswith("Not a directory: ")
+
+
+def test_what_cannot_be_read_is_graded_as_untouched_with_the_reason(room):
+    folder = room.root / "submitted"
+    (folder / "bob" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb").unlink()
+    os.mkfifo(folder / "bob" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb")
+    os.mkfifo(folder / "ann" / ASSIGNMENT / "timestamp.txt")
+    (folder / "cid" / ASSIGNMENT).rename(folder / "elsewhere")
+    (folder / "cid" / ASSIGNMENT).symlink_to(folder / "elsewhere")
+    result = outcome(room.grade(work=real_judge(), students=["ann", "bob", "cid"]))
+    assert result["bob"].problem == f"{ASSIGNMENT}.ipynb must be a regular file"
+    assert result["cid"].problem == "the folder must not be a link"
+    assert result["ann"].repairs == (recording.NO_TIME,)
+
+
+def real_judge():
+    """The engine, which has nothing to run where nothing can be read or everything is untouched."""
+
+    class Reads(ToyJudge):
+        def judge(self, task):
+            student, problem = task.submission.student, sanitize(task.submission, self.release).problem
+            return untouched(student, self.release, Nowhere(), problem=problem, seed=task.seed)
+
+    return Reads(release(), Path(os.devnull))
+
+
+# --- the gradebook ----------------------------------------------------------------------
+
+
+def test_a_regrade_clears_old_scores_before_it_grades_and_keeps_what_people_gave(room):
+    room.grade()
+    place = (ASSIGNMENT, ASSIGNMENT, "cid")
+    with room.gradebook() as book:
+        book.find_grade(f"check_{NAMES[0]}", *place).manual_score = 3.0
+        book.find_grade(f"check_{NAMES[1]}", *place).extra_credit = 1.0
+        book.find_comment(NAMES[2], *place).manual_comment = "See me."
+        book.db.commit()
+    stop_at(room, "cid")
+    with room.gradebook() as book:
+        grades = [book.find_grade(f"check_{name}", *place) for name in NAMES]
+        assert [each.auto_score for each in grades] == [None, None, None]
+        assert (grades[0].manual_score, grades[1].extra_credit) == (3.0, 1.0)
+        assert book.find_comment(NAMES[2], *place).comment == "See me."
+    assert not room.notebook("cid").exists()
+    cid = outcome(room.grade())["cid"]
+    assert cid.exercises[0].score == 3.0
+    assert cid.exercises[1].score == cid.exercises[1].verdict.points + 1.0
+
+
+def test_a_submission_is_in_the_gradebook_as_a_whole_or_not_at_all(room, monkeypatch):
+    def breaks(*arguments):
+        raise ValueError("the plugin broke")
+
+    monkeypatch.setattr(recording._Penalties, "charge", breaks)
+    failed = {each.failed for each in room.grade().students}
+    assert failed == {"ValueError: the plugin broke"}
+    with room.gradebook() as book:
+        assert book.assignment_submissions(ASSIGNMENT) == []
+        assert book.students == []
+
+
+def test_nbgraders_hooks_and_permissions_hold(room, monkeypatch):
+    (room.root.parent / "nbgrader_config.py").write_text(
+        "from pathlib import Path\ndef note(**names):\n    Path('hooks').write_text(str(sorted(names.items())))\n"
+        "get_config().Autograde.post_convert_hook = note\nget_config().Autograde.permissions = 440\n"
+    )
+    monkeypatch.chdir(room.root.parent)
+    room.grade(students=["ann"])
+    assert "('student', 'ann')" in (room.root.parent / "hooks").read_text()
+    assert stat.S_IMODE(room.notebook("ann").stat().st_mode) == 0o440
+
+
+def test_nothing_is_left_beside_a_graded_notebook(room):
+    hand_in(room.root, "ann", notebook(), stamp="2026-01-01 00:00:00 UTC")
+    room.grade()
+    left = sorted(path.name for path in room.notebook("ann").parent.iterdir())
+    assert left == [f"{ASSIGNMENT}.ipynb", "timestamp.txt"]
+
+
+def test_students_that_nbgraders_configuration_leaves_out_are_left_out(room):
+    (room.root.parent / "nbgrader_config.py").write_text("get_config().CourseDirectory.student_id_exclude = 'ann,bob'")
+    assert sorted(scores(room.grade())) == ["cid", "dan", "eve", "fay"]
+
+
+def test_time_is_spent_on_one_open_gradebook(room, monkeypatch):
+    opened = []
+    create = recording.books.open_gradebook
+    monkeypatch.setattr(batch.books, "open_gradebook", lambda *args: opened.append(args) or create(*args))
+    room.grade()
+    assert len(opened) == 3  # the cells, all submissions, the results

@@ -1,0 +1,119 @@
+"""Nothing that a student hands in is live in a page that teachers or students open."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nbconvert.filters import markdown2html
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
+from plain_nbgrader import autograde, formgrader_page, make_feedback, open_course, page
+from small_class import RIGHT, hand_in, notebook
+
+from autograder.engine.rebuild import verbatim
+from autograder.nbgrader_bridge import exporters
+from autograder.sandbox import open_runner
+
+ATTACKS = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "</pre></code></div><img src=x onerror=alert(1)>",
+    "<iframe src='javascript:alert(1)'></iframe>",
+    "<a href='javascript:alert(1)' onclick=alert(1)>x</a> [x](javascript:alert(1)) ![x](x' onerror='alert(1))",
+    "<svg onload=alert(1)><style>@import 'http://127.0.0.1/';</style></svg>",
+    "$$</span><img src=x onerror=alert(1)>$$ \\(<script>alert(1)</script>\\)",
+    "\n\n<details open ontoggle=alert(1)>\n\n```\n</code></pre><script>alert(1)</script>\n```\n",
+    "- a\n\n    <object data='data:text/html,<script>alert(1)</script>'>\n1. <form action=//x><button>x",
+    "<!-- --><meta http-equiv=refresh content='0;url=//x'><base href=//x><link rel=stylesheet href=//x>",
+    "\x0b\x0c\x1c\u2028<embed src=//x>\r<script>alert(1)</script>",
+    "{{ 7 * 7 }}{% raw %}<script>alert(1)</script>",
+]
+SHOWN = """\
+from IPython.display import HTML, SVG, Javascript, Markdown, display
+attack = {attack!r}
+print(attack)
+display(HTML(attack), Markdown(attack), Javascript("alert(1)"))
+display({{"text/html": attack, "image/svg+xml": attack, "text/latex": attack}}, raw=True)
+"""
+ALIVE = {"script", "iframe", "object", "embed", "form", "meta", "base", "link", "svg", "img", "button", "style"}
+ADDRESSES = {"href", "src", "data", "action", "formaction", "xlink:href", "srcdoc"}
+REMOTE = re.compile(r"\s*(javascript:|data:|https?:|//)", re.IGNORECASE)
+
+
+class Elements(HTMLParser):
+    """All elements of a page with their attributes, in order."""
+
+    def __init__(self, page_text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.feed(page_text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        """One more."""
+        self.found.append((tag, {name: value or "" for name, value in attrs}))
+
+
+def alive(page_text: str) -> Counter[str]:
+    """How often a page holds what loads or runs something: elements, event handlers, addresses."""
+    found: Counter[str] = Counter()
+    for tag, attributes in Elements(page_text).found:
+        found.update([tag] if tag in ALIVE else [])
+        found.update(name for name in attributes if name.startswith("on"))
+        found.update(value[:20] for name, value in attributes.items() if name in ADDRESSES and REMOTE.match(value))
+    return found
+
+
+def tempting(attack: str):
+    """A notebook with one attack wherever a student may write."""
+    book = notebook({
+        "quadratic_grads": f"def quadratic_grads(*args):\n    print({attack!r})\n    raise ValueError({attack!r})",
+        "hinge_backward": f"def hinge_backward(*args):\n    return {attack!r}\n# {attack.splitlines()[0]}",
+        "hvp": RIGHT["hvp"],
+    })  # fmt: skip
+    book.cells += [new_markdown_cell(attack), new_raw_cell(attack), new_code_cell(SHOWN.format(attack=attack))]
+    book.cells[0].source = attack
+    book.metadata["title"] = attack
+    book.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {"x": attack}}}
+    return book
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Feedback and formgrader pages: by attack, and of a notebook with harmless words in the same places."""
+    root = open_course(tmp_path_factory.mktemp("html") / "build")
+    for number, attack in enumerate(["harmless", *ATTACKS]):
+        hand_in(root, f"s{number}", tempting(attack))
+    with open_runner(trusted=True) as runner, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "close", lambda: None)
+        patch.setattr(exporters, "open_runner", lambda **trust: runner)
+        autograde(root)
+    make_feedback(root)
+    names = [f"s{number}" for number in range(len(ATTACKS) + 1)]
+    return [(page(root, name), formgrader_page(root, name)) for name in names]
+
+
+@pytest.mark.parametrize("number", range(len(ATTACKS)))
+def test_an_attack_adds_nothing_live_to_a_page(pages, number):
+    for harmless, attacked in zip(pages[0], pages[number + 1], strict=True):
+        assert alive(attacked) - alive(harmless) == Counter()
+
+
+def test_a_live_page_would_be_seen(pages):
+    for attack in ATTACKS:
+        assert alive(attack + pages[0][0]) - alive(pages[0][0]) != Counter()
+
+
+def test_what_a_student_wrote_can_still_be_read(pages):
+    assert html.unescape(pages[1][0]).count("<script>alert(1)</script>") >= 4
+
+
+@given(st.text(st.sampled_from(list("<>!-/[]()`~*_#$\\&;:=\"' \t\n\r\x0c\u2028abijps1.")), max_size=80))
+def test_verbatim_text_is_a_block_of_code_whatever_it_holds(text):
+    tags = {tag for tag, _ in Elements(markdown2html(verbatim(text))).found}
+    assert tags <= {"div", "pre", "code", "span"}

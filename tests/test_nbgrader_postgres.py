@@ -1,0 +1,109 @@
+"""The gradebook may be a PostgreSQL database: the same class gets the same scores as with SQLite."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+import sqlalchemy
+from nbgrader.api import Gradebook
+from plain_nbgrader import nbgrader
+from postgres import data_folder, programs, server
+from small_class import ASSIGNMENT, CROSS_TERM_DROPPED, RIGHT, hand_in, marked, notebook, publish
+from sqlalchemy.engine import make_url
+
+from autograder.nbgrader_bridge import grade, results
+from autograder.sandbox import open_runner
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.slow,
+    pytest.mark.skipif(programs() is None, reason="needs PostgreSQL (Debian: apt install postgresql)"),
+]
+
+STUDENTS = {
+    "right": notebook(RIGHT),
+    "wrong": notebook({**RIGHT, "quadratic_grads": CROSS_TERM_DROPPED}),
+    "untouched": notebook(),
+    "broken": b"{",
+    "naïve ½": notebook({"hvp": RIGHT["hvp"]}),
+}
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    """The URL of a running server."""
+    with data_folder() as folder, server(folder) as url:
+        yield url
+
+
+@pytest.fixture
+def database(postgres):
+    """The URL of an empty database."""
+    engine = sqlalchemy.create_engine(postgres, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        names = connection.execute(sqlalchemy.text("SELECT count(*) FROM pg_database")).scalar_one()
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE grades_{names}"))
+    engine.dispose()
+    return make_url(postgres).set(database=f"grades_{names}").render_as_string(hide_password=False)
+
+
+def open_class(folder, db_url: str = ""):
+    """A class that has handed in, and a configuration that names its gradebook."""
+    lines = [
+        "from pathlib import Path",
+        "from autograder.nbgrader_bridge import configure",
+        "c = get_config()",
+        f"configure(c, Path({str(folder)!r}) / 'build')",
+        "c.GradingExporter.trust_submissions = True",
+        *([f"c.CourseDirectory.db_url = {db_url!r}"] if db_url else []),
+    ]
+    folder.mkdir(exist_ok=True)
+    (folder / "nbgrader_config.py").write_text("\n".join(lines))
+    publish(folder / "build")
+    for student, submission in STUDENTS.items():
+        hand_in(folder / "build", student, submission)
+    return folder / "build"
+
+
+def numbers(result) -> dict[str, list[float]]:
+    """Scores and maxima by student and exercise: what must not depend on the database."""
+    return {
+        each.student: [each.score, each.max_score, *(exercise.score for exercise in each.exercises)]
+        for each in result.students
+    }
+
+
+@pytest.fixture(scope="module")
+def with_sqlite(tmp_path_factory):
+    """The numbers of the same class with a SQLite gradebook."""
+    root = open_class(tmp_path_factory.mktemp("sqlite"))
+    with open_runner(trusted=True) as runner:
+        return numbers(grade(root, ASSIGNMENT, seed=1, runner=runner))
+
+
+def test_our_grading_gives_the_same_scores(tmp_path, database, with_sqlite):
+    root = open_class(tmp_path, database)
+    with open_runner(trusted=True) as runner:
+        assert numbers(grade(root, ASSIGNMENT, seed=1, runner=runner)) == with_sqlite
+    assert not (root / "gradebook.db").exists()
+
+
+def test_plain_nbgrader_gives_the_same_scores(tmp_path, database, with_sqlite):
+    root = open_class(tmp_path, database)
+    (root / "source" / ASSIGNMENT).mkdir(parents=True)
+    nbformat.write(notebook(write=marked), root / "source" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb")
+    nbgrader(tmp_path, "generate_assignment", ASSIGNMENT, "--force")
+    nbgrader(tmp_path, "autograde", ASSIGNMENT)
+    assert numbers(results(root, ASSIGNMENT)) == with_sqlite
+    assert not (root / "gradebook.db").exists()
+
+
+def test_a_score_given_by_hand_survives_a_regrade(tmp_path, database):
+    root = open_class(tmp_path, database)
+    with open_runner(trusted=True) as runner:
+        grade(root, ASSIGNMENT, students=["untouched"], runner=runner)
+        with Gradebook(database) as book:
+            book.find_grade("check_hvp", ASSIGNMENT, ASSIGNMENT, "untouched").manual_score = 2.0
+            book.db.commit()
+        (student,) = grade(root, ASSIGNMENT, students=["untouched"], runner=runner).students
+    assert student.score == 2.0

@@ -1,0 +1,181 @@
+"""The pool: what happens to one process costs nobody else anything, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autograder.engine.pool import spread
+from autograder.engine.worker import in_turn
+from autograder.sandbox import RunnerError
+
+TESTS = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Does to a task (what, argument) what it says; notes in `folder` each process and each task."""
+
+    folder: Path
+
+    @contextlib.contextmanager
+    def __call__(self):
+        mine = self.folder / f"open-{os.getpid()}"
+        mine.touch()
+        try:
+            yield self.do
+        finally:
+            mine.rename(self.folder / f"closed-{os.getpid()}")
+
+    def do(self, task):
+        what, argument = task
+        with (self.folder / f"task-{argument}").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return getattr(self, what)(argument)
+
+    def double(self, number):
+        return 2 * number
+
+    def slip(self, number):
+        raise ZeroDivisionError(f"no {number}")
+
+    def die(self, number):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_once(self, number):
+        if self.tries(number) == 1:
+            os._exit(3)
+        return 2 * number
+
+    def sleep(self, number):
+        time.sleep(600)
+
+    def unsendable(self, number):
+        return lambda: number
+
+    def stop(self, number):
+        raise RunnerError("nothing runs here")
+
+    def tries(self, number):
+        return len((self.folder / f"task-{number}").read_text().split())
+
+
+@dataclass(frozen=True)
+class Stillborn:
+    """Work that kills every process before it is ready."""
+
+    def __call__(self):
+        os._exit(4)
+
+
+def results(outcomes):
+    """Result, or the reason for none, by argument of the task."""
+    return {outcome.task[1]: outcome.failed or outcome.result for outcome in outcomes}
+
+
+def alive(folder: Path) -> list[int]:
+    """Processes that opened their work and still exist."""
+    pids = [int(path.name.partition("-")[2]) for path in folder.iterdir() if path.name.startswith(("open", "closed"))]
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def doubles(count):
+    return [("double", number) for number in range(count)]
+
+
+def test_every_task_comes_back_once(tmp_path):
+    assert results(spread(doubles(20), Toy(tmp_path), 2)) == {number: 2 * number for number in range(20)}
+
+
+def test_in_turn_gives_the_same_in_this_process(tmp_path):
+    assert results(in_turn(doubles(5), Toy(tmp_path))) == {number: 2 * number for number in range(5)}
+    assert (tmp_path / "task-0").read_text().split() == [str(os.getpid())]
+
+
+def test_no_task_is_taken_before_a_process_is_free_for_it(tmp_path):
+    taken = []
+    tasks = (taken.append(task) or task for task in doubles(50))
+    for done, _ in enumerate(spread(tasks, Toy(tmp_path), 2)):
+        assert len(taken) - done <= 4  # two at work, and two that are back and not looked at
+
+
+def test_an_exception_is_told_and_costs_nobody_else(tmp_path):
+    outcomes = list(spread([("slip", 1), ("double", 2)], Toy(tmp_path), 1))
+    assert results(outcomes) == {1: "ZeroDivisionError: no 1", 2: 4}
+    assert "in slip" in outcomes[0].trace
+
+
+def test_a_task_whose_process_dies_is_tried_again(tmp_path):
+    assert results(spread([("die_once", 1), *doubles(1)], Toy(tmp_path), 1)) == {0: 0, 1: 2}
+    assert len(set((tmp_path / "task-1").read_text().split())) == 2
+
+
+def test_a_task_that_kills_every_process_fails_with_the_reason(tmp_path):
+    found = results(spread([("die", 7), *doubles(4)], Toy(tmp_path), 2))
+    assert "3 processes died that graded it; the last was killed by SIGKILL" in found.pop(7)
+    assert found == {0: 0, 1: 2, 2: 4, 3: 6}
+    assert Toy(tmp_path).tries(7) == 3
+
+
+def test_a_process_that_is_silent_for_too_long_is_ended(tmp_path):
+    found = results(spread([("sleep", 7), *doubles(2)], Toy(tmp_path), 2, patience=1.0))
+    assert "the last was silent for too long" in found.pop(7)
+    assert found == {0: 0, 1: 2}
+    assert alive(tmp_path) == []
+
+
+def test_a_result_that_cannot_be_sent_fails(tmp_path):
+    assert "the result cannot be sent" in results(spread([("unsendable", 1)], Toy(tmp_path), 1))[1]
+
+
+def test_a_runner_that_can_run_nothing_ends_the_batch(tmp_path):
+    with pytest.raises(RunnerError, match="nothing runs here"):
+        list(spread([("stop", 1), *doubles(3)], Toy(tmp_path), 2))
+    assert alive(tmp_path) == []
+
+
+def test_processes_that_never_start_end_the_batch():
+    with pytest.raises(RunnerError, match="3 in a row died; the last ended with exit code 4"):
+        list(spread(doubles(3), Stillborn(), 1))
+
+
+def test_closing_early_ends_the_processes_and_what_they_opened(tmp_path):
+    outcomes = spread([*doubles(1), ("sleep", 7), ("sleep", 8)], Toy(tmp_path), 2)
+    next(outcomes)
+    outcomes.close()
+    assert alive(tmp_path) == []
+    assert not list(tmp_path.glob("open-*"))
+
+
+CALLER = """
+import sys, pathlib
+sys.path.insert(0, {tests!r})
+from test_pool import Toy
+from autograder.engine.pool import spread
+if __name__ == "__main__":
+    for outcome in spread([("double", 1), ("sleep", 2), ("sleep", 3)], Toy(pathlib.Path({folder!r})), 2):
+        print("one", flush=True)
+"""
+
+
+def test_processes_end_when_their_caller_is_killed(tmp_path):
+    script = tmp_path / "caller.py"
+    script.write_text(textwrap.dedent(CALLER.format(tests=str(TESTS), folder=str(tmp_path))))
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment) as caller:
+        assert caller.stdout.readline() == b"one\n"
+        os.kill(caller.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while alive(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive(tmp_path) == []
+    assert not list(tmp_path.glob("open-*"))

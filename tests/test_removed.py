@@ -1,0 +1,230 @@
+"""What an answer may not use is gone in its process, however it is reached; everything else goes on working.
+
+Each attempt and each right answer runs in a fork of its own, of a process with one thread that has run no backward.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+
+import pytest
+import torch
+from removed_attempts import FAMILIES, X
+
+from autograder import bank as banks
+from autograder.bank import Alternative
+from autograder.sandbox import removed
+from course import exercises
+from course.cells import CodeCell, load
+from course.errors import DeclarationError
+from course.exercise import Case, observe
+from course.judge import judge
+from course.perform import perform, perform_all
+from course.syllabus import entries
+
+NAMES = [entry.id for entry in entries()]
+REMOVING = [name for name in NAMES if exercises.load(name).removes]
+ATTEMPTS = [(removes, attempt) for removes, (_, cells) in FAMILIES.items() for attempt in cells]
+
+# These meet no function of ours that could say so: torch finds no graph, or somebody else handles the error.
+TOLD_OTHERWISE = {"the engine", "nodes by hand", "a sparse leaf", "autograd in a finalizer", "TorchScript"}
+
+
+def run(*arguments: str) -> list[dict]:
+    """What the program at the end of this file prints, one JSON value per line."""
+    program = [sys.executable, "-W", "ignore", __file__, *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def attempts():
+    """By (removes, attempt): what came when nothing was removed, and when the family was."""
+    return dict(zip(ATTEMPTS, run("attempts"), strict=True))
+
+
+@pytest.fixture(scope="module")
+def marks():
+    """By exercise: name, points and failure of its reference and of each alternative after `disable`."""
+    found: dict[str, list] = {}
+    for each in run("marks"):
+        found.setdefault(each["exercise"], []).append(each)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_right_answers_still_get_full_marks(marks, name):
+    wanted = exercises.load(name).points
+    assert len(marks[name]) >= 3
+    assert [(each["answer"], each["points"], each["error"]) for each in marks[name]] == [
+        (each["answer"], wanted, None) for each in marks[name]
+    ]
+
+
+@pytest.mark.parametrize(("removes", "attempt"), ATTEMPTS)
+def test_an_attempt_gets_the_value_where_nothing_is_removed(attempts, removes, attempt):
+    assert got(attempts[removes, attempt]["free"], FAMILIES[removes].value)
+
+
+@pytest.mark.parametrize(("removes", "attempt"), ATTEMPTS)
+def test_an_attempt_gets_nothing_where_it_is_removed(attempts, removes, attempt):
+    seen = attempts[removes, attempt]["removed"]
+    assert not got(seen, FAMILIES[removes].value)
+    if attempt not in TOLD_OTHERWISE:
+        assert seen["error"] == "RemovedError"
+        assert any(f"`{name}` may not be used in this exercise" in seen["message"] for name in removes)
+
+
+@pytest.mark.parametrize("name", REMOVING)
+def test_what_an_exercise_removes_can_be_removed(name):
+    removed.prepare(exercises.load(name).removes)
+
+
+@pytest.mark.parametrize("name", ["math", "torch.nn.functional.swish", "nowhere", "torch.nowhere.silu"])
+def test_what_cannot_be_removed_is_refused(name):
+    with pytest.raises(DeclarationError, match=f"`{name}` must be Python code or an operator of torch"):
+        removed.prepare([name])
+
+
+def test_the_student_reads_which_name_it_was(attempts):
+    seen = attempts[("torch.nn.functional.silu",), "an instance"]["removed"]
+    assert seen["message"] == (
+        "`torch.nn.functional.silu` may not be used in this exercise; write it from simpler operations"
+    )
+
+
+def test_no_line_of_torch_is_shown(attempts):
+    """The first line shown is the probe's, which lies in this file."""
+    seen = attempts[("torch.nn.functional.silu",), "by its name"]["removed"]
+    assert seen["where"][1:] == ["line 2, in answer: def answer(x): return torch.nn.functional.silu(x)"]
+
+
+def test_a_class_stays_the_same_class():
+    [seen] = run("class")
+    assert seen == {"same": True, "inside": "RemovedError", "outside": 3.0}
+
+
+def test_what_is_loaded_after_looking_up_is_removed_too():
+    assert run("later") == ["RemovedError"]
+
+
+def got(seen: dict, value: torch.Tensor) -> bool:
+    """Whether an answer returned the value."""
+    found = seen["value"]
+    return isinstance(found, list) and torch.allclose(torch.tensor(found).double(), value.reshape(-1).double())
+
+
+# --- the program -------------------------------------------------------------------------------------
+
+
+def forked(job, *arguments):
+    """What a job returns that runs in a fork of its own."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, json.dumps(job(*arguments)).encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as reply:
+        text = reply.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+def print_marks() -> None:
+    warm_up()
+    for name in NAMES:
+        bank = banks.load(name)
+        removed.prepare(bank.exercise.removes)
+        for each in [Alternative(name="reference", answer=bank.reference), *bank.alternatives]:
+            print(json.dumps(forked(mark, bank, each)))
+
+
+def mark(bank, alternative) -> dict:
+    exercise = dataclasses.replace(bank.exercise, seconds=60.0)
+    cases = exercise.draw(5)
+    references = banks.references(bank, cases)
+    seen = perform_all(exercise, removed.disable(exercise.removes, alternative.answer), cases)
+    errors = [each.error.message for each in seen if each.error]
+    points = judge(exercise, cases, seen, references).points
+    return {"exercise": exercise.id, "answer": alternative.name, "points": points, "error": next(iter(errors), None)}
+
+
+def print_attempts() -> None:
+    warm_up()
+    for removes in FAMILIES:
+        removed.prepare(removes)
+    for removes, attempt in ATTEMPTS:
+        cells, numbers = FAMILIES[removes].cells[attempt], "torch" in removes
+        pair = {"free": (), "removed": removes}
+        print(json.dumps({key: forked(attempt_once, names, cells, numbers) for key, names in pair.items()}))
+
+
+def warm_up() -> None:
+    """Imports what the attempts would, each for a second."""
+    for name in ("_decomp", "_dynamo", "_refs.nn.functional", "distributed.algorithms._checkpoint.checkpoint_wrapper"):
+        importlib.import_module(f"torch.{name}")
+    importlib.import_module("course.figures.words")
+
+
+def attempt_once(names, cells, numbers) -> dict:
+    def probe(answer, inputs):
+        return observe({"y": answer(inputs["xs"])})
+
+    toy = dataclasses.replace(exercises.load("running_mean"), probe=probe, removes=names, seconds=20.0)
+    loaded = load([CodeCell(source=cells, answers="answer")], "answer")
+    assert loaded.failure is None, loaded.failure
+    case = Case(name="x", inputs={"xs": X.tolist() if numbers else X})
+    seen = perform(toy, removed.disable(names, loaded.answer), case)
+    value = seen.values.get("y")
+    if isinstance(value, torch.Tensor):
+        value = value.reshape(-1).tolist()
+    error = {"error": None, "message": "", "where": []}
+    if seen.error:
+        error = {"error": seen.error.type, "message": seen.error.message, "where": list(seen.error.where)}
+    return {"value": value, **error}
+
+
+def in_a_class() -> dict:
+    class Answer:
+        def total(self):
+            return torch.tensor([1.0, 2.0]).sum()
+
+    kept = removed.disable(("torch",), Answer)
+    try:
+        inside = str(kept().total())
+    except removed.RemovedError as error:
+        inside = type(error).__name__
+    return {"same": kept is Answer, "inside": inside, "outside": float(torch.tensor([1.0, 2.0]).sum())}
+
+
+def loaded_later() -> str:
+    removed.prepare(("course.figures",))
+    from course.figures.words import number
+
+    removed.disable(("course.figures",), number)
+    try:
+        return number(2.5)
+    except removed.RemovedError as error:
+        return type(error).__name__
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    {
+        "marks": print_marks,
+        "attempts": print_attempts,
+        "class": lambda: print(json.dumps(forked(in_a_class))),
+        "later": lambda: print(json.dumps(forked(loaded_later))),
+    }[sys.argv[1]]()

@@ -1,0 +1,309 @@
+"""Running students' code: it costs nothing but its own exercise, whatever it does, with walls and without."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import os
+import shutil
+
+import pytest
+
+from autograder.sandbox import Limits, RunnerError, open_runner
+from autograder.sandbox import runner as running
+from autograder.sandbox.policy import PolicyError, command, python_folders, writable
+from course import exercises
+from course.cells import CodeCell
+from course.exercise import Failure, Observation
+
+LIMITS = Limits(load_seconds=3.0, spare_seconds=0.5, memory=2**30, tasks=40)
+NAMES = ("quadratic_grads", "hinge_backward")
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    """One warm process for all tests of this file."""
+    with open_runner(LIMITS) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def trusted():
+    """The same without walls: only answers that do no harm."""
+    with open_runner(LIMITS, trusted=True) as opened:
+        yield opened
+
+
+def cells(body: str, head: str = "") -> list[CodeCell]:
+    """An answer to quadratic_grads with this body, and a right one beside it."""
+    lines = "\n".join(f"    {line}" for line in body.split("\n"))
+    return [
+        CodeCell(source=f"{head}\ndef quadratic_grads(a, b, c, x, y):\n{lines}", answers="quadratic_grads"),
+        CodeCell(source="def hinge_backward(w, x, b, y):\n    raise KeyError('alive')", answers="hinge_backward"),
+    ]
+
+
+def quadratic(opened, body: str, head: str = "", **changes) -> tuple[Observation, ...]:
+    """What is seen of an answer to quadratic_grads with this body."""
+    exercise = dataclasses.replace(exercises.load("quadratic_grads"), **changes)
+    with opened.session(cells(body, head), NAMES) as session:
+        return session.perform(exercise, exercise.draw(1)[:2])
+
+
+def beside(opened, body: str, head: str = "", seconds: float = 1.0) -> tuple[tuple[Observation, ...], Failure | None]:
+    """The same, and the failure of the exercise that is performed after it."""
+    first, second = (dataclasses.replace(exercises.load(name), seconds=seconds) for name in NAMES)
+    with opened.session(cells(body, head), NAMES) as session:
+        seen = session.perform(first, first.draw(1)[:2])
+        return seen, session.perform(second, second.draw(1)[:1])[0].error
+
+
+def only_failure(seen: tuple[Observation, ...]) -> Failure:
+    """The one failure that all observations hold."""
+    assert len({each.error for each in seen}) == 1
+    assert seen[0].error is not None
+    return seen[0].error
+
+
+def told(opened, expression: str) -> str:
+    """What an expression is inside, as text."""
+    return quadratic(opened, f"import os, sys, socket, ctypes\nraise KeyError({expression})")[0].error.message
+
+
+# --- with and without walls ---
+
+
+@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+def test_an_answer_is_performed_on_every_case(name, request):
+    seen = quadratic(request.getfixturevalue(name), "return 1.0, 2.0, 3.0")
+    assert [each.error for each in seen] == [None, None]
+    assert {float(each.values["value"]) for each in seen} == {1.0}
+
+
+@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+def test_each_exercise_gets_a_fork_of_the_loaded_cells(name, request):
+    head = "import math\nLOADED = math.loads = getattr(math, 'loads', 0) + 1"
+    body = "math.left = getattr(math, 'left', 0) + 1\nreturn float(math.left), float(LOADED), 0.0"
+    exercise = exercises.load("quadratic_grads")
+    with request.getfixturevalue(name).session(cells(body, head), NAMES) as session:
+        for _ in range(2):
+            seen = session.perform(exercise, exercise.draw(1)[:2])
+            assert [float(each.values["value"]) for each in seen] == [1.0, 2.0]
+            assert float(seen[0].values["dx"]) == 1.0
+
+
+@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+def test_an_answer_that_blocks_every_signal_is_stopped_from_outside(name, request):
+    body = "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\ntime.sleep(60)"
+    seen, other = beside(request.getfixturevalue(name), body, seconds=0.5)
+    assert only_failure(seen).type == "TimeLimit"
+    assert other.message == "'alive'"
+
+
+def test_a_runner_says_how_safe_it_is(sandbox, trusted):
+    assert sandbox.describe().startswith("sandboxed")
+    assert "not sandboxed" in trusted.describe()
+    assert "--trust-submissions" in trusted.describe()
+
+
+# --- what breaks costs its own exercise ---
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import os\nos._exit(0)",
+        "import os\nos.kill(os.getpid(), 9)",
+        "import os, signal\nos.kill(os.getppid(), 9)\nos.kill(os.getpid(), 9)",
+        "import os\nos.kill(-1, 9)\nos._exit(1)",
+        "import ctypes\nctypes.string_at(0)",
+    ],
+)
+def test_a_process_that_dies_costs_its_own_exercise_only(sandbox, body):
+    seen, other = beside(sandbox, body)
+    assert only_failure(seen).type == "ProcessDied"
+    assert other.message == "'alive'"
+
+
+def test_cells_that_never_finish_loading_cost_the_answers_that_need_them_only(sandbox):
+    seen, other = beside(sandbox, "return FOREVER", head="FOREVER = [x for x in iter(int, 1)]")
+    failure = only_failure(seen)
+    assert (failure.type, failure.message) == ("TimeLimit", "loading the cells did not end within 0.75 s")
+    assert other.message == "'alive'"
+
+
+REPLY = (
+    "import gc, socket\nsock = next(x for x in gc.get_objects() if isinstance(x, socket.socket) and x.fileno() >= 0)\n"
+)
+
+
+@pytest.mark.parametrize(
+    "data", ["(2**40).to_bytes(8, 'big')", "(9).to_bytes(8, 'big') + b'not a tree'", "bytes(7) + b'\\0' + bytes(99)"]
+)
+def test_a_reply_that_is_no_observation_costs_its_own_exercise_only(sandbox, data):
+    seen, other = beside(sandbox, f"{REPLY}sock.sendall({data})\nimport os\nos._exit(0)")
+    assert only_failure(seen).type == "BadReply"
+    assert other.message == "'alive'"
+
+
+# --- limits ---
+
+
+def test_memory_of_one_process_is_limited(sandbox):
+    assert quadratic(sandbox, "return len(bytes(2 * 2**30)), 0.0, 0.0")[0].error.type == "MemoryError"
+
+
+def test_memory_of_all_processes_together_is_limited(sandbox):
+    body = "import os, time\nfor _ in '123': os.fork()\nkept = bytearray(b'x') * 2**28\ntime.sleep(3)\nreturn 1.0, 0, 0"
+    assert only_failure(quadratic(sandbox, body, seconds=6.0)).type == "ProcessDied"
+
+
+def test_tasks_are_limited_by_the_watchdog(sandbox):
+    body = "import os, time\nfor _ in range(50):\n    if not os.fork(): time.sleep(5)\ntime.sleep(5)\nreturn 1.0, 0, 0"
+    assert only_failure(quadratic(sandbox, body, seconds=6.0)).type == "ProcessDied"
+
+
+def test_files_are_limited(sandbox):
+    body = "import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nopen('big', 'wb').write(bytes(20 * 2**20))"
+    assert quadratic(sandbox, body)[0].error.type == "OSError"
+
+
+def test_limits_are_read_with_units():
+    assert Limits.parse(["memory=3GiB", "load_seconds=1min", "tasks=9"]) == Limits(
+        memory=3 * 2**30, load_seconds=60.0, tasks=9
+    )
+
+
+@pytest.mark.parametrize("text", ["memory", "memory=0", "memory=-1", "memory=3 apples", "speed=3", "memory=1e9"])
+def test_a_limit_that_cannot_be_read_is_refused(text):
+    with pytest.raises(PolicyError, match="name=number"):
+        Limits.parse([text])
+
+
+# --- walls ---
+
+
+def test_an_answer_sees_no_environment_and_an_empty_home(sandbox, monkeypatch):
+    monkeypatch.setenv("GRADEBOOK_PASSWORD", "secret")
+    assert "GRADEBOOK_PASSWORD" not in told(sandbox, "sorted(os.environ)")
+    assert told(sandbox, "(os.getcwd(), os.listdir('.'), sys.stdin.read())") == "('/student', [], '')"
+
+
+def test_only_folders_that_are_empty_for_each_submission_can_be_written(sandbox):
+    places = "['/', '/usr', '/course', '/dev', '/proc', '/etc', '/tmp', '/student', '/dev/shm']"
+    allowed = told(sandbox, f"[each for each in {places} if os.access(each, os.W_OK)]")
+    assert {*ast.literal_eval(allowed)} == set(writable())
+
+
+PLACES = "('/student', '/tmp', '/dev/shm', '/dev')"
+
+
+def test_nothing_of_one_submission_is_left_for_the_next(sandbox):
+    leave = "import os\nfor each in {}:\n    try: open(each + '/left', 'w')\n    except OSError: pass"
+    quadratic(sandbox, leave.format(PLACES))
+    assert told(sandbox, f"[each for each in {PLACES} if os.path.exists(each + '/left')]") == "[]"
+
+
+def test_no_other_process_can_be_seen(sandbox):
+    assert told(sandbox, "os.listdir('/proc')") == "[]"
+    assert told(sandbox, "os.getppid()") in ("2", "3")
+
+
+def test_nothing_secret_can_be_imported_where_answers_run(sandbox):
+    secret = ("reference", "sheet", "judge", "diagnosis")
+    names = [*(f"course.{each}" for each in secret), "autograder.bank", "autograder.engine"]
+    assert told(sandbox, f"[*filter(__import__('importlib.util').util.find_spec, {names})]") == "[]"
+
+
+@pytest.mark.parametrize(
+    "call", ["unshare(0x10000000)", "mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None)", "ptrace(0, 0, 0, 0)", "setns(0, 0)"]
+)
+def test_the_filter_refuses_what_nobody_needs(sandbox, call):
+    body = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nraise KeyError(libc.{call}, ctypes.get_errno())"
+    assert quadratic(sandbox, body)[0].error.message == "(-1, 1)"
+
+
+def test_no_capability_is_left(sandbox):
+    body = (
+        "import ctypes\nheld = (ctypes.c_uint * 6)()\n"
+        "ctypes.CDLL(None).capget((ctypes.c_uint * 2)(0x20080522, 0), held)\nraise KeyError(list(held))"
+    )
+    assert quadratic(sandbox, body)[0].error.message == "[0, 0, 0, 0, 0, 0]"
+
+
+def test_a_detached_process_ends_with_its_submission(sandbox):
+    body = (
+        "import os, signal, time\nif os.fork() == 0:\n    os.setsid()\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nreturn 1.0, 2.0, 3.0"
+    )
+    before = running_processes(sandbox)
+    quadratic(sandbox, body)
+    assert running_processes(sandbox) == before
+
+
+def running_processes(opened) -> int:
+    """How many processes descend from the runner's."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
+            children.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(name))
+    found, queue = 0, [opened._process.pid]
+    while queue:
+        found, queue = found + 1, [*queue[1:], *children.get(queue[0], [])]
+    return found
+
+
+def test_what_is_printed_while_loading_goes_nowhere(sandbox, capfd):
+    seen = quadratic(sandbox, "print('seen')\nreturn 1.0, x, 3.0", head="x = print('lost') or 2.0")
+    assert seen[0].printed == "seen\n"
+    assert capfd.readouterr().out == ""
+
+
+def test_closing_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with open_runner(LIMITS) as opened:
+        quadratic(opened, "return 1.0, 2.0, 3.0")
+        pid = opened._process.pid
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_warm_process_is_started_again_when_somebody_kills_it():
+    with open_runner(LIMITS) as opened:
+        quadratic(opened, "return 1.0, 2.0, 3.0")
+        opened._process.kill()
+        opened._process.wait()
+        assert quadratic(opened, "return 1.0, 2.0, 3.0")[0].error is None
+
+
+# --- where there can be no sandbox ---
+
+
+def test_without_bubblewrap_a_sentence_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(RunnerError, match=r"apt install bubblewrap.*--trust-submissions"):
+        open_runner()
+
+
+def test_on_another_system_a_sentence_says_what_is_needed(monkeypatch):
+    monkeypatch.setattr(running.sys, "platform", "darwin")
+    with pytest.raises(RunnerError, match="needs Linux, this is darwin"):
+        open_runner()
+
+
+def test_walls_that_cannot_be_built_are_told_and_not_left_out(monkeypatch):
+    monkeypatch.setattr(running, "command", lambda argv, **rest: ["bwrap", "--no-such-option"])
+    with open_runner() as opened, pytest.raises(RunnerError, match=r"no-such-option.*autograder doctor"):
+        quadratic(opened, "return 1.0, 2.0, 3.0")
+
+
+def test_the_outer_walls_bind_this_python_read_only_and_no_home(tmp_path):
+    words = command(["true"], course=tmp_path)
+    bound = [words[number + 1] for number, word in enumerate(words) if word.startswith("--ro-bind")]
+    assert set(python_folders()) <= set(bound)
+    assert not {"--bind", "--share-net", "--dev-bind"} & set(words)
+    assert os.path.expanduser("~") not in bound
