@@ -22,6 +22,11 @@ settings.register_profile("course", deadline=None, max_examples=60, suppress_hea
 settings.load_profile("course")
 
 
+def pytest_collection_modifyitems(items):
+    """The slow ones first: begun last, one of them would keep a single process busy at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def data_home(tmp_path, monkeypatch):
     """The user's data directory, empty; nobody's own progress is touched."""
