@@ -8,6 +8,7 @@ mixed    untouched, half done, a deleted check cell, and wrong answers from all 
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 import nbformat
 from measuring import ROOT
 from nbformat import NotebookNode
+from nbgrader.api import Gradebook
 
 from autograder import classroom
 from course.errors import CourseError
@@ -26,6 +28,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
+from autograder.cli import skip_slow_imports
+
+skip_slow_imports()
 from autograder.nbgrader_bridge import How, grade
 
 torch.set_num_threads(1)
@@ -58,9 +63,13 @@ def mixed(kinds: Mapping[str, bytes], count: int) -> list[bytes]:
 
 
 def make(root: Path, submissions: Mapping[str, bytes]) -> Path:
-    """A new course folder with the lesson, and what each student has handed in."""
+    """A new course folder with the lesson, an empty gradebook, and what each student has handed in.
+
+    The gradebook is there before anybody is graded, as it is for stock nbgrader, whose release has made one.
+    """
     shutil.rmtree(root, ignore_errors=True)
     _copy_lesson(root)
+    (root / "gradebook.db").write_bytes(_empty_gradebook())
     for student, data in submissions.items():
         path = submitted(root, student)
         path.parent.mkdir(parents=True)
@@ -85,6 +94,15 @@ def command(root: Path, *, display: bool, jobs: int = 1) -> list[str]:
     Stock `nbgrader autograde`, with which it is compared, writes none either.
     """
     return [sys.executable, "-c", PROGRAM, str(root), LESSON, str(jobs), str(int(display))]
+
+
+@functools.cache
+def _empty_gradebook() -> bytes:
+    """nbgrader's, with no assignment and no student."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gradebook.db"
+        Gradebook(f"sqlite:///{path}").close()
+        return path.read_bytes()
 
 
 def _copy_lesson(root: Path) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import contextlib
 import dis
 import functools
 import linecache
@@ -105,8 +106,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
     for number, cell in enumerate(cells):
         file = f"<cell of {cell.answers}>" if cell.answers else f"<cell {number}>"
         try:
-            source = TransformerManager().transform_cell(_without_cell_magic(cell))  # type: ignore[no-untyped-call]
-            tree = ast.parse(source, file)
+            source, tree = _parsed(_without_cell_magic(cell), file)
         except Exception as error:  # SyntaxError, RecursionError, a null byte
             failures[number] = failure_of(error, error.__traceback__)
             continue
@@ -117,6 +117,18 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
             if binds:
                 text = _text(source, node)
                 yield _Statement(node=node, file=file, flags=flags, cell=number, text=text, binds=binds)
+
+
+def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
+    """The cell in Python, and its tree. Only what is no Python yet needs IPython's rewriting, which takes longer.
+
+    One case is both: `In [1]: x = 5`, pasted from a terminal, would annotate an item of In.
+    """
+    if not source.lstrip().startswith("In ["):
+        with contextlib.suppress(SyntaxError):
+            return source, ast.parse(source, file)
+    rewritten: str = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
+    return rewritten, ast.parse(rewritten, file)
 
 
 def _text(source: str, node: ast.stmt) -> str:

@@ -78,3 +78,8 @@ def test_a_dataclass_can_look_up_its_module(monkeypatch):
 def test_the_source_of_a_definition_holds_what_it_needs_and_no_more():
     module = "import os\nimport math\n\nTWO = 2\n\n\n@math.cos\ndef g(): return TWO\n\n\ndef h(): return os\n"
     assert source_of(module, "g") == "import math\n\n\nTWO = 2\n\n\n@math.cos\ndef g(): return TWO"
+
+
+def test_a_line_pasted_from_a_terminal_is_read_without_its_prompt() -> None:
+    cells = [CodeCell(source="In [1]: x = 5"), CodeCell(source="def f(): return x", answers="f")]
+    assert load(cells, "f").answer() == 5

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -157,7 +158,7 @@ def verdicts(
     drawn = new_seed() if seed is None else seed
     if sanitized.problem:
         return untouched(sanitized.student, release, runner, problem=sanitized.problem, seed=drawn)
-    with _one_thread():
+    with _undisturbed():
         judged = _verdicts(sanitized.notebook, release, runner, drawn)
     return Graded(
         student=sanitized.student,
@@ -223,14 +224,21 @@ def _suspects(bank: Bank, cases: Sequence[Case]) -> Any:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small tensors on many threads are slow: 0.4 s became 22 s on a busy machine with two cores."""
-    before = torch.get_num_threads()
+def _undisturbed() -> Iterator[None]:
+    """One thread, and no search for reference cycles meanwhile.
+
+    Small tensors on many threads are slow: 0.4 s became 22 s on a busy machine with two cores. The search goes through
+    all that torch has imported, and the graphs of the references, which have no cycles, would start it again and again.
+    """
+    threads, collecting = torch.get_num_threads(), gc.isenabled()
     torch.set_num_threads(1)
+    gc.disable()
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        if collecting:
+            gc.enable()
 
 
 def _source(notebook: NotebookNode, exercise: Exercise) -> str:

@@ -24,6 +24,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.pylabtools import print_figure
 from IPython.core.ultratb import VerboseTB
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from traitlets import Type
 from traitlets.config import Config
 
@@ -189,8 +190,12 @@ def _told(error: BaseException) -> tuple[str, list[str]]:
 
 
 def _image(figure: Any) -> Any:
-    """PNG, cut to its content as in a notebook unless a layout has filled the canvas: to cut, it is drawn twice."""
-    return print_figure(figure, bbox_inches=None if figure.get_layout_engine() else "tight")  # type: ignore[no-untyped-call]
+    """PNG, cut to its content as in a notebook; drawn only once, and not cut, where a layout has filled the canvas."""
+    if figure.get_layout_engine() is None:
+        return print_figure(figure, bbox_inches="tight")  # type: ignore[no-untyped-call]
+    stream = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(stream)  # type: ignore[no-untyped-call]
+    return stream.getvalue()
 
 
 def _nobody(*prompt: object) -> NoReturn:

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from autograder.sandbox import display, job, removed, walls
+from autograder.sandbox import display, job, pages, removed, walls
 from autograder.sandbox.census import Process, census, memory, own_memory, reset_peaks, spent
 from autograder.sandbox.messages import LONGEST
 from autograder.sandbox.policy import Limits
@@ -84,11 +84,12 @@ def _warm_up() -> None:
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     torch.optim.SGD([parameter], lr=0.1).step()
-    for entry in syllabus.entries():
-        removed.prepare(exercises.load(entry.id).removes)
     display.warm_up()
+    for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
+        removed.prepare(exercises.load(entry.id).removes)
     gc.collect()
     gc.freeze()  # forks share what is here until they write to it
+    pages.collapse()
 
 
 def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket, program: bytes | None) -> _Job:

@@ -11,8 +11,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -24,6 +26,7 @@ MARKERS = ("o", "s", "^", "D")
 WIDTH = 8.0  # inches
 DPI = 100  # so that a figure is 800 pixels wide in the notebook
 SHARP = 2  # pixels drawn for each of them, for screens that have more
+SIDE, PIXEL = 8, 0.09  # of a digit: pixels of its sides, inches of a pixel
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
@@ -137,24 +140,20 @@ def digit_grid(
     """
     rows = -(-len(images) // across)
     standard = f"{len(images)} digits, each under its label" + ("" if predictions is None else "; wrong ones framed")
+    wide, high = round(WIDTH / across / PIXEL), SIDE + 4  # pixels from one digit to the next, room for a label included
+    mosaic = torch.zeros(rows * high, across * wide)
     figure = _picture(title or standard, 0.6 + 1.05 * rows)
-    grid = figure.subplots(rows, across, squeeze=False).ravel()
-    for axes in grid:
-        axes.set_axis_off()
-    for number, (axes, image) in enumerate(zip(grid, images, strict=False)):
-        axes.imshow(image.detach().cpu().reshape(8, 8).numpy(), cmap="gray_r", vmin=0, vmax=1)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    for number, image in enumerate(images.detach().cpu().reshape(-1, SIDE, SIDE)):
+        top, left = number // across * high + high - SIDE, number % across * wide + (wide - SIDE) // 2
+        mosaic[top : top + SIDE, left : left + SIDE] = image
         label = int(labels[number])
         said = label if predictions is None else int(predictions[number])
-        axes.set_title(f"{label}" if said == label else f"{label} read as {said}", fontsize=10)
+        words = f"{label}" if said == label else f"{label} read as {said}"
+        axes.text(left + SIDE / 2, top - 1, words, fontsize=10, horizontalalignment="center")
         if said != label:
-            _frame(axes)
+            frame = Rectangle((left, top), SIDE, SIDE, fill=False, color=COLOURS[5], linewidth=3, clip_on=False)
+            axes.add_patch(frame)
+    axes.imshow(mosaic.numpy(), cmap="gray_r", vmin=0, vmax=1, extent=(0, across * wide, rows * high, 0))
     return figure
-
-
-def _frame(axes: Axes) -> None:
-    """A thick orange frame without ticks."""
-    axes.set_axis_on()
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set(color=COLOURS[5], linewidth=3)

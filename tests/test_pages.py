@@ -1,0 +1,42 @@
+"""What may be put into huge pages, and that its content stays."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+
+import pytest
+
+from autograder.sandbox import pages
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what memory a process has")
+SIZE = 4 * pages.HUGE
+
+
+def middle(block: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(block)) + SIZE // 2
+
+
+def held(address: int) -> bool:
+    return any(start <= address < start + length for start, length in pages._regions())
+
+
+def test_own_memory_is_put_into_huge_pages_and_keeps_its_content() -> None:
+    data = bytearray(range(256)) * (SIZE // 256)
+    assert held(ctypes.addressof(ctypes.c_char.from_buffer(data)) + SIZE // 2)
+    pages.collapse()
+    assert data == bytes(range(256)) * (SIZE // 256)
+
+
+def test_regions_are_whole_huge_pages() -> None:
+    regions = list(pages._regions())
+    assert regions
+    assert all(start % pages.HUGE == 0 and length % pages.HUGE == 0 and length > 0 for start, length in regions)
+
+
+def test_memory_that_others_share_is_left_alone(tmp_path) -> None:
+    with (tmp_path / "file").open("w+b") as file:
+        file.truncate(SIZE)
+        assert not held(middle(mmap.mmap(file.fileno(), SIZE)))
+    assert not held(middle(mmap.mmap(-1, SIZE)))  # shared by default
