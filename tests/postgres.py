@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -60,7 +61,7 @@ def server(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def data_folder() -> Iterator[Path]:
     """An empty folder for the server's files that its user owns; pytest's own folders are open to nobody else."""
-    with tempfile.TemporaryDirectory(prefix="hpml-postgres-") as top:
+    with tempfile.TemporaryDirectory(prefix="hpml-postgres-", dir=_open_to_all()) as top:
         folder = Path(top) / "data"
         folder.mkdir(mode=0o700)
         os.chmod(top, 0o711)
@@ -68,6 +69,15 @@ def data_folder() -> Iterator[Path]:
             user = pwd.getpwnam("nobody")
             os.chown(folder, user.pw_uid, user.pw_gid)
         yield folder
+
+
+def _open_to_all() -> Path:
+    """The first folder for temporary files that the server's user may enter: where TMPDIR points, or the system's."""
+    names = [tempfile.gettempdir(), "/tmp", "/var/tmp"] if os.geteuid() == 0 else [tempfile.gettempdir()]
+    for folder in [Path(name).resolve() for name in names]:
+        if os.geteuid() != 0 or all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents)):
+            return folder
+    raise PermissionError(f"one of {', '.join(names)} must be open to the user nobody, who runs PostgreSQL for root")
 
 
 def _identity() -> dict[str, object]:

@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from autograder.engine.pool import spread
-from autograder.engine.worker import in_turn
+from autograder.engine.worker import READY, in_turn, serve
 from autograder.sandbox import RunnerError
+from autograder.sandbox.folder import Folder
 
 TESTS = Path(__file__).resolve().parent
 
@@ -59,6 +62,10 @@ class Toy:
     def sleep(self, number):
         time.sleep(600)
 
+    def leave_a_folder(self, number):
+        Folder()
+        self.die(number)
+
     def unsendable(self, number):
         return lambda: number
 
@@ -67,6 +74,21 @@ class Toy:
 
     def tries(self, number):
         return len((self.folder / f"task-{number}").read_text().split())
+
+
+@dataclass(frozen=True)
+class Slow(Toy):
+    """The same, but to close it takes a second."""
+
+    @contextlib.contextmanager
+    def __call__(self):
+        with super().__call__() as do:
+            try:
+                yield do
+            finally:
+                (self.folder / "closing").touch()
+                time.sleep(1.0)
+                (self.folder / "closed").touch()
 
 
 @dataclass(frozen=True)
@@ -154,6 +176,32 @@ def test_closing_early_ends_the_processes_and_what_they_opened(tmp_path):
     outcomes.close()
     assert alive(tmp_path) == []
     assert not list(tmp_path.glob("open-*"))
+
+
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_no_signal_cuts_short_the_closing_of_what_is_open(tmp_path, hangs_up):
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, Slow(tmp_path)))
+    process.start()
+    theirs.close()
+    assert ours.recv() == READY
+    ours.close() if hangs_up else process.terminate()
+    while not (tmp_path / "closing").exists():
+        time.sleep(0.01)
+    process.terminate()
+    process.join()
+    assert process.exitcode == 0
+    assert (tmp_path / "closed").exists()
+
+
+def test_the_folder_of_a_process_that_died_is_removed(tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    found = results(spread([("leave_a_folder", 7)], Toy(tmp_path), 1))
+    assert "the last was killed by SIGKILL" in found[7]
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 CALLER = """

@@ -24,7 +24,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Generic
 
 from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work, serve
-from autograder.sandbox import RunnerError
+from autograder.sandbox import RunnerError, sweep
 
 TRIES = 3  # of one task, each in a process that died
 PATIENCE = 1800.0  # seconds for one task; the runner's own limits end any submission long before
@@ -133,6 +133,7 @@ class _Pool(Generic[Task, Result]):
             worker.process.kill()
             worker.process.join()
         self._workers.clear()
+        sweep()
 
     def _next(self) -> _Held[Task] | None:
         """A new task; when there is none left, one that is tried again."""
@@ -162,6 +163,8 @@ class _Pool(Generic[Task, Result]):
         worker.process.join(GOODBYE)
         reason = why or _ending(worker.process.exitcode)
         worker.process.kill()
+        worker.process.join()
+        sweep()
         worker.line.close()
         self._workers.remove(worker)
         self._stillborn += not worker.ready

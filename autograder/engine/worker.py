@@ -56,9 +56,12 @@ def serve(line: Connection, work: Work[Any, Any]) -> None:
     _on_its_own()
     try:
         with work() as do:
-            line.send(READY)
-            while True:
-                _reply(line, _attempt(do, line.recv()))
+            try:
+                line.send(READY)
+                while True:
+                    _reply(line, _attempt(do, line.recv()))
+            finally:  # who hangs up also sends SIGTERM: it must not cut short the closing that has begun
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except (EOFError, ConnectionError):
         return
     except RunnerError as error:

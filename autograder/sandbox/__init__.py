@@ -2,6 +2,7 @@
 
 Outside:  policy    what students' code may do and use
           seccomp   the system call filter
+          folder    where a runner keeps its files, and who removes them
           stage     the part of the course that goes inside
           runner    starts the warm process and asks it for runs
           session   one submission: conversations with its processes, and their deadlines
@@ -19,7 +20,8 @@ Between:  wire, frame, messages     what is sent, and trusted by nobody
 
 from __future__ import annotations
 
+from autograder.sandbox.folder import sweep
 from autograder.sandbox.policy import Limits
 from autograder.sandbox.runner import Output, Runner, RunnerError, Session, open_runner
 
-__all__ = ["Limits", "Output", "Runner", "RunnerError", "Session", "open_runner"]
+__all__ = ["Limits", "Output", "Runner", "RunnerError", "Session", "open_runner", "sweep"]

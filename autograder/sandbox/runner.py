@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from autograder.sandbox import seccomp, wire
+from autograder.sandbox.folder import Folder
 from autograder.sandbox.messages import DISPLAY, LONGEST, READY
 from autograder.sandbox.policy import COURSE, HOME, Limits, PolicyError, command, environment
 from autograder.sandbox.session import REPLY_SECONDS, LoadedSession, byte, hand
@@ -105,7 +106,7 @@ class _Runner:
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._folder: Path | None = None
+        self._folder: Folder | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +130,7 @@ class _Runner:
             self._process.kill()
             self._process.wait()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
         self._process = self._control = self._folder = None
 
     # --- jobs ---
@@ -158,13 +159,13 @@ class _Runner:
     @contextlib.contextmanager
     def _job(self) -> Iterator[socket.socket]:
         """A job of the warm process: the socket to its first process, which is there already."""
-        self._start()
-        folder = tempfile.mkdtemp(dir=self._folder) if self._program is None else HOME
+        folder = self._start()
+        home = tempfile.mkdtemp(dir=folder) if self._program is None else HOME
         ours, theirs = socket.socketpair()
         try:
             with ours:
                 with theirs:
-                    message = {"do": "job", "limits": dataclasses.asdict(self.limits), "home": folder}
+                    message = {"do": "job", "limits": dataclasses.asdict(self.limits), "home": home}
                     self.tell(message, theirs)
                 if byte(ours, REPLY_SECONDS) != READY:
                     raise RunnerError(
@@ -174,7 +175,7 @@ class _Runner:
         finally:
             self.tell({"do": "end"})
             if self._program is None:
-                shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(home, ignore_errors=True)
 
     def tell(self, message: dict[str, Any], passed: socket.socket | None = None) -> dict[str, Any]:
         """One control message and its reply. Raises RunnerError where the warm process is gone."""
@@ -193,18 +194,19 @@ class _Runner:
 
     # --- the warm process ---
 
-    def _start(self) -> None:
-        """Make sure that the warm process is there. Raises RunnerError."""
-        if self._process is not None and self._process.poll() is None:
-            return
+    def _start(self) -> Path:
+        """Make sure that the warm process is there, and tell its folder. Raises RunnerError."""
+        if self._folder is not None and self._process is not None and self._process.poll() is None:
+            return self._folder.path
         self.close()
-        self._folder = Path(tempfile.mkdtemp(prefix="hpml-"))
-        course = self._folder / "course"
+        self._folder = _folder()
+        folder = self._folder.path
+        course = folder / "course"
         stage(course)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        program = self._folder / "filter"
+        program = folder / "filter"
         program.write_bytes(self._program or b"")
-        with theirs, program.open("rb") as filter_, (self._folder / "log").open("wb") as log:
+        with theirs, program.open("rb") as filter_, (folder / "log").open("wb") as log:
             descriptors = [theirs.fileno(), filter_.fileno()]
             where = COURSE if self._program is not None else str(course)
             argv = [sys.executable, "-I", "-c", _PROGRAM, where, *map(str, descriptors)]
@@ -215,17 +217,26 @@ class _Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self._folder,
-                env=None if walled else environment(str(self._folder)),
+                cwd=folder,
+                env=None if walled else environment(str(folder)),
                 start_new_session=True,
             )
         if byte(self._control, START_SECONDS, LONGEST) == b"":
-            said = (self._folder / "log").read_text("utf-8", "replace").strip().rpartition("\n")[2]
+            said = (folder / "log").read_text("utf-8", "replace").strip().rpartition("\n")[2]
             self.close()
             raise RunnerError(
                 f"the process that runs answers must start, but it ended or was silent ({said or 'it said nothing'}); "
                 "`autograder doctor` tells which protection is missing"
             )
+        return folder
+
+
+def _folder() -> Folder:
+    """A folder for what the warm process needs. Raises RunnerError."""
+    try:
+        return Folder()
+    except OSError as error:
+        raise RunnerError(f"a temporary folder must be made and locked, but {error}; set TMPDIR") from None
 
 
 _PROGRAM = """

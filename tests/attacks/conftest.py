@@ -1,27 +1,31 @@
-"""One course folder with secrets and one warm process for all attacks of a test process."""
+"""One course folder with secrets and one warm process for the attacks that a test process runs one after the other.
+
+All of it goes, and the environment is as before, when the next test is one of another folder.
+"""
 
 from __future__ import annotations
 
 import secrets
 import tempfile
+from multiprocessing import resource_tracker
 
 import pytest
 
 from attacks import lesson
-from attacks.scene import Machine, Scene, adopt_orphans
+from attacks.scene import Machine, Scene, adopted_orphans
 from autograder.sandbox import Limits, open_runner
 
 LIMITS = Limits(load_seconds=6.0, spare_seconds=0.5, display_seconds=30.0)
 SECRET_NAME = "GRADEBOOK_PASSWORD"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def scene(tmp_path_factory):
     """Where attacks find what they look for; temporary files lie beside it, and the environment holds the secret."""
-    adopt_orphans()
+    resource_tracker.ensure_running()  # Python's own: one process and one descriptor, which the first pool would start
     folder = tmp_path_factory.mktemp("hpml")
     (folder / "temporary").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
+    with adopted_orphans(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder / "temporary"))
         patch.setattr(tempfile, "tempdir", None)
         token = f"token-{secrets.token_hex(16)}"
@@ -34,7 +38,7 @@ def scene(tmp_path_factory):
         made.ears.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def runner(scene):
     """The sandbox, as grading opens it; when it is closed, nothing is left."""
     before = Machine.now()
@@ -43,7 +47,7 @@ def runner(scene):
     assert before.left() == ""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def unwalled(scene):
     """The same without walls, for attacks that do no harm."""
     with open_runner(LIMITS, trusted=True) as plain:

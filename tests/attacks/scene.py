@@ -7,6 +7,7 @@ Machine.now()         -> processes, mounts, descriptors and temporary files, to 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -15,7 +16,7 @@ import socket
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,9 +184,14 @@ def _temporary() -> list[str]:
     return [name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("torchinductor_")]
 
 
-def adopt_orphans() -> None:
-    """Have processes that detach themselves become our children, so that they can be counted."""
+@contextlib.contextmanager
+def adopted_orphans() -> Iterator[None]:
+    """Meanwhile processes that detach themselves become our children, so that they can be counted."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def _descendants() -> set[int]:
