@@ -157,4 +157,4 @@ IN_A_FOLDER = [
     _whole("a_folder_that_is_a_link", beside=_folder_is_link, honest=NOTHING),
     _whole("another_name", beside=_renamed, honest=NOTHING),
 ]
-STUDENTS = ("an na", "änne-名", "-o", "a'; drop table student; --", "{student_id}", "%d", "<b>bob</b>", "..x")
+STUDENTS = ("an na", "änne-名", "-o", "a'; drop table student; --", "{student_id}", "%d", "<b>bob<b>", "..x")
