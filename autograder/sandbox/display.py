@@ -24,7 +24,6 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.pylabtools import print_figure
 from IPython.core.ultratb import VerboseTB
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from traitlets import Type
 from traitlets.config import Config
 
@@ -194,7 +193,7 @@ def _image(figure: Any) -> Any:
     if figure.get_layout_engine() is None:
         return print_figure(figure, bbox_inches="tight")  # type: ignore[no-untyped-call]
     stream = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(stream)  # type: ignore[no-untyped-call]
+    importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(figure).print_png(stream)
     return stream.getvalue()
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from autograder.sandbox import display, job, pages, removed, walls
+from autograder.sandbox import display, job, pages, rehearsal, removed, walls
 from autograder.sandbox.census import Process, census, memory, own_memory, reset_peaks, spent
 from autograder.sandbox.messages import LONGEST
 from autograder.sandbox.policy import Limits
@@ -87,6 +87,7 @@ def _warm_up() -> None:
     display.warm_up()
     for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
         removed.prepare(exercises.load(entry.id).removes)
+    rehearsal.rehearse()
     gc.collect()
     gc.freeze()  # forks share what is here until they write to it
     pages.collapse()
