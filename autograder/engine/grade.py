@@ -10,19 +10,16 @@ there. The engine knows nothing of nbgrader and of where scores are kept.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import gc
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import torch
 from nbformat import NotebookNode
 
 from autograder import bank as banks
@@ -30,6 +27,7 @@ from autograder.bank import Bank
 from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Cell, Unreadable, read_file
 from autograder.engine.rebuild import rebuild, role_of
+from autograder.engine.undisturbed import undisturbed
 from autograder.sandbox import Runner, Session
 from course import exercises
 from course.cells import CodeCell
@@ -131,6 +129,7 @@ def grade(
     return verdicts(sanitized, release, runner, seed=seed, displayed=shown)
 
 
+@undisturbed()
 def sanitize(submission: Submission, release: Release) -> Sanitized:
     """The submission's answers in a copy of the release. Never raises for what is in the file."""
     try:
@@ -150,6 +149,7 @@ def display_run(sanitized: Sanitized, runner: Runner) -> Outputs:
     return safe(runner.display(sources), len(cells))
 
 
+@undisturbed()
 def verdicts(
     sanitized: Sanitized, release: Release, runner: Runner, *, seed: int | None = None, displayed: Outputs = ()
 ) -> Graded:
@@ -158,8 +158,7 @@ def verdicts(
     drawn = new_seed() if seed is None else seed
     if sanitized.problem:
         return untouched(sanitized.student, release, runner, problem=sanitized.problem, seed=drawn)
-    with _undisturbed():
-        judged = _verdicts(sanitized.notebook, release, runner, drawn)
+    judged = _verdicts(sanitized.notebook, release, runner, drawn)
     return Graded(
         student=sanitized.student,
         notebook=sanitized.notebook,
@@ -221,24 +220,6 @@ def _suspects(bank: Bank, cases: Sequence[Case]) -> Any:
     """The bank's suspects one at a time: the judge stops at the first that matches."""
     for each in bank.misconceptions:
         yield from banks.suspects(dataclasses.replace(bank, misconceptions=(each,)), cases)
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """One thread, and no search for reference cycles meanwhile.
-
-    Small tensors on many threads are slow: 0.4 s became 22 s on a busy machine with two cores. The search goes through
-    all that torch has imported, and the graphs of the references, which have no cycles, would start it again and again.
-    """
-    threads, collecting = torch.get_num_threads(), gc.isenabled()
-    torch.set_num_threads(1)
-    gc.disable()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        if collecting:
-            gc.enable()
 
 
 def _source(notebook: NotebookNode, exercise: Exercise) -> str:

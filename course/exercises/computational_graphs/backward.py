@@ -93,7 +93,8 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     calls: Counter[int] = Counter()
     numbers: dict[int, int] = {}  # of the nodes whose local derivatives are hidden
     times = len(inputs["roots"])
-    allowed = reads_allowed(inputs, times)
+    program = rows(inputs)
+    allowed = reads_allowed(len(inputs["leaves"]) + len(program), times)
 
     class Counted(Watched):
         """A node that counts how often its local derivatives are used; a leaf has none."""
@@ -110,7 +111,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 
     limit = sys.getrecursionlimit()
     nodes: list[Node] = []
-    nodes += run_program(inputs["leaves"], rows(inputs), Counted)
+    nodes += run_program(inputs["leaves"], program, Counted)
     if inputs["hides"]:
         numbers.update({id(node): number for number, node in enumerate(nodes) if node.op})
     for root in inputs["roots"]:

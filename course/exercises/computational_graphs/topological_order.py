@@ -57,7 +57,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Builds the graph, calls `answer(root)` once or twice, and reads the number of each node in the last order."""
     program = rows(inputs)
-    allowed = reads_allowed(inputs, inputs["calls"])
+    allowed = reads_allowed(len(inputs["leaves"]) + len(program), inputs["calls"])
 
     class Own(Watched):
         """The nodes of this run."""

@@ -1,0 +1,27 @@
+"""What slows judging down, switched off meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+import torch
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """One thread, and no search for reference cycles meanwhile.
+
+    Small tensors on many threads are slow: 0.4 s became 22 s on a busy machine with two cores. The search goes through
+    all that torch has imported, and the graphs of the references, which have no cycles, would start it again and again.
+    """
+    threads, collecting = torch.get_num_threads(), gc.isenabled()
+    torch.set_num_threads(1)
+    gc.disable()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        if collecting:
+            gc.enable()
