@@ -1,6 +1,6 @@
 """What grading costs: stock `nbgrader autograde` and this engine, on the same submissions to lesson 01.
 
-    autograder build; python benchmarks/grading.py [--count 20] [--group 5]
+    autograder build; python benchmarks/grading.py [--count 20] [--group 5] [--kinds solved mixed]
     python benchmarks/grading.py --scaling [--sizes 10 100 1000]
 
 The first prints CPU and wall seconds per submission, the ratios, and where the time goes. Stock grades a group, then
@@ -18,6 +18,7 @@ import argparse
 import os
 import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import classes
@@ -35,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20, help="submissions of each kind")
     parser.add_argument("--group", type=int, default=5, help="stock submissions between two runs of this engine")
+    parser.add_argument("--kinds", nargs="+", choices=("solved", "mixed"), default=["solved", "mixed"])
     parser.add_argument("--scaling", action="store_true", help="measure classes of several sizes instead")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10, 100, 1000], help="multiples of 10")
     given = parser.parse_args()
@@ -45,13 +47,14 @@ def main() -> None:
             console.print(by_size(Path(folder), given.sizes))
             console.print(by_jobs(Path(folder), sorted(given.sizes)[len(given.sizes) // 2]))
         else:
-            compare(console, Path(folder), given.count, given.group)
+            compare(console, Path(folder), given.kinds, given.count, given.group)
 
 
-def compare(console: Console, root: Path, count: int, group: int) -> None:
-    """The tables of both kinds of class. Raises RuntimeError where right answers did not get the same full marks."""
+def compare(console: Console, root: Path, wanted: Sequence[str], count: int, group: int) -> None:
+    """The tables of each kind of class. Raises RuntimeError where right answers did not get the same full marks."""
     kinds = classes.samples()
-    for kind, submissions in (("solved", classes.solved(kinds, count)), ("mixed", classes.mixed(kinds, count))):
+    for kind in wanted:
+        submissions = {"solved": classes.solved, "mixed": classes.mixed}[kind](kinds, count)
         comparison = Comparison(root, kind, submissions, group)
         console.print(costs(kind, comparison.measure()))
         points = comparison.points()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
@@ -41,6 +42,17 @@ def diagnose(
         if by_pattern or any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
             return Diagnosis(name=suspect.name, hint=suspect.hint)
     return None
+
+
+def could_explain(run: Run, witness: Witness) -> bool:
+    """Whether the only case that this witness was recorded on leaves its misconception possible."""
+    (seen,), (free,), (sensitivity,) = witness.observations, witness.free, witness.sensitivity
+    return _matches_run(run, seen, free, sensitivity)
+
+
+def looks_right(run: Run, reference: Observation) -> bool:
+    """Whether a case shows, apart from its costs, what the reference showed."""
+    return _matches_run(run, dataclasses.replace(reference, ledger={}), frozenset(), {})
 
 
 def _matches(runs: Sequence[Run], witness: Witness) -> bool:

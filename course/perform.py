@@ -37,6 +37,7 @@ from course.tree import Leaf, Tree, clone, flatten, plain, readable, to_float64
 MAX_PRINTED = 2_000
 MAX_MESSAGE = 500
 MAX_WHERE = 6
+STOPS = ("TimeLimit", "KeyboardInterrupt")  # after one of these no later case is run
 FRAMES = 1_000  # Python's own limit; kernels raise it
 LIBRARIES = (
     sysconfig.get_paths()["stdlib"] + os.sep,
@@ -112,7 +113,7 @@ def converted(case: Case, convert: Callable[[Tree], Tree]) -> Case:
 
 
 def _stops(failure: Failure | None) -> bool:
-    return failure is not None and failure.type in ("TimeLimit", "KeyboardInterrupt")
+    return failure is not None and failure.type in STOPS
 
 
 def _after(exercise: Exercise, inputs: dict[str, object]) -> dict[str, Leaf]:

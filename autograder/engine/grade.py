@@ -10,23 +10,21 @@ there. The engine knows nothing of nbgrader and of where scores are kept.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from autograder import bank as banks
-from autograder.bank import Bank
 from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Cell, Unreadable, read_file
 from autograder.engine.rebuild import rebuild, role_of
+from autograder.engine.suspects import suspected
 from autograder.engine.undisturbed import undisturbed
 from autograder.sandbox import Runner, Session
 from course import exercises
@@ -207,19 +205,14 @@ def _verdict(exercise: Exercise, session: Session, seed: int) -> Verdict:
     bank = banks.load(exercise.id)
     cases = exercise.draw(seed)
     seen = session.perform(exercise, cases)
-    suspects = () if _nothing_ran(seen) else lambda: _suspects(bank, cases)
-    return judge(exercise, cases, seen, banks.references(bank, cases), suspects, sources=COUNTED_OUTSIDE)
+    references = banks.references(bank, cases)
+    suspects = () if _nothing_ran(seen) else lambda: suspected(bank, cases, seen, references)
+    return judge(exercise, cases, seen, references, suspects, sources=COUNTED_OUTSIDE)
 
 
 def _nothing_ran(seen: Sequence[Observation]) -> bool:
     """Whether the same failure stands for all cases, before a line of the answer: it tells of no misconception."""
     return all(each == seen[0] and each.error and not each.error.where and not each.values for each in seen)
-
-
-def _suspects(bank: Bank, cases: Sequence[Case]) -> Any:
-    """The bank's suspects one at a time: the judge stops at the first that matches."""
-    for each in bank.misconceptions:
-        yield from banks.suspects(dataclasses.replace(bank, misconceptions=(each,)), cases)
 
 
 def _source(notebook: NotebookNode, exercise: Exercise) -> str:

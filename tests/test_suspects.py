@@ -1,0 +1,55 @@
+"""Which misconceptions are looked at when an answer is wrong: never fewer than could explain it, and seldom more."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from autograder import bank as banks
+from autograder.engine.suspects import suspected
+from course.exercise import Failure
+from course.judge import judge
+from course.perform import perform_all
+
+SEED = 7
+
+
+def wrong_answers(name):
+    bank = banks.load(name)
+    return bank, [(each.name, wrong) for each in bank.misconceptions for wrong in each.witnesses]
+
+
+def observed(bank, wrong):
+    cases = bank.exercise.draw(SEED)
+    return cases, tuple(perform_all(bank.exercise, wrong, cases)), banks.references(bank, cases)
+
+
+@pytest.mark.parametrize("name", ["start_here.running_mean", "computational_graphs.unbroadcast"])
+def test_the_telling_case_loses_no_diagnosis(name):
+    bank, wrong_ones = wrong_answers(name)
+    for _, wrong in wrong_ones:
+        cases, seen, references = observed(bank, wrong)
+        few = judge(bank.exercise, cases, seen, references, list(suspected(bank, cases, seen, references)))
+        every = judge(bank.exercise, cases, seen, references, banks.suspects(bank, cases))
+        assert few.diagnosis is not None
+        assert few.diagnosis == every.diagnosis
+
+
+def test_most_wrong_answers_are_run_on_one_case_only(monkeypatch):
+    bank, wrong_ones = wrong_answers("computational_graphs.unbroadcast")
+    cases, seen, references = observed(bank, wrong_ones[-1][1])
+    counts = []
+    recorded = banks.suspects
+    monkeypatch.setattr(banks, "suspects", lambda one, some: counts.append(len(some)) or recorded(one, some))
+    list(suspected(bank, cases, seen, references))
+    assert len(cases) > 3
+    assert counts.count(len(cases)) < counts.count(1) / 2
+
+
+def test_where_a_run_was_stopped_nobody_is_left_out():
+    bank, wrong_ones = wrong_answers("start_here.running_mean")
+    cases, seen, references = observed(bank, wrong_ones[0][1])
+    stopped = dataclasses.replace(seen[-1], error=Failure(type="TimeLimit", message="too long"))
+    found = [each.name for each in suspected(bank, cases, (*seen[:-1], stopped), references)]
+    assert found == [each.name for each in bank.misconceptions]
