@@ -103,7 +103,7 @@ def shares(root: Path, submissions: Sequence[bytes], *, display: bool) -> Mappin
     make(root, {f"s{number:04d}": data for number, data in enumerate(submissions)})
     release = Release.load(root / "release" / LESSON / f"{LESSON}.ipynb")
     watch = Stopwatch()
-    with open_runner() as runner, contextlib.ExitStack() as stack:
+    with open_runner(display=display) as runner, contextlib.ExitStack() as stack:
         timed: Any = TimedRunner(runner, watch)
         for module, name, part in (
             (engine, "judge", "judge"),

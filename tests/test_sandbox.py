@@ -307,3 +307,12 @@ def test_the_outer_walls_bind_this_python_read_only_and_no_home(tmp_path):
     assert set(python_folders()) <= set(bound)
     assert not {"--bind", "--share-net", "--dev-bind"} & set(words)
     assert os.path.expanduser("~") not in bound
+
+
+def test_what_displays_draw_with_is_imported_only_where_they_are_to_come(sandbox):
+    drawing = "'matplotlib.pyplot' in sys.modules"
+    assert told(sandbox, drawing) == "True"
+    with open_runner(LIMITS, display=False) as opened:
+        assert told(opened, drawing) == "False"
+        ((output,),) = opened.display(["1 + 1"])
+        assert output["data"]["text/plain"] == "2"

@@ -30,7 +30,7 @@ class Judging:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[Callable[[Task], Graded]]:
         """Raises RunnerError where students' code cannot be run here."""
-        with open_runner(self.limits, trusted=self.trusted) as runner:
+        with open_runner(self.limits, trusted=self.trusted, display=self.display) as runner:
             yield lambda task: judge(task, self.release, runner, display=self.display)
 
 

@@ -130,7 +130,7 @@ def _open(runner: Runner | None, way: How) -> Iterator[Runner]:
     if runner is not None:
         yield runner
         return
-    with open_runner(way.limits, trusted=way.trusted) as ours:
+    with open_runner(way.limits, trusted=way.trusted, display=way.display) as ours:
         yield ours
 
 

@@ -71,13 +71,14 @@ class Runner(Protocol):
         """What each code cell shows, run in order, for people, as far as it came: from nobody to trust."""
 
 
-def open_runner(limits: Limits | None = None, *, trusted: bool = False) -> Runner:
+def open_runner(limits: Limits | None = None, *, trusted: bool = False, display: bool = True) -> Runner:
     """The runner of this machine.
 
     trusted  the user takes the risk: the same processes without walls around them
+    display  whether display runs are to come; without, each of them would import for itself what it draws with
     Raises RunnerError where the walls cannot be built, with what is missing.
     """
-    return _Runner(limits or Limits(), None if trusted else _filter())
+    return _Runner(limits or Limits(), None if trusted else _filter(), display=display)
 
 
 def _filter() -> bytes:
@@ -101,9 +102,9 @@ def _filter() -> bytes:
 class _Runner:
     """A warm process, and jobs forked from it one at a time."""
 
-    def __init__(self, limits: Limits, program: bytes | None) -> None:
+    def __init__(self, limits: Limits, program: bytes | None, *, display: bool) -> None:
         self.limits = limits
-        self._program = program
+        self._program, self._display = program, display
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._folder: Folder | None = None
@@ -209,7 +210,7 @@ class _Runner:
         with theirs, program.open("rb") as filter_, (folder / "log").open("wb") as log:
             descriptors = [theirs.fileno(), filter_.fileno()]
             where = COURSE if self._program is not None else str(course)
-            argv = [sys.executable, "-I", "-c", _PROGRAM, where, *map(str, descriptors)]
+            argv = [sys.executable, "-I", "-c", _PROGRAM, where, *map(str, descriptors), str(int(self._display))]
             walled = self._program is not None
             self._process = subprocess.Popen(
                 command(argv, course=course) if walled else argv,
@@ -245,5 +246,5 @@ sys.path.insert(0, sys.argv[1])
 from autograder.sandbox.warm import main
 with os.fdopen(int(sys.argv[3]), "rb") as file:
     program = file.read()
-main(socket.socket(fileno=int(sys.argv[2])), program or None)
+main(socket.socket(fileno=int(sys.argv[2])), program or None, with_display=bool(int(sys.argv[4])))
 """

@@ -44,9 +44,9 @@ class _Job:
     why: str = ""
 
 
-def main(control: socket.socket, program: bytes | None) -> None:
+def main(control: socket.socket, program: bytes | None, *, with_display: bool) -> None:
     """Serve jobs until the grader closes the control socket. `program` is the system call filter; None: no walls."""
-    _warm_up()
+    _warm_up(with_display=with_display)
     _send(control, {"ready": os.getpid()})
     shared, current = own_memory(), None
     while True:
@@ -78,13 +78,14 @@ def main(control: socket.socket, program: bytes | None) -> None:
         _end(current)
 
 
-def _warm_up() -> None:
-    """One thread; a step of an optimizer, whose first call imports for a second; the exercises; what displays need."""
+def _warm_up(*, with_display: bool) -> None:
+    """One thread; a step of an optimizer, whose first call imports for a second; what displays need; the exercises."""
     torch.set_num_threads(1)
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     torch.optim.SGD([parameter], lr=0.1).step()
-    display.warm_up()
+    if with_display:
+        display.warm_up()
     for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
         removed.prepare(exercises.load(entry.id).removes)
     rehearsal.rehearse()
