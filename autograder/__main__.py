@@ -1,7 +1,11 @@
-"""`python -m autograder`: the same as the command `autograder`."""
+"""The command `autograder`, also as `python -m autograder`."""
 
 from __future__ import annotations
 
-from autograder.cli import main
+from autograder.start import quick_imports
 
-main()
+with quick_imports():
+    from autograder.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from autograder import prove as prover
 from autograder.prove import Proof
+from autograder.start import quick_imports
 from course.errors import CourseError
 from course.syllabus import UNITS, find_unit
 
@@ -112,8 +112,9 @@ def grade(
 
     Exit 1 if a submission could not be graded or recorded, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    from autograder import nbgrader_bridge as bridge
-    from autograder.sandbox import Limits
+    with quick_imports():
+        from autograder import nbgrader_bridge as bridge
+        from autograder.sandbox import Limits
 
     if same_seeds and seed is not None:
         raise typer.BadParameter("--seed and --same-seeds exclude each other")
@@ -230,18 +231,9 @@ def _confusion(proofs: list[Proof]) -> Table:
     return table
 
 
-def skip_slow_imports() -> None:
-    """Let jsonschema do without the package that checks international addresses (the format "iri"): 0.8 s.
-
-    nbformat imports jsonschema, and its schema has no such format. For a process of our own, before that import.
-    """
-    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-
-
 def main() -> None:
     """Run the command; an error of the course, and one of the disk, is one sentence and exit code 2."""
     torch.set_num_threads(1)  # tiny tensors: a second thread only waits
-    skip_slow_imports()
     try:
         app()
     except (CourseError, OSError) as error:

@@ -241,7 +241,8 @@ def _folder() -> Folder:
 
 
 _PROGRAM = """
-import os, socket, sys
+import gc, os, socket, sys
+gc.disable()
 sys.path.insert(0, sys.argv[1])
 from autograder.sandbox.warm import main
 with os.fdopen(int(sys.argv[3]), "rb") as file:

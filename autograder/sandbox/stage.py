@@ -17,14 +17,8 @@ STUDENT_SIDE = (
     *("errors.py", "tree.py", "syllabus.py", "exercise.py", "oracle.py", "perform.py", "cells.py", "compare.py"),
     *("graph.py", "uses.py", "exercises", "meter", "data", "figures", "widgets"),
 )
-OUTSIDE = (
-    "__init__.py",
-    "runner.py",
-    "session.py",
-    "stage.py",
-    "stand_ins",
-    "doctor.py",
-)  # of autograder/sandbox; the rest runs inside
+# Of autograder/sandbox; the rest runs inside.
+OUTSIDE = ("__init__.py", "runner.py", "session.py", "folder.py", "stage.py", "stand_ins", "doctor.py")
 
 
 def stage(to: Path) -> None:

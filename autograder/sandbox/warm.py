@@ -89,8 +89,8 @@ def _warm_up(*, with_display: bool) -> None:
     for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
         removed.prepare(exercises.load(entry.id).removes)
     rehearsal.rehearse()
-    gc.collect()
     gc.freeze()  # forks share what is here until they write to it
+    gc.enable()  # nobody searched for cycles among the imports: that takes a third of their time
     pages.collapse()
 
 
