@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autograder import bank as banks
+from course.diagnosis import could_explain, looks_right
 from course.exercise import Case, Exercise, Failure, Observation, Property
 from course.judge import judge
 from course.perform import perform_all
@@ -453,6 +454,19 @@ def test_any_of_several_witnesses_is_enough():
     both = dataclasses.replace(row, witnesses=suspect(values(a=2.0)).witnesses + suspect(values(a=3.0)).witnesses)
     assert is_told(values(a=3.0), both)
     assert not is_told(values(a=3.0), row)
+
+
+def test_one_case_may_leave_a_misconception_possible_or_rule_it_out():
+    (witness,) = suspect(values(a=2.0, b=1.0), free="b").witnesses
+    assert could_explain((values(a=2.0, b=7.0), torch.float32), witness)
+    assert not could_explain((values(a=3.0, b=1.0), torch.float32), witness)
+    assert not could_explain((Observation(error=BROKE), torch.float32), witness)
+
+
+def test_a_case_looks_right_whatever_it_cost():
+    reference = dataclasses.replace(values(a=2.0), ledger={"calls": 1})
+    assert looks_right((dataclasses.replace(values(a=2.0), ledger={"calls": 9}), torch.float32), reference)
+    assert not looks_right((values(a=2.1), torch.float32), reference)
 
 
 def test_the_first_suspect_that_matches_is_told():
