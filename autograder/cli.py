@@ -18,7 +18,6 @@ from rich.table import Table
 
 from autograder import prove as prover
 from autograder.prove import Proof
-from autograder.start import quick_imports
 from course.errors import CourseError
 from course.syllabus import UNITS, find_unit
 
@@ -112,9 +111,8 @@ def grade(
 
     Exit 1 if a submission could not be graded or recorded, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    with quick_imports():
-        from autograder import nbgrader_bridge as bridge
-        from autograder.sandbox import Limits
+    from autograder import nbgrader_bridge as bridge
+    from autograder.sandbox import Limits
 
     if same_seeds and seed is not None:
         raise typer.BadParameter("--seed and --same-seeds exclude each other")

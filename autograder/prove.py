@@ -19,6 +19,7 @@ import torch
 from autograder import bank as banks
 from autograder.bank import Bank
 from autograder.garbage import garbage, stub
+from autograder.undisturbed import undisturbed
 from course.exercise import PUBLIC_SEED, Answer, Case, Observation
 from course.judge import judge
 from course.perform import perform_all
@@ -74,9 +75,8 @@ def prove_all(names: Sequence[str], seeds: Sequence[int], *, jobs: int) -> list[
 
 
 def _prove_in_worker(name: str, seed: int) -> Proof:
-    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
-    gc.disable()  # graphs go with their last node; to look for cycles among a million of them takes long
-    proof = _prove_seed(banks.load(name), seed)
+    with undisturbed():
+        proof = _prove_seed(banks.load(name), seed)
     gc.collect()
     return proof
 

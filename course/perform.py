@@ -37,7 +37,6 @@ from course.tree import Leaf, Tree, clone, flatten, plain, readable, to_float64
 MAX_PRINTED = 2_000
 MAX_MESSAGE = 500
 MAX_WHERE = 6
-STOPS = ("TimeLimit", "KeyboardInterrupt")  # after one of these no later case is run
 FRAMES = 1_000  # Python's own limit; kernels raise it
 LIBRARIES = (
     sysconfig.get_paths()["stdlib"] + os.sep,
@@ -96,7 +95,7 @@ def perform_all(exercise: Exercise, answer: Answer, cases: Sequence[Case]) -> li
     """One observation per case. An interrupt or a time-out ends the row: the cases after it show the same failure."""
     seen: list[Observation] = []
     for case in cases:
-        stopped = bool(seen) and _stops(seen[-1].error)
+        stopped = bool(seen) and stops(seen[-1].error)
         seen.append(Observation(error=seen[-1].error) if stopped else perform(exercise, answer, case))
     return seen
 
@@ -112,8 +111,9 @@ def converted(case: Case, convert: Callable[[Tree], Tree]) -> Case:
     return Case(name=case.name, inputs=inputs, hidden=hidden)
 
 
-def _stops(failure: Failure | None) -> bool:
-    return failure is not None and failure.type in STOPS
+def stops(failure: Failure | None) -> bool:
+    """Whether later cases are not run any more."""
+    return failure is not None and failure.type in ("TimeLimit", "KeyboardInterrupt")
 
 
 def _after(exercise: Exercise, inputs: dict[str, object]) -> dict[str, Leaf]:

@@ -3,6 +3,7 @@
 read     bytes -> cells            of a file that nobody trusts
 rebuild  release + cells -> notebook and repairs
 grade    all of it in order, and the judging; students' code runs in autograder.sandbox
+suspects which misconceptions a wrong answer may come from
 outputs  what the display run showed, made harmless
 record   verdicts in a graded notebook's outputs and metadata, and back
 results  a graded class as plain data

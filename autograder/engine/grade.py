@@ -25,8 +25,8 @@ from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Cell, Unreadable, read_file
 from autograder.engine.rebuild import rebuild, role_of
 from autograder.engine.suspects import suspected
-from autograder.engine.undisturbed import undisturbed
 from autograder.sandbox import Runner, Session
+from autograder.undisturbed import undisturbed
 from course import exercises
 from course.cells import CodeCell
 from course.errors import CourseError

@@ -15,7 +15,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-Output = dict[str, Any]  # one output of a cell, as nbformat 4 has it
+from autograder.sandbox import Output
+
 Outputs = tuple[tuple[Output, ...], ...]  # of a notebook, by code cell
 
 OUTPUTS = 40  # of one cell

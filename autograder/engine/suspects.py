@@ -15,7 +15,7 @@ from autograder.bank import Bank
 from course.compare import case_dtype
 from course.diagnosis import Run, could_explain, looks_right
 from course.exercise import Case, Observation
-from course.perform import STOPS
+from course.perform import stops
 from course.verdict import Suspect
 
 
@@ -25,16 +25,12 @@ def suspected(
     """The bank's suspects that the telling case leaves, one at a time: the judge stops at the first that matches."""
     runs = [(each, case_dtype(dict(case.inputs))) for each, case in zip(seen, cases, strict=True)]
     wrong = [number for number, run in enumerate(runs) if not looks_right(run, references[number])]
-    telling = None if any(_stopped(each) for each in seen) else next(iter(wrong), 0)
+    # Where later cases were not run, a witness must be run on all, to stop where it stops.
+    telling = None if any(stops(each.error) for each in seen) else next(iter(wrong), 0)
     for each in bank.misconceptions:
         alone = dataclasses.replace(bank, misconceptions=(each,))
         if telling is None or each.fails or _possible(alone, cases[telling], runs[telling]):
             yield from banks.suspects(alone, cases)
-
-
-def _stopped(seen: Observation) -> bool:
-    """Whether later cases were not run any more: a witness must then be run on all, to stop where it stops."""
-    return seen.error is not None and seen.error.type in STOPS
 
 
 def _possible(bank: Bank, case: Case, run: Run) -> bool:

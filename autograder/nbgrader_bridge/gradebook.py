@@ -34,6 +34,11 @@ def release_path(directory: CourseDirectory, assignment: str, notebook: str) -> 
     return folder / f"{notebook}.ipynb"
 
 
+def graded_folder(directory: CourseDirectory, assignment: str, student: str) -> Path:
+    """Where the graded notebook of this student lies."""
+    return Path(directory.format_path(directory.autograded_directory, student, assignment))
+
+
 def open_gradebook(directory: CourseDirectory) -> Gradebook:
     """The gradebook of this folder, made if there is none. Use as a context manager."""
     return Gradebook(directory.db_url, directory.course_id)
@@ -132,8 +137,7 @@ def student_results(directory: CourseDirectory, assignment: str, release: Releas
 
 def _result(directory: CourseDirectory, submission: SubmittedAssignment, release: Release) -> tuple[StudentResult, str]:
     student, assignment = submission.student.id, submission.assignment.name
-    folder = Path(directory.format_path(directory.autograded_directory, student, assignment))
-    graded = _read_back(student, folder / f"{release.name}.ipynb")
+    graded = _read_back(student, graded_folder(directory, assignment, student) / f"{release.name}.ipynb")
     penalty = submission.late_submission_penalty or 0.0
     result = StudentResult(
         student=student,

@@ -32,7 +32,7 @@ from autograder.engine.grade import Graded, Release
 from autograder.engine.record import read_back, show
 from autograder.nbgrader_bridge import gradebook as books
 from autograder.nbgrader_bridge.folders import STAMP, read_stamp
-from autograder.nbgrader_bridge.submitted import NoTime, handed_in_at
+from autograder.nbgrader_bridge.submitted import NoTime, folder_of, handed_in_at
 
 NO_TIME = f"No time could be read from {STAMP}, so the submission was recorded without one and without a late penalty."
 # What a transaction needs first: SQLite gives no savepoints without BEGIN, PostgreSQL waits for locks for ever.
@@ -89,12 +89,10 @@ class Recorder:
         return graded.seed if graded and not graded.failed else None
 
     def _folder(self, student: str) -> Path:
-        directory = self._directory
-        return Path(directory.format_path(directory.autograded_directory, student, self._assignment))
+        return books.graded_folder(self._directory, self._assignment, student)
 
     def _submitted(self, student: str) -> Path:
-        directory = self._directory
-        return Path(directory.format_path(directory.submitted_directory, student, self._assignment))
+        return folder_of(self._directory, self._assignment, student)
 
     def _time(self, graded: Graded) -> tuple[datetime | None, Graded]:
         try:

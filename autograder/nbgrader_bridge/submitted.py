@@ -50,7 +50,7 @@ def no_ids(directory: CourseDirectory, assignment: str) -> list[str]:
 
 def submission(directory: CourseDirectory, assignment: str, student: str, release: Release) -> Submission:
     """The student's file, or why there is none."""
-    folder = _folder(directory, assignment, student)
+    folder = folder_of(directory, assignment, student)
     if folder.is_symlink() or folder.parent.is_symlink():
         return Submission(student=student, path=None, problem="the folder must not be a link")
     path = folder / f"{release.name}.ipynb"
@@ -79,7 +79,7 @@ def digest_of(path: Path | None) -> str:
 
 def handed_in_at(directory: CourseDirectory, assignment: str, student: str) -> datetime | None:
     """The time in timestamp.txt, UTC; None where there is no such file. Raises NoTime where it holds none."""
-    folder = _folder(directory, assignment, student)
+    folder = folder_of(directory, assignment, student)
     if not os.path.lexists(folder / STAMP):
         return None
     try:
@@ -89,5 +89,6 @@ def handed_in_at(directory: CourseDirectory, assignment: str, student: str) -> d
     return time
 
 
-def _folder(directory: CourseDirectory, assignment: str, student: str) -> Path:
+def folder_of(directory: CourseDirectory, assignment: str, student: str) -> Path:
+    """Where this student's submission lies."""
     return Path(directory.format_path(directory.submitted_directory, student, assignment))

@@ -8,6 +8,8 @@ Outside:  policy    what students' code may do and use
           session   one submission: conversations with its processes, and their deadlines
           doctor    which protections are active on this machine
 Inside:   warm      a process that knows nothing secret, forked for each submission; its watchdog
+          pages     huge pages, of which a fork copies less
+          rehearsal what each fork would do first, done once before them
           walls     namespaces, mounts, limits of a fork
           job       one submission: loader, performers, display run
           removed   what an answer may not use
@@ -21,7 +23,8 @@ Between:  wire, frame, messages     what is sent, and trusted by nobody
 from __future__ import annotations
 
 from autograder.sandbox.folder import sweep
+from autograder.sandbox.messages import Output
 from autograder.sandbox.policy import Limits
-from autograder.sandbox.runner import Output, Runner, RunnerError, Session, open_runner
+from autograder.sandbox.runner import Runner, RunnerError, Session, open_runner
 
 __all__ = ["Limits", "Output", "Runner", "RunnerError", "Session", "open_runner", "sweep"]

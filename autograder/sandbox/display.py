@@ -27,7 +27,8 @@ from IPython.core.ultratb import VerboseTB
 from traitlets import Type
 from traitlets.config import Config
 
-from autograder.sandbox.screen import Output, Screen, Stream
+from autograder.sandbox.messages import Output
+from autograder.sandbox.screen import Screen, Stream
 from course.errors import CourseError
 from course.perform import TimeLimit
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self
 
 from autograder.sandbox import seccomp, wire
 from autograder.sandbox.folder import Folder
-from autograder.sandbox.messages import DISPLAY, LONGEST, READY
+from autograder.sandbox.messages import DISPLAY, LONGEST, READY, Output
 from autograder.sandbox.policy import COURSE, HOME, Limits, PolicyError, command, environment
 from autograder.sandbox.session import REPLY_SECONDS, LoadedSession, byte, hand
 from autograder.sandbox.stage import stage
@@ -32,8 +32,6 @@ from course.cells import CodeCell
 from course.errors import CourseError
 from course.exercise import Case, Exercise, Observation
 from course.tree import Tree
-
-Output = dict[str, Any]
 
 START_SECONDS = 120.0  # a cold disk needs a minute for torch
 
@@ -185,9 +183,8 @@ class _Runner:
             self._control.settimeout(REPLY_SECONDS)
             socket.send_fds(self._control, [json.dumps(message).encode()], [passed.fileno()] if passed else [])
             reply = self._control.recv(LONGEST)
-        except OSError as error:
+        except OSError:
             reply = b""
-            self._gone = error
         if not reply:
             self.close()
             raise RunnerError("the warm process must live as long as the batch, but it ended; see `autograder doctor`")

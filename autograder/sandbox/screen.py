@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-Output = dict[str, Any]  # one output of a cell, as nbformat 4 has it
+from autograder.sandbox.messages import Output
 
 KEPT = ("text/plain", "image/png")  # of any other form only the name is kept, so that a page can say what is missing
 OVERHEAD = 100  # bytes of an output that holds nothing

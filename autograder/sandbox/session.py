@@ -21,6 +21,7 @@ from course.cells import CodeCell
 from course.errors import CourseError
 from course.exercise import Case, Exercise, Failure, Observation, Oracle
 from course.oracle import with_costs
+from course.perform import stops
 from course.tree import Tree
 
 OpenJob = Callable[[], contextlib.AbstractContextManager[socket.socket]]  # a new job: the socket to its first process
@@ -222,7 +223,7 @@ def _broke(seen: Observation) -> bool:
 
 
 def _stops(seen: Observation) -> bool:
-    return seen.error is not None and seen.error.type in (*BROKEN, "TimeLimit", "KeyboardInterrupt")
+    return _broke(seen) or stops(seen.error)
 
 
 def _failed(kind: str, message: str, count: int) -> tuple[Observation, ...]:

@@ -22,18 +22,17 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from autograder.sandbox.frame import DTYPES, MAX_NUMBER, check_size, decode, encode
 from autograder.sandbox.frame import BadFrame as BadFrame  # callers know one module
+from autograder.sandbox.messages import Output
 from course.errors import CourseError
 from course.exercise import Case, Failure, Observation
 from course.tree import MAX_LEAVES, MAX_TEXT, Leaf, Tree, map_leaves
-
-Output: TypeAlias = dict[str, Any]
 
 MAX_LINES = 20  # of a failure's own lines
 MAX_RANK = 2**20

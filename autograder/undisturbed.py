@@ -1,4 +1,4 @@
-"""What slows judging down, switched off meanwhile."""
+"""What slows judging and proving down, switched off meanwhile."""
 
 from __future__ import annotations
 
