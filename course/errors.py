@@ -26,6 +26,10 @@ class NotAnAnswer(CourseError):
     """Something that is no function and no class was given to be checked."""
 
 
+class BadArgument(CourseError, ValueError):
+    """A number, a name or a shape that makes no sense where it came."""
+
+
 class WrongOutput(CourseError):
     """An answer returned something of another form than its docstring states."""
 

@@ -83,6 +83,22 @@ UNITS: tuple[Unit, ...] = (
         ("accumulate_gradients", 20, 4),
         ("B hvp", 10, 3),
     ),
+    _unit(
+        2,
+        "optimizers",
+        "Optimizers",
+        "What does each term in Adam buy?",
+        ("sgd_step", 15, 2),
+        ("minibatch_gradient", 10, 2),
+        ("adaptive_step", 20, 3),
+        ("adamw_step", 20, 3),
+        ("warmup_cosine", 10, 2),
+        ("clip_grad_norm_", 10, 2),
+        ("gradient_noise_scale", 20, 4),
+        ("optimizer_bytes", 15, 3),
+        ("factored_second_moment", 15, 3),
+        ("orthogonalize", 15, 3),
+    ),
 )
 
 

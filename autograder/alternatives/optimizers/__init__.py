@@ -1,0 +1,1 @@
+"""Named right answers in another style: unit optimizers."""

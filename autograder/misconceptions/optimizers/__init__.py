@@ -1,0 +1,1 @@
+"""Named wrong answers: unit optimizers."""

@@ -1,0 +1,37 @@
+"""A statement that several exercises make: what makes no sense is refused with a ValueError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from course.exercise import Inputs, Values
+from course.tree import Leaf
+
+
+def refused(calls: Mapping[str, Callable[[], object]]) -> dict[str, Leaf]:
+    """What came of each call, by the words for what is wrong with it: the name of an exception, or "nothing".
+
+    `ValueError` stands for all kinds of it. A call that is not written yet raises as it would anywhere.
+    """
+    return {words: _came(call) for words, call in calls.items()}
+
+
+def _came(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except NotImplementedError:
+        raise
+    except ValueError:
+        return "ValueError"
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def all_refused(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: under `refused/` stands ValueError everywhere."""
+    wanted = [key for key in expected if key.startswith("refused/")]
+    others = [
+        f"{key.removeprefix('refused/')}: {got.get(key)} was raised" for key in wanted if got.get(key) != "ValueError"
+    ]
+    return "; ".join(others) or None
