@@ -864,7 +864,7 @@ training_curves({"training": losses}, {"held out": accuracy}, title="From guessi
 
 # %%
 said = predicted(*parameters, test.images)
-wrong = said != test.labels
+wrong = (said != test.labels).nonzero().flatten()[:30]  # thirty are enough, should there be more
 digit_grid(test.images[wrong], test.labels[wrong], said[wrong], title="Held-out digits, misread", across=5)
 
 # %% [markdown]

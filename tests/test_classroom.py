@@ -15,7 +15,7 @@ from autograder import classroom, report
 from autograder.engine.grade import Release, Submission, code_cells, grade
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
-from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
+from autograder.engine.results import ClassResult, ExerciseResult, StudentResult, brief
 from autograder.release import authored
 from autograder.release.notebook import instructor, students
 from autograder.sandbox import open_runner
@@ -145,6 +145,15 @@ def printed(result: ClassResult) -> str:
     out = io.StringIO()
     report.show(result, Console(file=out, width=160))
     return out.getvalue()
+
+
+def test_a_verdict_in_brief_makes_the_same_report_and_holds_no_numbers_or_hints():
+    wordy = Finding(property="value_is_right", held=False, points=0, possible=5, got="x" * 999, hint="y" * 999)
+    held = Finding(property="held", held=True, points=2, possible=2)
+    whole = Verdict(exercise=f"{UNIT}.quadratic_grads", points=2, possible=7, findings=(wordy, held), printed="z" * 999)
+    classes = [ClassResult(assignment="a", runner="", students=(student("s", each),)) for each in (whole, brief(whole))]
+    assert report.to_html(classes[0]) == report.to_html(classes[1])
+    assert len(repr(brief(whole))) < 600
 
 
 class Tags(HTMLParser):

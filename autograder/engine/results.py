@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 
-from course.verdict import Verdict
+from course.verdict import Diagnosis, Finding, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,7 @@ class ExerciseResult:
 
     score    what counts: a manual score where there is one, extra credit included
     manual   whether a person gave or changed the score
-    verdict  what the judge said; None where the graded notebook is lost
+    verdict  what the judge said, in brief; None where the graded notebook is lost
     """
 
     exercise: str
@@ -69,6 +70,14 @@ class ClassResult:
         """(exercise name, misconception, number of students), the most frequent first."""
         hit = Counter(pair for student in self.students for pair in student.diagnoses)
         return [(exercise, name, count) for (exercise, name), count in sorted(hit.items(), key=_by_count)]
+
+
+def brief(verdict: Verdict) -> Verdict:
+    """What a table of a class says of an answer: names without numbers and hints, a twentieth of the memory."""
+    failed = [each for each in verdict.findings if not each.held]
+    findings = [Finding(property=each.property, held=False, points=0, possible=each.possible) for each in failed]
+    diagnosis = Diagnosis(name=verdict.diagnosis.name, hint="") if verdict.diagnosis else None
+    return dataclasses.replace(verdict, findings=tuple(findings), diagnosis=diagnosis, printed="")
 
 
 def _by_count(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:

@@ -19,7 +19,7 @@ from nbgrader.preprocessors import SaveCells
 from autograder.engine.grade import Graded, Release
 from autograder.engine.rebuild import role_of, verbatim
 from autograder.engine.record import read_back
-from autograder.engine.results import ExerciseResult, StudentResult
+from autograder.engine.results import ExerciseResult, StudentResult, brief
 from course import exercises
 from course.errors import CourseError
 from course.report import to_text
@@ -125,14 +125,17 @@ def _folded(line: str) -> str:
 
 
 def student_results(directory: CourseDirectory, assignment: str, release: Release) -> list[tuple[StudentResult, str]]:
-    """Every recorded submission with the description of its runner, by student id."""
+    """Every recorded submission with the description of its runner, by student id. One at a time is in memory."""
     with open_gradebook(directory) as gradebook:
         try:
-            submissions = gradebook.find_assignment(assignment).submissions
+            students = sorted(each.student.id for each in gradebook.find_assignment(assignment).submissions)
         except MissingEntry:
             return []
-        found = [_result(directory, each, release) for each in submissions]
-    return sorted(found, key=lambda pair: pair[0].student)
+        found = []
+        for student in students:
+            gradebook.db.expunge_all()
+            found.append(_result(directory, gradebook.find_submission(assignment, student), release))
+    return found
 
 
 def _result(directory: CourseDirectory, submission: SubmittedAssignment, release: Release) -> tuple[StudentResult, str]:
@@ -166,7 +169,7 @@ def _exercise_results(
     submission: SubmittedAssignment, release: Release, graded: Graded | None
 ) -> tuple[ExerciseResult, ...]:
     """One result per exercise of the release: the gradebook's score beside the engine's verdict."""
-    verdicts = {verdict.exercise: verdict for verdict in graded.verdicts} if graded else {}
+    verdicts = {verdict.exercise: brief(verdict) for verdict in graded.verdicts} if graded else {}
     names = {
         cell.metadata.nbgrader.grade_id: role_of(cell)[0]
         for cell in release.notebook.cells
