@@ -41,11 +41,15 @@ def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
     def noise(leaf: Leaf) -> Leaf:
         if isinstance(leaf, Tensor) and leaf.is_floating_point():
             return torch.randn(leaf.shape, generator=rng).to(leaf.dtype)
+        if type(leaf) is int:
+            return int(torch.randint(1000, (), generator=rng))
         return float(torch.randn((), generator=rng)) if isinstance(leaf, float) else leaf
 
     def zero(leaf: Leaf) -> Leaf:
         if isinstance(leaf, Tensor) and leaf.is_floating_point():
             return torch.zeros_like(leaf)
+        if type(leaf) is int:
+            return 0
         return 0.0 if isinstance(leaf, float) else leaf
 
     if isinstance(bank.reference, type):
@@ -59,7 +63,7 @@ def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
 
 
 def _like(reference: Answer, change: Callable[[Leaf], Leaf]) -> Answer:
-    """The reference's output with every floating point leaf changed; where it returns nothing, nothing is done."""
+    """The reference's output with every number in it changed; where it returns nothing, nothing is done."""
 
     def answer(*args: Any, **kwargs: Any) -> Any:
         copied, named = copy.deepcopy((args, kwargs))  # whatever the reference does to its arguments is undone

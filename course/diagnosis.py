@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 
 from course.compare import EPS, as_numbers, compare
-from course.exercise import Observation
+from course.exercise import REFUSED, Observation
 from course.tree import Leaf
 from course.verdict import Diagnosis, Suspect, Witness
 
@@ -83,13 +83,19 @@ def _matches_run(run: Run, seen: Observation, free: frozenset[str], sensitivity:
     observation, dtype = run
     if (observation.error and observation.error.type) != (seen.error and seen.error.type):
         return False
-    if observation.values.keys() != seen.values.keys():
+    got, expected = _compared(observation), _compared(seen)
+    if got.keys() != expected.keys():
         return False
-    pairs = {key: (observation.values[key], seen.values[key]) for key in seen.values}
+    pairs = {key: (got[key], expected[key]) for key in expected}
     pairs.update({f"ledger/{key}": (observation.ledger[key], seen.ledger[key]) for key in _counted_twice(run, seen)})
     return all(
         key in free or _same(got, expected, dtype, sensitivity.get(key, 0.0)) for key, (got, expected) in pairs.items()
     )
+
+
+def _compared(observation: Observation) -> dict[str, Leaf]:
+    """The values by which a mistake is recognised: who has written a wrong formula often refuses nothing yet."""
+    return {key: value for key, value in observation.values.items() if not key.startswith(REFUSED)}
 
 
 def _counted_twice(run: Run, seen: Observation) -> list[str]:

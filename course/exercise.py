@@ -30,6 +30,7 @@ Ask: TypeAlias = Callable[[str, Tree], Tree]
 
 PUBLIC_SEED = 20_220  # draws the cases that every student sees
 ARGUMENTS_UNCHANGED = "arguments_unchanged"
+REFUSED = "refused/"  # begins the keys that say what an answer raised on what makes no sense
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -407,6 +407,14 @@ def test_two_mistakes_at_once_have_no_diagnosis():
     assert (found.points, found.diagnosis) == (0, None)
 
 
+def test_a_slip_is_recognised_also_where_nothing_is_refused_yet():
+    run = (Observation(values={"a": 1.0, "refused/a negative rate": "nothing"}), torch.float32)
+    shown = Observation(values={"a": 1.0, "refused/a negative rate": "ValueError"})
+    witness = Witness(observations=(shown,), free=(frozenset(),), sensitivity=({},))
+    assert could_explain(run, witness)
+    assert not could_explain((Observation(values={"a": 2.0}), torch.float32), witness)
+
+
 def test_suspects_are_computed_only_where_something_failed():
     asked: list[int] = []
 

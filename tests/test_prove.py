@@ -178,6 +178,16 @@ def test_garbage_has_the_form_of_the_right_output():
     assert (x.tolist(), numbers) == ([1.0, 1.0], [1.0, 2.0])
 
 
+def test_garbage_in_place_of_whole_numbers_is_other_whole_numbers():
+    def bytes_of(shape: tuple[int, ...]) -> int:
+        return 5_000_000
+
+    made = dict(garbage(dataclasses.replace(toy.BANK, reference=bytes_of), 1))
+    assert made["zeros"]((2,)) == 0
+    assert type(made["noise"]((2,))) is int
+    assert made["noise"]((2,)) < 1000
+
+
 def test_garbage_never_does_the_work_of_an_answer_in_place():
     def fills(x: torch.Tensor) -> None:
         x.fill_(7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from course.exercise import Inputs, Values
+from course.exercise import REFUSED, Inputs, Values
 from course.tree import Leaf
 
 
@@ -29,9 +29,9 @@ def _came(call: Callable[[], object]) -> str:
 
 
 def all_refused(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: under `refused/` stands ValueError everywhere."""
-    wanted = [key for key in expected if key.startswith("refused/")]
+    """What `Property.holds` takes: under `REFUSED` stands ValueError everywhere."""
+    wanted = [key for key in expected if key.startswith(REFUSED)]
     others = [
-        f"{key.removeprefix('refused/')}: {got.get(key)} was raised" for key in wanted if got.get(key) != "ValueError"
+        f"{key.removeprefix(REFUSED)}: {got.get(key)} was raised" for key in wanted if got.get(key) != "ValueError"
     ]
     return "; ".join(others) or None
