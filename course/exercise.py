@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
+from torch import Tensor
 
 from course.errors import DeclarationError, WrongOutput
 from course.syllabus import Entry, find_entry
@@ -132,6 +133,21 @@ def arguments_unchanged(*, needs: tuple[str, ...], points: int = 1) -> Property:
         needs=needs,
         hint="An argument was changed in place (+=, sub_, out=). The caller still needs it: work on a new value.",
     )
+
+
+def in_the_dtype_of(name: str, *keys: str) -> Callable[[Inputs, Values, Values], str | None]:
+    """What `Property.holds` takes: the tensors observed under `keys` have the dtype of the input `name`.
+
+    A Python number has no dtype and passes. The reference, which is performed in float64, is not asked.
+    """
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        wanted = inputs[name].dtype
+        dtypes = {key: each.dtype for key in keys if isinstance(each := got[key], Tensor)}
+        others = [f"{key} in {dtype}" for key, dtype in dtypes.items() if dtype != wanted]
+        return f"{', '.join(others)}, where {name} is in {wanted}" if others else None
+
+    return holds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ AUTOGRAD = ("torch", "torch.autograd")  # families whose removal ends the record
 BACKENDS = ("CPU", "SparseCPU", "SparseCsrCPU", "MkldnnCPU", "NestedTensorCPU", "QuantizedCPU", "CUDA", "ZeroTensor")
 KEYS = (*BACKENDS, "Autograd", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 # silu -> silu, silu_, silu_backward; nll_loss -> nll_loss_nd, nll_loss2d_forward; layer_norm -> native_layer_norm
-NAMED = r"aten::(_|native_)?{}(_loss)?(_nd|2d)?(_forward|_backward)?(_data)?_?"
+NAMED = r"aten::(_|native_|_?linalg_)?{}(_loss)?(_nd|2d)?(_forward|_backward)?(_data)?_?"
 ALSO = {
     "torch.nn.functional.silu": r"mkldnn::\w*_pointwise_?|onednn::\w*pointwise",  # they fuse "swish" when told to
     "torch.nn.functional.scaled_dot_product_attention": r"aten::_(scaled|flash|efficient|cudnn)\w*attention\w*",

@@ -5,8 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe, outputs
-from course.exercises.computational_graphs.dtypes import in_the_dtype_of
+from course.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    arguments_unchanged,
+    in_the_dtype_of,
+    observe,
+    outputs,
+)
 
 
 def cases(rng: torch.Generator) -> list[Case]:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe
-from course.exercises.computational_graphs.dtypes import in_the_dtype_of
+from course.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    arguments_unchanged,
+    in_the_dtype_of,
+    observe,
+)
 
 LEADING = ("one leading dimension", "two leading dimensions", "square", "in float64")
 SIZE_ONE = ("a column", "a row", "two at once", "square column", "no rows")

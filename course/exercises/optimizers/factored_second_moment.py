@@ -1,0 +1,192 @@
+"""`factored_second_moment(g, rows, cols, beta2)`: the moving average of g**2 from r + c kept numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.exercises.optimizers.refusals import all_refused, refused
+
+FIRST = "beta2 is 0"
+RANK_ONE = ("rank one", "rank one, square")
+STEPS = ("wide", "tall", "square", "one row", "beta2 grows", "in float64")
+TWO = "two matrices in turns"
+KEPT = ("grads", "rows", "cols")
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Gradients with entries between 1/2 and 3/2 of either sign, one after the other; rows and cols from zeros or not.
+
+    All squares are positive, so no sum cancels. Rows and cols always come from the same gradients: their means agree.
+    """
+
+    def gradient(r: int, c: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        size = torch.rand(r, c, generator=rng, dtype=dtype) + 0.5
+        return torch.where(torch.rand(r, c, generator=rng) < 0.5, size, -size)
+
+    def rank_one(r: int, c: int, steps: int) -> list[Tensor]:
+        shape = torch.outer(torch.rand(r, generator=rng) + 0.5, torch.rand(c, generator=rng) + 0.5)
+        sizes = torch.linspace(0.5, 2.0, steps)
+        return [gradient(r, c).sign() * shape * size for size in sizes]
+
+    def case(name: str, grads: list[Tensor], betas: list[float], *, before: Tensor | None = None) -> Case:
+        rows, cols = _means(before) if before is not None else (grads[0][:, 0] * 0, grads[0][0] * 0)
+        return Case(name=name, inputs={"grads": [*grads], "rows": rows, "cols": cols, "betas": [*betas]})
+
+    def several(r: int, c: int, count: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+        return [gradient(r, c, dtype) for _ in range(count)]
+
+    two = case(TWO, several(3, 4, 2), [0.8] * 2, before=gradient(3, 4))
+    other = case(TWO, several(3, 4, 2), [], before=gradient(3, 4))
+    return [
+        case(FIRST, several(3, 4, 1), [0.0]),
+        case(RANK_ONE[0], rank_one(5, 3, 3), [0.9] * 3),
+        case(RANK_ONE[1], rank_one(3, 3, 2), [0.7] * 2),
+        case("wide", several(2, 5, 3), [0.9] * 3, before=gradient(2, 5)),
+        case("tall", several(6, 3, 2), [0.75] * 2),
+        case("square", several(4, 4, 2), [0.9] * 2, before=gradient(4, 4)),
+        case("one row", several(1, 4, 2), [0.6] * 2, before=gradient(1, 4)),
+        case("beta2 grows", several(3, 2, 4), [1 - t**-0.8 for t in range(1, 5)]),
+        case("in float64", several(3, 4, 2, torch.float64), [0.95] * 2, before=gradient(3, 4, torch.float64)),
+        Case(
+            name=TWO, inputs={**two.inputs, **{f"other_{key}": other.inputs[key] for key in ("grads", "rows", "cols")}}
+        ),
+    ]
+
+
+def _means(g: Tensor) -> tuple[Tensor, Tensor]:
+    """What one step with beta2 = 0 leaves in rows and cols."""
+    return g.square().mean(dim=1), g.square().mean(dim=0)
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """Step after step on tensors of our own; after each the estimate, rows, cols and g are read.
+
+    Where there are two matrices, their steps take turns. In one case calls that make no sense follow.
+    """
+    seen: dict[str, Any] = {name: [] for name in ("estimates", "rows", "cols", "grads")}
+    matrices = [(inputs[f"{of}grads"], inputs[f"{of}rows"].clone(), inputs[f"{of}cols"].clone()) for of in _of(inputs)]
+    for step, beta2 in enumerate(inputs["betas"]):
+        for grads, rows, cols in matrices:
+            g = grads[step].clone()
+            estimate = answer(g, rows, cols, beta2)
+            for name, value in zip(seen, (estimate, rows, cols, g), strict=True):
+                seen[name].append(value.clone() if isinstance(value, Tensor) else value)
+    values = {name: each if name == "estimates" else torch.stack(each) for name, each in seen.items()}
+    nonsense = _nonsense(answer, inputs) if len(inputs["betas"]) == 1 else {}
+    return observe({**values, "refused": {**refused(nonsense)}})
+
+
+def _of(inputs: Inputs) -> tuple[str, ...]:
+    """What the names of each matrix's inputs begin with."""
+    return ("", "other_") if "other_rows" in inputs else ("",)
+
+
+def _nonsense(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    """Calls that must be refused, by what is wrong with them; each on tensors of its own."""
+
+    def call(beta2: float, more_rows: int = 0, more_cols: int = 0) -> Any:
+        g = inputs["grads"][0].clone()
+        rows, cols = (g.new_ones(size + more) for size, more in zip(g.shape, (more_rows, more_cols), strict=True))
+        return lambda: answer(g, rows, cols, beta2)
+
+    return {
+        "a beta2 of 1": call(1.0),
+        "a negative beta2": call(-0.1),
+        "a number too many in rows": call(0.5, more_rows=1),
+        "a number too many in cols": call(0.5, more_cols=1),
+    }
+
+
+def _in_the_dtype_of_g(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    wanted = inputs["rows"].dtype
+    others = [
+        f"{key} in {each.dtype}"
+        for key, each in got.items()
+        if key.startswith("estimates/") and isinstance(each, Tensor) and each.dtype != wanted
+    ]
+    return f"{', '.join(others)}, where g is in {wanted}" if others else None
+
+
+EXERCISE = Exercise(
+    id="optimizers.factored_second_moment",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="rows_and_cols_in_place",
+            points=2,
+            keys=("rows", "cols"),
+            cases=(FIRST, *STEPS),
+            hint="rows and cols are the caller's tensors, and all that is kept between the steps: they must move in "
+            "place, to beta2 times what they were plus 1 - beta2 times the mean of g**2 along each row, or column.",
+        ),
+        Property(
+            name="first_estimate",
+            points=1,
+            keys=("estimates/*",),
+            cases=(FIRST,),
+            hint="With beta2 = 0 only this g counts: entry (i, j) is the mean of row i of g**2, times the mean of its "
+            "column j, over the mean of all of g**2.",
+        ),
+        Property(
+            name="exact_on_rank_one",
+            points=1,
+            keys=("estimates/*",),
+            cases=RANK_ONE,
+            hint="Where g**2 is an outer product, the estimate is the full moving average. If it is a constant factor "
+            "off, look at what you divide by.",
+        ),
+        Property(
+            name="estimates",
+            points=2,
+            keys=("estimates/*",),
+            cases=STEPS,
+            hint="The outer product of rows and cols after their update, over the mean of rows: shape (r, c).",
+        ),
+        Property(
+            name="two_matrices",
+            points=1,
+            keys=("estimates/*", "rows", "cols"),
+            cases=(TWO,),
+            needs=("first_estimate",),
+            hint="Whatever is kept must be kept in rows and cols: two matrices that take turns may not meet.",
+        ),
+        Property(
+            name="dtype_of_g",
+            points=1,
+            holds=_in_the_dtype_of_g,
+            needs=("first_estimate",),
+            hint="The estimate comes in the dtype of g: float64 where that is, and not otherwise.",
+        ),
+        Property(
+            name="gradient_unchanged",
+            points=1,
+            keys=("grads",),
+            roundings=0,
+            needs=("first_estimate",),
+            hint="g was changed in place (square_, mul_, *=). Only rows and cols may change; the caller still needs g.",
+        ),
+        Property(
+            name="refuses_what_makes_no_sense",
+            points=1,
+            holds=all_refused,
+            cases=(FIRST,),
+            needs=("first_estimate",),
+            hint="Raise a ValueError where beta2 is not in [0, 1), and where rows and cols are not as long as g has "
+            "rows and columns.",
+        ),
+    ),
+    hints=(
+        "If g**2 were an outer product a_i b_j, what would its row means and its column means be, and what do you get "
+        "when you multiply the two?",
+        "Update both moving averages first, with the means of g**2. Then multiply each of rows with each of cols; the "
+        "overall size is now in there twice.",
+        "Means of the squares along dimension 1 for rows and along dimension 0 for cols; mul_ and add_ keep the "
+        "caller's tensors. Then an outer product over one number, the mean of rows.",
+    ),
+    removes=("torch.optim",),
+)

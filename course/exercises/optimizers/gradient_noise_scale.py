@@ -1,0 +1,166 @@
+"""`gradient_noise_scale(small, large, b_small, b_large)`: noise and squared gradient from two batch sizes."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe, outputs
+from course.exercises.optimizers.refusals import all_refused, refused
+
+DRAWN = ("as many draws of each", "more small draws", "much noise")
+ONE, FINE = "one draw of each", "in float64"
+ROUNDINGS = 128  # sums of up to 240 squares, and differences an eighth as large as their terms
+EXACT = ("all draws of 1 and 2 from 4", "all draws of 2 and 4 from 3")
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Draws scaled so that both estimates are known, positive and of ordinary size; and every draw there is.
+
+    In the exact cases a population of n examples is drawn from with replacement in all n**b ways: the mean over the
+    draws is then an expectation, with no luck in it. Nowhere is S so small beside |G|^2 that float32 would lose it.
+    """
+
+    def case(name: str, small: Tensor, large: Tensor, b_small: int, b_large: int) -> Case:
+        return Case(name=name, inputs={"small": small, "large": large, "b_small": b_small, "b_large": b_large})
+
+    def size(least: float) -> float:
+        return least * (1 + float(torch.rand((), generator=rng)))
+
+    def drawn(name: str, draws: tuple[int, int], batches: tuple[int, int], noisy: float = 1.0) -> Case:
+        dtype = torch.float64 if name == FINE else torch.float32
+        squared_gradient, noise = size(1.0), size(noisy * batches[0])
+        small, large = (
+            _of_mean_square(torch.randn(n, 6, generator=rng, dtype=dtype) + 0.5, squared_gradient + noise / b)
+            for n, b in zip(draws, batches, strict=True)
+        )
+        return case(name, small, large, *batches)
+
+    def exact(name: str, n: int, batches: tuple[int, int]) -> Case:
+        noise = torch.randn(n, 5, generator=rng)
+        noise = _of_mean_square(noise - noise.mean(dim=0), size(4.0))
+        population = noise + _of_mean_square(torch.randn(1, 5, generator=rng), size(1.0))
+        small, large = (_all_draws(population, b) for b in batches)
+        return case(name, small, large, *batches)
+
+    return [
+        drawn(ONE, (1, 1), (2, 10)),
+        drawn(DRAWN[0], (12, 12), (4, 32)),
+        drawn(DRAWN[1], (24, 6), (8, 32)),
+        drawn(DRAWN[2], (40, 40), (1, 16), noisy=8.0),
+        drawn(FINE, (7, 7), (3, 64)),
+        exact(EXACT[0], 4, (1, 2)),
+        exact(EXACT[1], 3, (2, 4)),
+    ]
+
+
+def _of_mean_square(rows: Tensor, wanted: float) -> Tensor:
+    """The rows, scaled together so that their squared norms have this mean."""
+    return rows * (wanted / rows.square().sum(dim=1).mean()).sqrt()
+
+
+def _all_draws(population: Tensor, b: int) -> Tensor:
+    """(n**b, d): the mean of every batch of b examples that can be drawn with replacement."""
+    indices = torch.tensor(list(itertools.product(range(len(population)), repeat=b)))
+    return population[indices].mean(dim=1)
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """One call, and in one case some that make no sense; the draws handed to those are copies."""
+    small, large, b_small, b_large = (inputs[name] for name in ("small", "large", "b_small", "b_large"))
+    result = outputs(answer(small, large, b_small, b_large), "noise", "squared_gradient", "ratio")
+    if len(small) > 1:
+        return observe(result)
+    one, other = small.clone(), large.clone()
+    nonsense = {
+        "batches of equal size": lambda: answer(one, other, b_small, b_small),
+        "small batches that are larger": lambda: answer(one, other, b_large, b_small),
+        "a |G|^2 below 0": lambda: answer(one, other * 0, b_small, b_large),
+        "a |G|^2 of 0": lambda: answer(one * 0, other * 0, b_small, b_large),
+    }
+    result["refused"] = refused(nonsense)
+    return observe(result)
+
+
+EXERCISE = Exercise(
+    id="optimizers.gradient_noise_scale",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="squared_gradient",
+            points=2,
+            keys=("squared_gradient",),
+            roundings=ROUNDINGS,
+            cases=DRAWN,
+            hint="A squared norm of either batch size is |G|^2 plus noise. Weight the two so that S / b and S / B "
+            "cancel, and divide by what is left in front of |G|^2: B - b.",
+        ),
+        Property(
+            name="noise",
+            points=1,
+            keys=("noise",),
+            roundings=ROUNDINGS,
+            cases=DRAWN,
+            hint="In the difference of the two mean squared norms |G|^2 cancels, and S (1/b - 1/B) is left.",
+        ),
+        Property(
+            name="ratio_of_the_means",
+            points=2,
+            keys=("ratio",),
+            roundings=ROUNDINGS,
+            cases=DRAWN,
+            hint="One S and one |G|^2 from all draws, and then one division. A single draw's |G|^2 may be near 0 or "
+            "below it, and its ratio anything.",
+        ),
+        Property(
+            name="one_draw_of_each",
+            points=1,
+            keys=("noise", "squared_gradient", "ratio"),
+            cases=(ONE,),
+            roundings=ROUNDINGS,
+            hint="With one draw of each size the means are over one squared norm. There is no variance over draws to "
+            "be had from one draw; the formulas need none.",
+        ),
+        Property(
+            name="right_on_average",
+            points=1,
+            keys=("noise", "squared_gradient"),
+            cases=EXACT,
+            roundings=ROUNDINGS,
+            hint="Over every batch that can be drawn, the means are expectations: S must be the trace of the "
+            "covariance of one example's gradient, and |G|^2 the squared norm of the full gradient, without a bias.",
+        ),
+        Property(
+            name="digits_of_float64",
+            points=1,
+            keys=("noise", "squared_gradient", "ratio"),
+            cases=(FINE,),
+            roundings=ROUNDINGS,
+            needs=("squared_gradient", "noise"),
+            hint="Draws in float64 give estimates with its digits. `torch.tensor` of Python numbers makes float32, "
+            "which keeps seven of them.",
+        ),
+        Property(
+            name="refuses_what_makes_no_sense",
+            points=1,
+            holds=all_refused,
+            cases=(ONE,),
+            needs=("squared_gradient",),
+            hint="Raise a ValueError where b_small is not less than b_large, and where the estimate of |G|^2 is 0 or "
+            "less: a sentence that says to take more draws or larger batches.",
+        ),
+        arguments_unchanged(needs=("squared_gradient",)),
+    ),
+    hints=(
+        "The gradient of a batch is the full gradient plus noise, and the noise of b examples has the variance S / b. "
+        "What is the mean of its squared norm?",
+        "Two batch sizes give two equations in two unknowns, |G|^2 and S. Put the mean over the draws of the squared "
+        "norms in, and solve.",
+        "Square, sum over the d numbers of a row, mean over the rows: one number for each size. Then B times one minus "
+        "b times the other, over B - b; and their difference over 1/b - 1/B. Look at the sign before you divide.",
+    ),
+    keeps=("small", "large"),
+)

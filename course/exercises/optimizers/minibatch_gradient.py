@@ -1,0 +1,143 @@
+"""`minibatch_gradient(grads, probs, indices)`: an estimate of the mean gradient that is right on average."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.errors import WrongOutput
+from course.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    arguments_unchanged,
+    in_the_dtype_of,
+    observe,
+)
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Single draws: with equal and unequal probabilities, with repeated indices, with an example that is never drawn,
+    in float64. And two in which every draw of two examples is tried.
+
+    Gradients lie between 1/2 and 3/2, so that no sum cancels; probabilities are wide apart, so that a weight shows.
+    """
+
+    def case(name: str, probs: Tensor, indices: Tensor, *, draws: int = 0) -> Case:
+        grads = torch.rand(len(probs), 3, generator=rng, dtype=probs.dtype) + 0.5
+        inputs: dict[str, Any] = {"grads": grads, "probs": probs, "indices": indices, "draws": draws}
+        return Case(name=name, inputs=inputs)
+
+    def unequal(count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """In random order, from the smallest to four and more times that."""
+        sizes = torch.arange(1, count + 1) + 0.5 * torch.rand(count, generator=rng, dtype=torch.float64)
+        return (sizes / sizes.sum())[torch.randperm(count, generator=rng)].to(dtype)
+
+    some = torch.randperm(6, generator=rng)
+    never = torch.cat([unequal(5), torch.zeros(1)])[some]
+    drawn = never.nonzero().flatten()
+    twice = torch.randperm(5, generator=rng)
+    none = torch.zeros(0, dtype=torch.int64)
+    return [
+        case("equal probabilities", torch.full((8,), 1 / 8), torch.randperm(8, generator=rng)[:3]),
+        case("unequal probabilities", unequal(6), torch.randperm(6, generator=rng)[:4]),
+        case("in float64", unequal(5, torch.float64), torch.randperm(5, generator=rng)[:3]),
+        case("repeated indices", unequal(5), twice[[0, 1, 0, 0, 2, 1]]),
+        case("an example of probability 0", never, drawn[torch.randperm(5, generator=rng)[:4]]),
+        case("every draw of 2 of 3", unequal(3), none, draws=2),
+        case("every draw of 2 of 4", unequal(4, torch.float64), none, draws=2),
+    ]
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """The gradient of one draw, or the expectation over all of them."""
+    grads, probs, indices = inputs["grads"], inputs["probs"], inputs["indices"]
+    if not inputs["draws"]:
+        return observe({"gradient": answer(grads, probs, indices)})
+    expectation = found = torch.zeros((), dtype=torch.float64)
+    for draw in itertools.product(range(len(probs)), repeat=inputs["draws"]):
+        indices = torch.tensor(draw)
+        found = answer(grads.clone(), probs.clone(), indices.clone())
+        if not isinstance(found, Tensor):
+            raise WrongOutput(f"must return a tensor of shape (d,), got {type(found).__name__}: is there a `return`?")
+        expectation = expectation + probs[indices].double().prod() * found.double()  # how often this draw comes
+    return observe({"expectation": expectation.to(found.dtype)})
+
+
+ONE_DRAW = ("equal probabilities", "unequal probabilities", "in float64", "repeated indices")
+
+EXERCISE = Exercise(
+    id="optimizers.minibatch_gradient",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            name="equal_probabilities",
+            points=1,
+            keys=("gradient",),
+            cases=("equal probabilities",),
+            hint="With p_i = 1/n every weight 1 / (n p_i) is 1, and what is left is the mean of the b gradients that "
+            "were drawn: their sum over b.",
+        ),
+        Property(
+            name="unequal_probabilities",
+            points=2,
+            keys=("gradient",),
+            cases=("unequal probabilities", "in float64"),
+            hint="The gradient of a drawn example i has the weight 1 / (n p_i), with n the number of all examples. "
+            "Divide the weighted sum by b, the number of draws, and by nothing else.",
+        ),
+        Property(
+            name="repeated_indices",
+            points=1,
+            keys=("gradient",),
+            cases=("repeated indices",),
+            needs=("equal_probabilities",),
+            hint="An example that was drawn three times counts three times, and b counts all draws.",
+        ),
+        Property(
+            name="right_on_average",
+            points=2,
+            keys=("expectation",),
+            cases=("every draw of 2 of 3", "every draw of 2 of 4"),
+            needs=("equal_probabilities",),
+            hint="Take every possible draw, weigh the estimate by the probability of that draw, and add up: the mean "
+            "gradient must come out, to the last digit. Check it by hand for b = 1: the sum of p_i times your "
+            "estimate.",
+        ),
+        Property(
+            name="an_example_never_drawn",
+            points=1,
+            keys=("gradient",),
+            cases=("an example of probability 0",),
+            needs=("unequal_probabilities",),
+            hint="An example of probability 0 is never drawn, but 1 / 0 is infinite and infinity times 0 is nan. Take "
+            "the probabilities of the drawn examples first, and divide by those only.",
+        ),
+        Property(
+            name="dtype_of_the_gradients",
+            points=1,
+            holds=in_the_dtype_of("grads", "gradient"),
+            cases=ONE_DRAW,
+            needs=("equal_probabilities",),
+            hint="The estimate has the dtype of `grads`: float64 where that is, and not otherwise.",
+        ),
+        arguments_unchanged(needs=("equal_probabilities",)),
+    ),
+    hints=(
+        "An example is drawn twice as often as another. How much should each of its appearances count, so that both "
+        "have the same say in the long run?",
+        "Write the expectation for b = 1: the sum over i of p_i times w_i times g_i. Which w_i makes that the mean, "
+        "the sum of g_i / n?",
+        "Pick rows of grads and entries of probs with the same indices, so that both have length b; turn the "
+        "probabilities into weights; broadcast them over the columns; take the mean over the rows.",
+    ),
+    keeps=("grads", "probs", "indices"),
+    seconds=2.0,
+)

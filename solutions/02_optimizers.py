@@ -1,0 +1,1343 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 02 Optimizers
+#
+# **What does each term in Adam buy?**
+#
+# A gradient says which way is down, here and now. It does not say how far to go, and on a batch of 32 examples it is
+# not even right about the way. Everything between `loss.backward()` and the next batch is an answer to these two
+# problems. At the end of this lesson you will be able to
+#
+# - write SGD, momentum, Adagrad, RMSprop, Adadelta and AdamW, term by term, and say what breaks without each term;
+# - keep a gradient unbiased while examples are drawn unevenly;
+# - measure from which batch size on a larger batch stops paying;
+# - say how many bytes an optimizer keeps, and what Adafactor and Muon do about it;
+# - choose an optimizer, a schedule and a rate, and know which of your reasons were measured.
+#
+# You need: PyTorch's training loop, mean and variance, eigenvalues of a symmetric matrix for two sections.
+#
+# The lesson has four parts: **one rate for all**, **a rate for each**, **batches**, **bytes**. Each is a sitting of
+# its own, and none needs your answers of another.
+
+# %%
+import math
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor, nn
+
+from course import check, hint, progress
+from course.check import solved
+from course.syllabus import find_unit
+
+torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
+
+reading = 75  # minutes; those of the exercises come from the syllabus
+unit = find_unit("optimizers")
+work = sum(each.minutes for each in unit.entries)
+sitting = (work + reading) / 4
+print(f"Exercises {work} minutes, reading and experiments {reading}: four sittings of {sitting:.0f} minutes.")
+
+# %% [markdown]
+# # Part I: one rate for all
+#
+# ## 1. A race
+#
+# Six optimizers start at the same point. Each sees only the gradient at the place where it stands.
+#
+# **Predict.** In the ravine, which of them reaches the minimum first, and which of them goes from wall to wall? Write
+# two names down, then press play. Afterwards try the other surfaces, and drag the learning rate up until the first
+# one leaves the picture.
+
+# %%
+# MISSING race
+
+# %% [markdown]
+# Nobody wins everywhere. That is not a weakness of the contest. Each of the six has terms that cure one ailment, and
+# every surface has another ailment. The rest of Part I is about the first two: curvature, and noise.
+#
+# ## 2. How large may a step be?
+#
+# Gradient descent moves against the gradient $g = \nabla f(x)$ by a *learning rate* $\eta$, in this course often just
+# *rate*:
+#
+# $$x_{t+1} = x_t - \eta\, \nabla f(x_t).$$
+#
+# Take one dimension and a parabola $f(x) = \tfrac{\lambda}{2} x^2$ with curvature $\lambda$. Its gradient is $\lambda
+# x$, so $x_{t+1} = (1 - \eta\lambda)\, x_t$.
+#
+# **Predict.** With $\lambda = 10$: what happens at $\eta = 0.05$, at $0.19$, and at $0.21$?
+
+# %%
+curvature = 10.0
+for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
+    x = 1.0
+    for _ in range(50):
+        x -= rate * curvature * x
+    print(f"rate {rate:4.2f}: each step multiplies x by {1 - rate * curvature:+.1f}; after 50 steps x = {x:.2e}")
+
+# %% [markdown]
+# The factor must lie between $-1$ and $1$, so
+#
+# $$0 < \eta < \frac{2}{\lambda}.$$
+#
+# A surface of many dimensions has many curvatures, the eigenvalues of its Hessian, and one rate for all of them. The
+# largest, $L$, sets the limit $2/L$. The smallest, $\mu$, sets the time: along its direction a step multiplies the
+# error by $1 - \eta\mu$ only. With the best rate, $2/(L + \mu)$, both ends shrink by
+#
+# $$\frac{\kappa - 1}{\kappa + 1} \quad\text{a step, where}\quad \kappa = \frac{L}{\mu}$$
+#
+# is the *condition number* (Nesterov, *Introductory Lectures on Convex Optimization*, 2004, Theorem 2.1.15). Steps
+# needed grow like $\kappa$. That is the ravine.
+#
+# The limit $2/\lambda$ has a second consequence. Below is a function with a narrow minimum, which is the deeper one,
+# and a wide one. Gradient descent starts from many points, with many rates.
+#
+# **Predict.** At which rate do starts in the narrow valley begin to end up in the wide one?
+
+# %%
+# MISSING minima
+
+# %% [markdown]
+# A minimum with a curvature above $2/\eta$ cannot hold the iterate, however deep it is. Large rates choose wide
+# minima, not because these are better, but because they are the only ones that are stable. In neural networks the
+# largest curvature is often seen to climb until it hovers around $2/\eta$, the *edge of stability* (Cohen et al.,
+# arXiv 2103.00065).
+#
+# ## 3. Momentum: average the past
+#
+# From wall to wall of a ravine the gradients cancel; along its floor they agree. So keep a running sum of them:
+#
+# $$
+# \begin{aligned}
+# b_t &= \mu\, b_{t-1} + g_t, \qquad b_1 = g_1,\\
+# \theta_t &= \theta_{t-1} - \eta\, b_t .
+# \end{aligned}
+# $$
+#
+# - $\theta$ are the parameters, $g_t$ is the gradient at $\theta_{t-1}$, $b$ is the *buffer*, of the same shape;
+# - $\mu$ in $[0, 1)$ is the *momentum*, often 0.9. (The letter is the field's; it has nothing to do with curvature.)
+#
+# **Predict.** If the gradient is always 1 and $\mu = 0.9$, what does the buffer approach?
+
+# %%
+buffer = 0.0
+for step in range(1, 61):
+    buffer = 0.9 * buffer + 1.0
+    if step in (1, 2, 5, 10, 60):
+        print(f"after {step:2d} gradients of 1: buffer {buffer:.3f}")
+
+# %% [markdown]
+# Ten: a sum over about $1/(1 - \mu)$ steps. So along a floor where gradients agree, momentum multiplies the rate by
+# $1/(1-\mu)$. Who switches it on and leaves the rate alone takes ten times larger steps. In return the best rate of
+# convergence on a quadratic improves from $\frac{\kappa-1}{\kappa+1}$ to $\frac{\sqrt\kappa-1}{\sqrt\kappa+1}$
+# (Polyak 1964; with proof in Goh, *Why Momentum Really Works*, Distill 2017). At $\kappa = 10{,}000$, ten digits take
+# about 115,000 steps with the first and 1,150 with the second.
+#
+# Three details differ between textbooks and PyTorch, and each of them has cost somebody a week:
+#
+# - **The first step is not damped.** Some write $b_t = \mu b_{t-1} + (1 - \mu) g_t$, an average in place of a sum. It
+#   is a fine algorithm whose rate means something else by the factor $1 - \mu$.
+# - **Nesterov looks ahead.** The step uses $g_t + \mu\, b_t$ in place of $b_t$: the gradient once more, and the
+#   buffer as it will be at the next step (Sutskever et al., ICML 2013, section 2, in PyTorch's form).
+# - **Weight decay comes first.** $g_t \leftarrow g_t + \lambda\,\theta_{t-1}$, with the decay $\lambda$, *before* the
+#   buffer sees it. So the decay has momentum too.
+#
+# An optimizer keeps something for each parameter between steps: its *state*. Here it is a dict per parameter, empty
+# before the first step. You choose the names in it. And everything happens *in place*: the model holds the tensor, so
+# the tensor must change (`-=`, `mul_`, `add_`, `lerp_`, `copy_`); `p = p - ...` changes nothing for the caller.
+#
+# A gradient of shape $(3,)$ for a parameter of shape $(4, 3)$ breaks nothing, and trains nonsense: it is broadcast.
+# So this function, like most in this lesson, *refuses* what makes no sense: it raises a `ValueError` that says what
+# must hold and what came, before anything is changed. The docstring lists what.
+#
+# Stuck? `hint(sgd_step)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def sgd_step(
+    params: list[Tensor],
+    grads: list[Tensor],
+    state: list[dict[str, Tensor]],
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> None:
+    """One step of SGD, in place: afterwards the tensors in `params` hold the new values.
+
+    params        tensors of any shapes, () too, floating
+    grads         their gradients, of the same shapes and dtypes. They are not changed.
+    state         one dict per parameter, empty before the first step; it comes back as you left it. With momentum it
+                  keeps one tensor of the parameter's shape and dtype (name it as you like), without momentum none.
+    lr            the rate, at least 0; it may differ from step to step
+    momentum      mu, in [0, 1); 0 means no momentum
+    nesterov      whether the direction is g + mu b instead of b; of no effect without momentum
+    weight_decay  wd, at least 0: wd p is added to the gradient before all else
+    Returns       nothing.
+    Refused       with a ValueError: a negative lr or weight_decay, a momentum outside [0, 1), a gradient that has
+                  another shape than its parameter.
+    Example       p = [1.], lr = 0.1, momentum = 0.9, gradients [2.], then [2.]: p is [0.8], then [0.42].
+    Not allowed: torch.optim.
+    """
+    if lr < 0 or weight_decay < 0:
+        raise ValueError(f"lr and weight_decay must be at least 0, got {lr} and {weight_decay}")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+    for p, grad in zip(params, grads, strict=True):
+        if grad.shape != p.shape:
+            raise ValueError(f"a gradient must have its parameter's shape {tuple(p.shape)}, got {tuple(grad.shape)}")
+
+    for p, grad, kept in zip(params, grads, state, strict=True):
+        g = grad + weight_decay * p  # a new tensor: the caller's gradient stays as it is
+        if momentum > 0:
+            if not kept:
+                kept["b"] = g.clone()  # b = g in the first step
+            else:
+                kept["b"].mul_(momentum).add_(g)  # b <- mu b + g later
+            g = g + momentum * kept["b"] if nesterov else kept["b"]
+        p -= lr * g  # p <- p - lr g
+
+# %%
+check(sgd_step)
+
+# %% [markdown]
+# ## 4. The gradient that you have is not the gradient
+#
+# The loss is a mean over all examples, $f(\theta) = \frac1n \sum_i f_i(\theta)$. One full gradient costs $n$
+# examples. *Stochastic* gradient descent takes a few of them at random, and is right on average only.
+#
+# Here is a problem on which all is known: logistic regression with a penalty that makes it strongly convex ($m = 200$
+# examples, $n = 10$ features, smallest curvature at least $1$). The axis below counts *examples looked at*, so that a
+# full gradient costs 200 and a single one costs 1.
+#
+# **Predict.** Full gradient and SGD with a constant rate: who is ahead after one pass over the data? And after forty?
+
+# %%
+from course.experiments import logistic
+from course.figures.convergence import choices_and_regret, floors, gap_curves
+
+descents = logistic.compare()  # 20 runs of each, 40 epochs
+shown = [
+    "full gradient, step 2/(L + mu)",
+    "SGD, step 1/(2 L)",
+    "SGD, step 1/(8 L)",
+    "SGD, step 1/(32 L)",
+    "SGD, step falls as 2/(mu t)",
+]
+gap_curves(
+    {name: descents.curves[name] for name in shown},
+    title="One example at a time is faster at first; with a constant step it stops at a floor",
+)
+
+# %% [markdown]
+# After one epoch the full gradient has taken one step; SGD has taken 200 and is far ahead. Then SGD with a constant
+# rate stops at a *noise floor*. Near the minimum the full gradient vanishes, but the gradients of single examples do
+# not: they only cancel on average, and the iterate dances around the minimum at a distance that the rate sets.
+#
+# **Predict.** Halve the rate: what happens to the floor?
+
+# %%
+floors(
+    descents.steps,
+    descents.floors,
+    {"estimate: step/4 · noise at x*": descents.estimates, "bound: Theorem 4.6": descents.bounds},
+    title="Half the step, half the floor; the bound holds, a hundred times too high",
+)
+
+# %% [markdown]
+# Close to the minimum, the gap settles where what the noise adds in a step, $\tfrac12 \eta^2 \lambda \sigma^2$ for a
+# direction of curvature $\lambda$, equals what descent takes away, $2\eta\lambda$ times the gap. So the gap of each
+# direction is $\tfrac{\eta}{4}\sigma^2$, and in all
+#
+# $$\mathbb E\, f(x_t) - f^\star \;\longrightarrow\; \frac{\eta}{4}\; \mathbb E \lVert g_i(x^\star) \rVert^2
+# \qquad\text{for small } \eta,$$
+#
+# - $\eta$ is the rate, $f^\star$ the minimum, at $x^\star$, and $g_i$ the gradient of a random example.
+#
+# What is *proven* for all rates up to $1/L$, $\eta L M / (2\mu)$ with a bound $M$ on the noise everywhere (Bottou,
+# Curtis and Nocedal, arXiv 1606.04838, Theorem 4.6), is more than a hundred times too high here: it must hold for the
+# worst problem with these constants. Rates that fall like $1/t$ have no floor (Theorem 4.7), and pay by slow progress
+# late: after epoch 18 the full gradient is ahead of them. Keep these pictures for sections 9 and 11: a schedule
+# starts fast and sinks the floor, and a larger batch sinks it too, because it divides the noise.
+#
+# ## 5. Uneven draws
+#
+# What if examples are not drawn evenly? Rare classes are drawn more often, long sequences less often, easy examples
+# hardly ever. Then the mean of what was drawn is the gradient of *another* loss.
+#
+# Let example $i$ be drawn with probability $p_i > 0$. Weigh it by $\frac{1}{n p_i}$:
+#
+# $$
+# \hat g = \frac1b \sum_{k=1}^{b} \frac{g_{i_k}}{n\, p_{i_k}},
+# \qquad
+# \mathbb E\,\hat g = \sum_i p_i\, \frac{g_i}{n\, p_i} = \frac1n \sum_i g_i .
+# $$
+#
+# - $g_i$ is the gradient of example $i$ out of $n$; $i_1 \dots i_b$ are the $b$ draws, with replacement.
+#
+# **Predict.** Two examples with gradients 1 and 3, drawn with probabilities 0.9 and 0.1. What is the mean of many
+# draws without weights, and with them?
+
+# %%
+gradients, probabilities = torch.tensor([1.0, 3.0]), torch.tensor([0.9, 0.1])
+drawn = torch.multinomial(probabilities, 100_000, replacement=True, generator=torch.Generator().manual_seed(0))
+print(f"without weights {gradients[drawn].mean():.3f}")
+print(f"with weights    {(gradients / (2 * probabilities))[drawn].mean():.3f}, and the full gradient is 2")
+
+# %% [markdown]
+# The check does not draw: it goes through *all* possible draws, weighs each with its probability, and demands the
+# full gradient to rounding.
+#
+# Stuck? `hint(minibatch_gradient)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
+    """An unbiased estimate of the mean gradient, grads.mean(0), from the examples that were drawn.
+
+    grads     (n, d), floating; row i is the gradient of example i
+    probs     (n,), the probability of each example in one draw, in the dtype of grads. It may be 0 for some; those are
+              never drawn.
+    indices   (b,), int64: the examples of the batch, drawn one by one with replacement, so that some may repeat
+    Returns   (d,), in the dtype of grads: the mean over the b draws of w_i g_i. The weight w_i depends on p_i and n
+              alone, and is such that the expectation over all possible draws is the mean gradient, whatever grads hold.
+              Nothing that was handed in is changed.
+    Example   grads [[2.], [4.]], probs [0.25, 0.75]: indices [0] gives [4.], [1] gives [2.6667], and the expectation
+              is 0.25 * 4 + 0.75 * 2.6667 = 3, the mean. indices [0, 0, 1] gives [3.5556].
+    """
+    p = probs[indices]  # (b,)
+    weights = 1 / (len(probs) * p)  # sum over i of p_i w_i g_i is the mean if w_i = 1 / (n p_i)
+    return (weights[:, None] * grads[indices]).mean(dim=0)
+
+# %%
+check(minibatch_gradient)
+
+# %% [markdown]
+# Unbiased is not the same as good: a $p_i$ that is much too small makes the weight of that example huge, and the
+# variance with it. The least variance comes from $p_i \propto \lVert g_i \rVert$ (Zhao and Zhang, arXiv 1401.2753),
+# which nobody knows before computing the gradients.
+#
+# # Part II: a rate for each
+#
+# ## 6. Divide by what you have seen
+#
+# The ravine needs a small rate across and a large one along. If the axes of the ravine are the axes of the
+# parameters, each parameter can have its own rate: divide by the size of the gradients that it has seen. All
+# operations from here on are element by element.
+#
+# $$
+# \begin{aligned}
+# \text{Adagrad:} && v_t &= v_{t-1} + g_t^2, & d_t &= \frac{g_t}{\sqrt{v_t} + \epsilon}\\
+# \text{RMSprop:} && v_t &= \rho\, v_{t-1} + (1 - \rho)\, g_t^2, & d_t &= \frac{g_t}{\sqrt{v_t} + \epsilon}\\
+# \text{Adadelta:} && v_t &= \rho\, v_{t-1} + (1 - \rho)\, g_t^2, &
+#   d_t &= \frac{\sqrt{u_{t-1} + \epsilon}}{\sqrt{v_t + \epsilon}}\; g_t, \qquad
+#   u_t = \rho\, u_{t-1} + (1 - \rho)\, d_t^2
+# \end{aligned}
+# $$
+#
+# and in all three $\theta_t = \theta_{t-1} - \eta\, d_t$.
+#
+# - $v$ and $u$ start at zero and have the parameter's shape; $\rho$ is the *decay*, $\epsilon$ a small number.
+#
+# Sources: Adagrad, Duchi, Hazan and Singer, JMLR 12 (2011); RMSprop, Tieleman and Hinton, Coursera lecture 6.5
+# (2012); Adadelta, Zeiler, arXiv 1212.5701, Algorithm 1.
+#
+# Adagrad *sums*, so its rates only ever fall: what sparse features need, and what stops a long training run. RMSprop
+# *averages* and forgets. Adadelta asks for units: a gradient has the units of loss per parameter, so $\eta g$ is a
+# length only if $\eta$ carries the rest. The ratio of two roots gives $d$ the units of the parameter, and its rate is
+# 1 by default. Since $u$ starts at zero, only $\epsilon$ sets it going.
+#
+# Mind where $\epsilon$ stands. **Predict.** A parameter has seen gradients of about $10^{-4}$, and $\epsilon =
+# 10^{-3}$. By what factor do "outside", $\sqrt v + \epsilon$, and "inside", $\sqrt{v + \epsilon}$, differ?
+
+# %%
+seen, eps = 1e-4, 1e-3
+print(f"outside: divides by {seen + eps:.4f}")
+print(f"inside:  divides by {math.sqrt(seen**2 + eps):.4f}, {math.sqrt(seen**2 + eps) / (seen + eps):.0f} times more")
+
+# %% [markdown]
+# Inside the root, $\epsilon$ acts like $\sqrt\epsilon$ outside. The same number in a configuration file means
+# something else in another library. Adadelta has it inside, Adagrad, RMSprop and Adam outside; so do their papers,
+# and so does PyTorch.
+#
+# Stuck? `hint(adaptive_step)`.
+
+
+# %% exercise
+from torch import Tensor
+
+
+def adaptive_step(
+    rule: str,
+    param: Tensor,
+    grad: Tensor,
+    state: dict[str, Tensor],
+    *,
+    lr: float,
+    decay: float = 0.9,
+    eps: float = 1e-8,
+) -> None:
+    """One step of Adagrad, RMSprop or Adadelta on one parameter, in place.
+
+    rule      "adagrad", "rmsprop" or "adadelta"
+    param     any shape, float32 or float64; changed in place, in its own memory. It does not require a gradient.
+    grad      shape and dtype of param; not changed
+    state     belongs to this parameter; empty before the first step, and kept by the caller between steps. It may hold
+              tensors of param's shape and dtype, under names of your choice: one for Adagrad, one for RMSprop, two for
+              Adadelta; also single numbers. All that you remember is in it: after some steps of the check a deep copy
+              of param and state goes on.
+    lr        multiplies the direction d: param <- param - lr d, also in Adadelta
+    decay     of the moving averages, which start from 0; not used by Adagrad
+    eps       outside the root in Adagrad and RMSprop, inside both roots in Adadelta
+    Returns   nothing.
+    Refused   with ValueError, before anything is changed: another rule, lr < 0, decay outside [0, 1).
+    Example   param = tensor([1.0]), grad = tensor([2.0]), empty state, lr = 0.1, decay = 0.75, eps = 0: param becomes
+              0.9 with "adagrad" (v = 4, d = 1) and 0.8 with "rmsprop" (v = 1, d = 2). With "adadelta" and eps = 1,
+              v = 1 and d = 2 / sqrt(2): param becomes 0.8586.
+    Not allowed: torch.optim.
+    """
+    if rule not in ("adagrad", "rmsprop", "adadelta"):
+        raise ValueError(f"rule must be adagrad, rmsprop or adadelta, got {rule!r}")
+    if lr < 0:
+        raise ValueError(f"lr must be at least 0, got {lr}")
+    if not 0 <= decay < 1:
+        raise ValueError(f"decay must lie in [0, 1), got {decay}")
+    if not state:
+        state["v"] = torch.zeros_like(param)
+        if rule == "adadelta":
+            state["u"] = torch.zeros_like(param)
+    v = state["v"]
+    if rule == "adagrad":
+        v += grad**2  # v <- v + g^2
+    else:
+        v.copy_(decay * v + (1 - decay) * grad**2)  # v <- decay v + (1 - decay) g^2
+    if rule == "adadelta":
+        u = state["u"]
+        d = torch.sqrt(u + eps) / torch.sqrt(v + eps) * grad  # d = g sqrt(u + eps) / sqrt(v + eps)
+        u.copy_(decay * u + (1 - decay) * d**2)  # then u <- decay u + (1 - decay) d^2
+    else:
+        d = grad / (torch.sqrt(v) + eps)  # d = g / (sqrt(v) + eps)
+    param -= lr * d
+
+# %%
+check(adaptive_step)
+
+# %% [markdown]
+# ## 7. Adam
+#
+# Momentum averages gradients, RMSprop divides by their size. Adam does both, and corrects a mistake that both make at
+# the start (Kingma and Ba, arXiv 1412.6980, Algorithm 1). AdamW adds weight decay that goes around the division
+# (Loshchilov and Hutter, arXiv 1711.05101, Algorithm 2):
+#
+# $$
+# \begin{aligned}
+# \theta &\leftarrow (1 - \eta\lambda)\,\theta && \text{decay, on the parameter itself}\\
+# m_t &= \beta_1 m_{t-1} + (1 - \beta_1)\, g_t && \text{mean of the gradients}\\
+# v_t &= \beta_2 v_{t-1} + (1 - \beta_2)\, g_t^2 && \text{mean of their squares}\\
+# \hat m_t &= \frac{m_t}{1 - \beta_1^t}, \qquad \hat v_t = \frac{v_t}{1 - \beta_2^t}
+#   && \text{both began at zero: correct for it}\\
+# \theta &\leftarrow \theta - \eta\, \frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon}
+# \end{aligned}
+# $$
+#
+# - $m$ and $v$ are the *moments*, zero before the first step, each of the parameter's shape;
+# - $t$ counts the steps *of this parameter*, from 1: a layer that joins later is young, whatever the training's age;
+# - $\beta_1 = 0.9$, $\beta_2 = 0.999$, $\epsilon = 10^{-8}$ by default; $\lambda$ is the weight decay.
+#
+# Term by term. *What does the correction buy?* **Predict** the length of the first step for a gradient of 0.01, with
+# $\eta = 0.1$: with both corrections, and without.
+
+# %%
+beta1, beta2, rate, gradient = 0.9, 0.999, 0.1, 0.01
+m, v = (1 - beta1) * gradient, (1 - beta2) * gradient**2
+print(f"with both corrections: {rate * (m / (1 - beta1)) / math.sqrt(v / (1 - beta2)):.4f}")
+print(f"without any:           {rate * m / math.sqrt(v):.4f}")
+
+# %% [markdown]
+# Three times too long: $m$ is too small by a factor of 10, $\sqrt v$ by about 32. And it stays so for a while,
+# because $v$ averages over about $1/(1 - \beta_2) = 1{,}000$ steps.
+#
+# *What does the division buy?* The first step has length $\eta$, whatever the size of the gradient. Multiply the loss
+# by 1,000, and Adam does not notice. *What does the mean buy?* Where gradients change sign, $\hat m$ is small against
+# $\sqrt{\hat v}$, and so is the step: a step is bold only where gradients agree.
+#
+# *Why does the decay go around?* If $\lambda\theta$ is added to the gradient, as in `sgd_step`, it is divided by
+# $\sqrt{\hat v}$, too: parameters with large gradients are decayed less. AdamW decays all at the same rate.
+#
+# One slip deserves a warning, because it stands in lecture notes: a minus in the moving average, $v_t = \beta_2
+# v_{t-1} - (1 - \beta_2) g_t^2$. **Predict** what the root says.
+
+# %%
+print("the slip's first step:", torch.sqrt(torch.tensor(-(1 - beta2) * gradient**2)).item())
+
+# %% [markdown]
+# `None` among the gradients means that the parameter took no part in this step. It is left alone, its moments and its
+# age included.
+#
+# Stuck? `hint(adamw_step)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def adamw_step(
+    params: list[Tensor],
+    grads: list[Tensor | None],
+    state: list[dict[str, Tensor]],
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:
+    """One step of AdamW, in place: afterwards the tensors in `params` hold the new values.
+
+    params        tensors of any shapes, () too, floating
+    grads         their gradients, of the same shapes and dtypes. They are not changed. None: this parameter had no part
+                  in this step; nothing of it changes, neither its moments nor its age.
+    state         one dict per parameter, empty before its first gradient; it comes back as you left it. It keeps two
+                  tensors of the parameter's shape and dtype (name them as you like), and the step count t, as a number
+                  or as a tensor of shape ().
+    lr            the rate, at least 0
+    betas         beta1 for the mean of the gradients, beta2 for the mean of their squares, each in [0, 1)
+    eps           is added to the root of the corrected v
+    weight_decay  wd: the parameter loses lr wd p, with p as it was before the step
+    Returns       nothing.
+    Refused       with a ValueError: a negative lr, a beta outside [0, 1), a gradient that has another shape than its
+                  parameter.
+    Example       p = [1.], lr = 0.1, weight_decay = 0, gradients [2.], then [2.]: p is [0.9], then [0.8].
+    Not allowed: torch.optim.
+    """
+    beta1, beta2 = betas
+    if lr < 0:
+        raise ValueError(f"lr must be at least 0, got {lr}")
+    if not (0 <= beta1 < 1 and 0 <= beta2 < 1):
+        raise ValueError(f"betas must lie in [0, 1), got {betas}")
+    for p, g in zip(params, grads, strict=True):
+        if g is not None and g.shape != p.shape:
+            raise ValueError(f"a gradient must have its parameter's shape {tuple(p.shape)}, got {tuple(g.shape)}")
+
+    for p, g, kept in zip(params, grads, state, strict=True):
+        if g is None:
+            continue
+        if not kept:
+            kept.update(t=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+        kept["t"] += 1
+        p.mul_(1 - lr * weight_decay)  # p <- p - lr wd p
+        kept["m"].mul_(beta1).add_((1 - beta1) * g)  # m <- beta1 m + (1 - beta1) g
+        kept["v"].mul_(beta2).add_((1 - beta2) * g**2)  # v <- beta2 v + (1 - beta2) g^2
+        m_hat = kept["m"] / (1 - beta1 ** kept["t"])
+        v_hat = kept["v"] / (1 - beta2 ** kept["t"])
+        p -= lr * m_hat / (v_hat.sqrt() + eps)  # p <- p - lr m_hat / (sqrt(v_hat) + eps)
+
+# %%
+check(adamw_step)
+
+# %% [markdown]
+# ## 8. Where Adam fails, and where it shines
+#
+# Adam was published with a proof of convergence, and the proof was wrong. Here is the counterexample of Reddi, Kale
+# and Kumar (arXiv 1904.09237): a *convex* problem in one variable between $-1$ and $1$. Every third loss is $C x$
+# with a large $C$, the other two are $-x$. On average the minimum is at $x = -1$.
+#
+# **Predict.** The large gradient comes once in three steps, and Adam divides each gradient by a root of squares in
+# which it has just been. Where does Adam end?
+
+# %%
+from course.experiments import amsgrad
+
+games = amsgrad.compare()
+choices_and_regret(
+    {name: (game.positions, game.average_regret) for name, game in games.items()},
+    title="Adam goes to the worst choice, x = 1, where it forgets the rare large gradient",
+)
+
+# %% [markdown]
+# Adam's divisor just after the large gradient is about that gradient's own size, so the step to the left is one rate
+# long; the two steps to the right divide by what is left of it, and are longer together. *AMSGrad* divides by the
+# largest second moment so far, so nothing is forgotten.
+#
+# It is $\beta_2 = 0.1$ that is too small *for this game*: Adam with the usual $0.999$ goes to $-1$ as well. For every
+# $\beta_2$ there is a game that beats it, with rarer large gradients (Theorem 2; the picture's game is that of
+# Theorem 1). Nobody should conclude that Adam fails on ordinary problems. In practice the gap hardly ever matters,
+# and few use AMSGrad.
+#
+# Now a problem on which a good step is half of the work. Below is a table of distances between cities, and nothing
+# else. *Multidimensional scaling* asks for points in the plane with these distances: minimise
+#
+# $$\text{stress}(x) = \sum_{i<j} \bigl(\lVert x_i - x_j \rVert - d_{ij}\bigr)^2 .$$
+#
+# - $x_i$ is the place of city $i$, two numbers in km; $d_{ij}$ is the distance in the table, in km.
+#
+# Every rotation, shift and reflection of a solution is a solution. So the map is laid over the true one by the best
+# such motion (*Procrustes*; a reflection is allowed, a change of scale is not).
+#
+# **Predict.** From random places, does every run find the map?
+
+# %%
+from course.data.cities import cities
+from course.experiments import scaling_map
+from course.figures.maps import compare_maps
+
+names, distances, degrees = cities()
+print("Lisbon to Kyiv:", distances[names.index("Lisbon"), names.index("Kyiv")].item(), "km")
+
+world = scaling_map.recover()  # from 100 random starts
+compare_maps(
+    world.names,
+    world.maps["true"],
+    {
+        "As it was found": world.maps["raw"],
+        "The same, aligned to the true map": world.maps["descent"],
+        "Classical scaling, no descent": world.maps["classical"],
+        f"A local minimum: {100 - world.best} start in 100": world.maps["stuck"],
+    },
+    title="A table of distances holds the map, up to turning and mirroring",
+    alone=["As it was found"],
+)
+
+# %% [markdown]
+# Nearly every run, but not all: in the one that is stuck, cities would have to pass through one another to get to
+# their places. Plain gradient descent with the step $1/(2N)$, for $N$ cities, needs no tuning here (that step makes
+# it a known algorithm, SMACOF). Adam needs a rate *in km*, because all of its steps have about the same length: with
+# 100 km a step it finds the map from all of 100 starts, with 30 km from 88 of them in 300 steps.
+#
+# One map needs no descent at all. *Classical scaling* squares the distances, subtracts from each row and each column
+# its mean, adds the mean of all, and takes $-\tfrac12$ of that: it is the matrix of inner products of the centred
+# positions. Its two largest eigenvectors, each times the root of its eigenvalue, are the map (Torgerson,
+# Psychometrika 17, 1952). For distances in a plane this is exactly *principal component analysis* of the positions.
+# On a globe distances are those of no plane, and both maps are off a little: less than the projection on which we
+# draw the true one, because stress is just what descent makes small.
+#
+# There is a slip that stands in lecture notes: to compare the *squared* distances of the map with the *unsquared*
+# ones of the table. It runs, it converges, and its map is 63 "km" across.
+
+# %%
+for name in ("descent", "classical", "true", "slip"):
+    error = world.errors[name]
+    print(f"{name:10} distances off by {error.rms:6.1f} km (root mean square), {error.greatest:6.1f} at most")
+compare_maps(
+    world.names,
+    world.maps["true"],
+    {"The slip: squared against unsquared, enlarged": world.maps["slip"]},
+    title="The slip still looks like Europe, and is wrong by hundreds of km",
+)
+
+# %% [markdown]
+# Enlarged to the right size it does not fall apart, which makes it dangerous: distances are wrong by 211 km, and the
+# middle of the map is empty.
+#
+# ## 9. How fast, when?
+#
+# The rate need not stay what it was. Large models start with a *warm-up*: the rate grows from zero in a straight line
+# (Goyal et al., arXiv 1706.02677, section 2.2; Vaswani et al., arXiv 1706.03762, section 5.3). Adam's $\hat v$ is an
+# average of very few squares then, and a wrong divisor at a high rate is a large wrong step (Liu et al., *RAdam*,
+# arXiv 1908.03265, section 3). Then it *decays*, and sinks the noise floor of section 4. Half a period of a cosine is
+# the usual curve (Loshchilov and Hutter, arXiv 1608.03983, equation 5):
+#
+# $$
+# \eta(s) = \begin{cases}
+# \eta_{\max}\, \dfrac{s}{w} & s < w,\\[2ex]
+# \eta_{\min} + \tfrac12 (\eta_{\max} - \eta_{\min}) \Bigl(1 + \cos \pi\, \dfrac{s - w}{T - w}\Bigr)
+#   & w \le s \le T,\\[1.5ex]
+# \eta_{\min} & s > T,
+# \end{cases}
+# $$
+#
+# - $s$ is the step, counted from 0; $w$ the steps of warm-up; $T$ the steps in all; $\eta_{\max}$ the peak,
+#   $\eta_{\min}$ the floor.
+
+# %%
+# MISSING schedules
+
+# %% [markdown]
+# **Predict** from the formula: the rate at $s = 0$, at $s = w$, and at $s = T$. What does the very first step do?
+#
+# Stuck? `hint(warmup_cosine)`.
+
+
+# %% exercise
+import math
+
+
+def warmup_cosine(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
+    """The learning rate of one step: a straight line up to `peak`, then half a cosine down to `floor`.
+
+    step      counts from 0
+    peak      the highest rate, reached at step `warmup`
+    warmup    how many steps the way up takes: the rate is 0 at step 0 and grows by the same amount with each step. 0:
+              there is no way up, and step 0 has the peak.
+    total     the step at which the rate arrives at `floor`. It stays there for every step after it.
+    floor     the lowest rate of the way down; the way up does not know it
+    Returns   a float
+    Refused   with a ValueError: a negative step, peak, warmup or floor; a total that is not greater than warmup
+    Example   with peak=1.0, warmup=4, total=12: steps 0, 1, 4, 6, 8, 12, 100 have the rates
+              0.0, 0.25, 1.0, 0.8536, 0.5, 0.0, 0.0.
+    Not allowed: torch.optim.
+    """
+    if step < 0 or peak < 0 or warmup < 0 or floor < 0:
+        raise ValueError(f"step and rates must be at least 0, got {step=}, {peak=}, {warmup=}, {floor=}")
+    if total <= warmup:
+        raise ValueError(f"total must be greater than warmup, got {total=}, {warmup=}")
+    if step < warmup:
+        return peak * step / warmup
+    t = min(1.0, (step - warmup) / (total - warmup))  # the share of the descent that is over
+    return floor + (peak - floor) * (1 + math.cos(math.pi * t)) / 2
+
+# %%
+check(warmup_cosine)
+
+# %% [markdown]
+# ## 10. When a gradient is too long
+#
+# One bad batch can give a gradient a hundred times longer than usual. *Clipping by the global norm* keeps its
+# direction and shortens it (Pascanu, Mikolov and Bengio, arXiv 1211.5063, Algorithm 1):
+#
+# $$
+# N = \sqrt{\textstyle\sum_k \lVert g_k \rVert^2}, \qquad
+# g_k \leftarrow g_k \cdot \min\Bigl(1,\; \frac{c}{N + 10^{-6}}\Bigr),
+# $$
+#
+# - $g_k$ are the gradients of *all* parameters, $N$ is their norm as one long vector, $c$ is the largest norm
+#   allowed. The $10^{-6}$ is PyTorch's.
+#
+# **Predict.** Two parameters have gradients of norm 3 and 4, and $c = 1$. What are the two norms after clipping
+# globally, and after clipping each by itself? Which of the two keeps the direction of the step?
+
+# %%
+for name, factors in (("globally", (1 / 5, 1 / 5)), ("each by itself", (1 / 3, 1 / 4))):
+    print(f"clipped {name}: norms {3 * factors[0]:.2f} and {4 * factors[1]:.2f}")
+
+# %% [markdown]
+# Adam divides by the size of gradients anyway. So why clip? Because one huge $g$ spoils $v$ for a thousand steps. And
+# one `inf`? See what PyTorch does; your function shall do the same. The loss scaler of lesson 03 catches such steps
+# before they are taken.
+
+# %%
+spoilt = [torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)]
+spoilt[0].grad, spoilt[1].grad = torch.tensor([1.0, math.inf]), torch.tensor([5.0])
+norm = torch.nn.utils.clip_grad_norm_(spoilt, 1.0)
+print("norm", norm.item(), " gradients", spoilt[0].grad.tolist(), spoilt[1].grad.tolist())
+
+# %% [markdown]
+# Stuck? `hint(clip_grad_norm_)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
+    """Shorten all gradients together to a norm of `max_norm`, in place; shorter ones stay as they are.
+
+    grads     tensors of any shapes, () too, and floating dtypes; the very tensors are changed, all by one factor:
+              the smaller of 1 and max_norm / (norm + 1e-6). Below the limit that is 1, and no bit changes.
+    max_norm  the limit, at least 0
+    Returns   the norm *before*, a tensor of shape (): the Euclidean norm of all numbers in all tensors, as if they were
+              one vector. 0 for an empty list.
+    inf, nan  are no errors. If the norm is inf, the factor is 0: finite numbers become 0, and the infinite one becomes
+              0 * inf = nan. If the norm is nan, the factor is nan, and so is everything then.
+    Refused   with a ValueError: a negative max_norm
+    Example   grads [tensor([3.]), tensor([[4.]])], max_norm 1.0: returns 5.0, and the tensors hold 0.6 and 0.8.
+    Not allowed: torch.nn.utils.
+    """
+    if max_norm < 0:
+        raise ValueError(f"max_norm must be at least 0, got {max_norm}")
+    if not grads:
+        return torch.tensor(0.0)
+    norms = torch.stack([g.square().sum().sqrt() for g in grads])
+    norm = norms.square().sum().sqrt()  # |g| = sqrt(sum of |g_k|^2)
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # Python's min(1.0, nan) would be 1.0
+    for g in grads:
+        g.mul_(factor)
+    return norm
+
+# %%
+check(clip_grad_norm_)
+
+# %% [markdown]
+# # Part III: batches
+#
+# ## 11. When does a larger batch stop paying?
+#
+# Twice the batch, half the variance of the gradient. With more workers (lesson 05) the larger batch costs no more
+# time. Does it save steps?
+#
+# **Predict.** The digits, a small network, a target loss. From batch 8 to 16, and from 512 to 1,024: by how much does
+# the number of *steps* fall? And the number of *examples* seen?
+
+# %%
+# MISSING critical_recorded
+
+# %% [markdown]
+# On the left, twice the batch is half the steps: the examples are used as well as before. On the right, twice the
+# batch saves nothing: the gradient was already good, and what limits the step is curvature. Between them lies the
+# *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2) fit a hyperbola to such curves,
+#
+# $$
+# \Bigl(\frac{S}{S_{\min}} - 1\Bigr)\Bigl(\frac{E}{E_{\min}} - 1\Bigr) = 1,
+# \qquad B_{\text{crit}} = \frac{E_{\min}}{S_{\min}},
+# $$
+#
+# - $S$ steps and $E$ examples to the target; $S_{\min}$ the fewest steps, with full gradients; $E_{\min}$ the fewest
+#   examples, with tiny batches. At $B_{\text{crit}}$ both are twice their minimum.
+#
+# And they predict the critical batch from gradients alone, without a single training run. A batch of $B$ examples has
+# the gradient $G + \text{noise}$, and the noise has the covariance $\Sigma / B$. The batch is large enough when the
+# noise is as long as the signal:
+#
+# $$
+# B_{\text{simple}} = \frac{\operatorname{tr} \Sigma}{\lVert G \rVert^2},
+# $$
+#
+# - $G$ is the full gradient, $\Sigma$ the covariance of the gradients of single examples, and its trace $S$ the sum
+#   of the variances of all parameters. (The paper's $S$, and not the steps above: letters are few.)
+#
+# Nobody has $G$ during training. But two batch sizes $b < B$ give two equations. The expected squared length of a
+# batch gradient is
+#
+# $$\mathbb E \lVert G_B \rVert^2 = \lVert G \rVert^2 + \frac{S}{B},$$
+#
+# so (their appendix A.1)
+#
+# $$
+# \lVert G \rVert^2 \approx \frac{B \lVert G_B \rVert^2 - b \lVert G_b \rVert^2}{B - b}, \qquad
+# S \approx \frac{\lVert G_b \rVert^2 - \lVert G_B \rVert^2}{1/b - 1/B}.
+# $$
+#
+# (With data parallelism, lesson 05, both sizes come for free: what each worker has before the gradients are averaged,
+# and what all have after.) Both estimates are unbiased. Their *ratio* is not: where $\lVert G \rVert^2$ comes out
+# small by chance, the ratio explodes.
+#
+# **Predict.** You have 100 draws of both batches. Do you take the ratio of each draw and average 100 ratios, or
+# average first and divide once? How different can that be?
+
+# %%
+rng = torch.Generator().manual_seed(1)
+true_signal, true_noise, few, many = 1.0, 400.0, 16, 64  # |G|**2, S, and the two batch sizes
+direction = torch.zeros(100)
+direction[0] = math.sqrt(true_signal)
+
+
+def squared_lengths(batch: int, draws: int) -> Tensor:
+    """Squared lengths of batch gradients: the signal, and noise of variance S / batch spread over 100 parameters."""
+    noise = torch.randn(draws, 100, generator=rng) * math.sqrt(true_noise / batch / 100)
+    return (direction + noise).square().sum(1)
+
+
+short, long = squared_lengths(few, 100), squared_lengths(many, 100)
+g2 = (many * long - few * short) / (many - few)
+s = (short - long) / (1 / few - 1 / many)
+print(f"true noise scale                {true_noise / true_signal:8.0f}")
+print(f"average first, then divide      {s.mean() / g2.mean():8.0f}")
+print(f"ratio of each draw, then average{(s / g2).mean():8.0f}")
+
+# %% [markdown]
+# Average first. And when even the average of $\lVert G \rVert^2$ comes out negative, there is no answer: say so, and
+# ask for more draws.
+#
+# Stuck? `hint(gradient_noise_scale)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: int) -> tuple[float, float, float]:
+    """The noise S, the squared gradient |G|^2, and their ratio, the noise scale, from batches of two sizes.
+
+    small     (n, d): n draws, each row the mean gradient of a batch of `b_small` examples
+    large     (m, d): m draws of batches of `b_large` examples; m and n may differ, and may be 1
+    Returns   (S, |G|^2, S / |G|^2), three Python floats. Squared norms are averaged over the draws *before* anything
+              is subtracted or divided, so that S and |G|^2 are right on average. Draws in float64 give its digits.
+    Refused   with a ValueError: b_small that is not less than b_large; an estimate of |G|^2 that is 0 or negative
+              (the sentence says what to do: take more draws, or larger batches).
+    Example   small = [[3., 0.], [1., 0.]], large = [[2., 0.], [1., 1.]], b_small = 1, b_large = 3: the mean squared
+              norms are 5 and 3, and (3., 2., 1.5) is returned.
+    The draws are not changed.
+    """
+    if b_small >= b_large:
+        raise ValueError(f"b_small must be less than b_large, got {b_small} and {b_large}")
+    mean_small = (small.double() ** 2).sum(dim=1).mean().item()  # |G|^2 + S / b
+    mean_large = (large.double() ** 2).sum(dim=1).mean().item()  # |G|^2 + S / B
+    squared_gradient = (b_large * mean_large - b_small * mean_small) / (b_large - b_small)  # S cancels
+    noise = (mean_small - mean_large) / (1 / b_small - 1 / b_large)  # |G|^2 cancels
+    if squared_gradient <= 0:
+        raise ValueError(
+            f"the estimate of |G|^2 must be positive, got {squared_gradient:.3g}: take more draws or larger batches"
+        )
+    return noise, squared_gradient, noise / squared_gradient
+
+# %%
+check(gradient_noise_scale)
+
+# %% [markdown]
+# Now the same on the digits, live: a short version of the curve above, and the noise scale at three moments of a
+# training run.
+
+# %%
+# MISSING critical_live
+
+# %% [markdown]
+# ## 12. Other batch, other rate
+#
+# A larger batch has a better gradient, so the rate may be larger. How much? For SGD where noise dominates: in
+# proportion to the batch (Goyal et al., arXiv 1706.02677, section 2.1). For Adam: its steps have a fixed length, and
+# what shrinks with the batch is the noise in the direction; the rate goes with the *square root* (Malladi et al.,
+# arXiv 2205.10287). Both hold below the critical batch only.
+#
+# **Predict** the slope of the best rate against the batch size on doubly logarithmic axes.
+
+# %%
+# MISSING batch_rates
+
+# %% [markdown]
+# ## 13. Let the machine search
+#
+# A rate, a momentum, a width, a decay: four numbers, and each training run takes a second. Grid search with five
+# values each is 625 runs. Random search is better than a grid where few of the numbers matter (Bergstra and Bengio,
+# JMLR 13, 2012). *Optuna* looks where earlier trials were good (its default sampler is the tree-structured Parzen
+# estimator; Akiba et al., arXiv 1907.10902).
+
+# %%
+# MISSING search
+
+# %% [markdown]
+# # Part IV: bytes
+#
+# ## 14. What an optimizer keeps
+#
+# **Predict.** A model has a billion parameters in `bfloat16`, 2 GB. How many GB does AdamW keep beside parameters and
+# gradients, if its moments and a *master copy* of the parameters are in float32?
+
+# %%
+parameters = 1_000_000_000
+print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * parameters / 1e9:.0f} GB")
+
+# %% [markdown]
+# Twelve bytes for each parameter: the $K = 12$ of the ZeRO paper (arXiv 1910.02054, section 3.1), six times the
+# parameters themselves. Why the master copy is there is a matter of lesson 03: a `bfloat16` has 8 significant bits,
+# and most updates are smaller than half of its last bit.
+#
+# The rules, as PyTorch's optimizers have them:
+#
+# | name | keeps for a parameter of shape $(d_1, \dots, d_k)$ |
+# | --- | --- |
+# | sgd | nothing |
+# | momentum, muon | 1 moment |
+# | adagrad, rmsprop | 1 moment |
+# | adamw | 2 moments |
+# | adafactor | $k \ge 2$: row means and column means of the last two dimensions; $k \le 1$: 1 moment |
+#
+# Every tensor of adagrad, rmsprop, adamw and adafactor also has a *step counter*, one float32 number, because tensors
+# may differ in age. Adafactor beyond matrices is PyTorch's own extension: a convolution $(o, i, 3, 3)$ counts as $o
+# \cdot i$ matrices of $3 \times 3$, so it keeps $6\,o\,i$ numbers of $9\,o\,i$, and one with a $1 \times 1$ kernel
+# twice as many as unfactored. Muon takes matrices only; embeddings, biases and norms get an AdamW beside it.
+#
+# Stuck? `hint(optimizer_bytes)`.
+
+
+# %% exercise
+import math
+
+
+def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, torch.dtype]) -> int:
+    """Bytes that an optimizer keeps beside parameters and gradients, after its first step.
+
+    shapes    of the parameters, in any number of dimensions; () is one number. No size is 0.
+    name      "sgd" (without momentum), "momentum" (SGD with it), "adagrad", "rmsprop", "adamw", "adafactor" or "muon"
+    dtypes    {"param": dtype of the parameters, "state": dtype of the moments}; a dtype knows its `itemsize` in bytes
+    Returns   the sum of three parts over all shapes:
+              moments, in dtypes["state"]: none for sgd, two of the parameter's size for adamw, one for the others but
+              adafactor. Adafactor keeps a tensor with fewer than 2 dimensions in full, one of (r, c) as r + c numbers,
+              and one of (..., r, c) as r + c numbers for each of the matrices that it is a stack of;
+              master copy: 4 bytes a number where a number in dtypes["param"] has fewer than 4, for every optimizer;
+              step counters: 4 bytes a tensor for adagrad, rmsprop, adamw and adafactor (in torch.optim a float32 of
+              shape () under "step", whatever the other dtypes); none for sgd, momentum and muon.
+    Refused   with ValueError: another name, and, as torch.optim.Muon does, a shape for muon that is not 2-D.
+    Example   for [(10, 20), (20,)] with parameters in bfloat16 and moments in float32, adamw keeps 2 * 220 * 4 bytes of
+              moments, 220 * 4 of master copy, 2 * 4 of counters: 2648. Adafactor: (30 + 20) * 4 + 880 + 8 = 1088.
+    Not allowed: torch.optim.
+    """
+    moments = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "adamw": 2, "adafactor": 1, "muon": 1}
+    if name not in moments:
+        raise ValueError(f"name must be one of {', '.join(moments)}, got {name!r}")
+    total = 0
+    for shape in shapes:
+        if name == "muon" and len(shape) != 2:
+            raise ValueError(f"muon takes matrices only, got the shape {shape}")
+        numbers = math.prod(shape)
+        kept = moments[name] * numbers
+        if name == "adafactor" and len(shape) > 1:
+            kept = numbers // shape[-1] + numbers // shape[-2]  # (..., r, 1) and (..., 1, c)
+        total += kept * dtypes["state"].itemsize
+        if dtypes["param"].itemsize < 4:
+            total += numbers * 4  # the master copy, in float32
+        if name in ("adagrad", "rmsprop", "adamw", "adafactor"):
+            total += 4  # the step counter of this tensor
+    return total
+
+# %%
+check(optimizer_bytes)
+
+# %% [markdown]
+# Is it true? Ask PyTorch.
+
+# %%
+sizes = [(32, 64), (32,), (10, 32), (10,)]  # a small network for the digits
+optimizers = {
+    "sgd": torch.optim.SGD,
+    "momentum": lambda parameters: torch.optim.SGD(parameters, momentum=0.9),
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+    "adamw": torch.optim.AdamW,
+    "adafactor": torch.optim.Adafactor,
+}
+float32 = {"param": torch.float32, "state": torch.float32}
+for name, make in optimizers.items():
+    parameters = [nn.Parameter(torch.ones(size)) for size in sizes]
+    optimizer = make(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    kept = [each for state in optimizer.state.values() for each in state.values() if isinstance(each, Tensor)]
+    yours = f", yours {optimizer_bytes(sizes, name, float32):6,}" if solved(optimizer_bytes) else ""
+    print(f"{name:10} measured {sum(each.nbytes for each in kept):6,} bytes{yours}")
+
+# %% [markdown]
+# ## 15. Adafactor: a matrix from its margins
+#
+# Adam's second moment $V$ of a matrix with $r$ rows and $c$ columns has $r c$ numbers. Adafactor keeps the means of
+# its rows, $R$, and of its columns, $C$, and rebuilds (Shazeer and Stern, arXiv 1804.04235, section 3, there with
+# sums in place of means):
+#
+# $$
+# \begin{aligned}
+# R_i &\leftarrow \beta_2 R_i + (1 - \beta_2)\, \tfrac1c \textstyle\sum_j g_{ij}^2, \\
+# C_j &\leftarrow \beta_2 C_j + (1 - \beta_2)\, \tfrac1r \textstyle\sum_i g_{ij}^2, \\
+# \hat V_{ij} &= \frac{R_i\, C_j}{\tfrac1r \sum_k R_k} .
+# \end{aligned}
+# $$
+#
+# - $g$ is the gradient $(r, c)$, $R$ has $r$ numbers and $C$ has $c$. The mean of all rows' means is the mean of
+#   everything, and without it the units would be those of $g^4$.
+#
+# **Predict.** For which matrices of squares is $\hat V$ exact? And for which is it worst?
+
+# %%
+for name, squares in (("rank one ", [[1.0, 2.0], [3.0, 6.0]]), ("identity ", [[1.0, 0.0], [0.0, 1.0]])):
+    square = torch.tensor(squares)
+    rebuilt = torch.outer(square.mean(1), square.mean(0)) / square.mean()
+    print(f"{name} {square.tolist()}  rebuilt {rebuilt.tolist()}")
+
+# %% [markdown]
+# Exact where the squares have rank one. For the identity it says 0.5 everywhere: right on average, and blind to
+# where. Of all matrices of rank one it is the best in the generalised Kullback-Leibler divergence (the paper's Lemma
+# 1).
+#
+# Stuck? `hint(factored_second_moment)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
+    """Adafactor's estimate of the moving average of g**2, from one number for each row and each column.
+
+    g         (r, c), this step's gradient, of a floating dtype and not 0 everywhere; it is not changed
+    rows      (r,), updated *in place*: the moving average of the mean of g**2 along each row
+    cols      (c,), updated *in place*: the same along each column. Nothing else is kept between the steps.
+    beta2     the share of what was there before; this step's means get 1 - beta2
+    Returns   (r, c), in the dtype of g: rows times cols, each with each, over the mean of rows, all after their
+              update.
+    Refused   with a ValueError: beta2 outside of [0, 1); rows or cols that are not as long as g has rows or columns.
+    Example   g = [[1., 2.], [3., 6.]], rows = [0., 0.], cols = [0., 0.], beta2 = 0.5: rows become [1.25, 11.25], cols
+              [2.5, 10.], their mean is 6.25, and [[0.5, 2.], [4.5, 18.]] is returned, half of g**2.
+    Not allowed: torch.optim.
+    """
+    if not 0 <= beta2 < 1:
+        raise ValueError(f"beta2 must lie in [0, 1), got {beta2}")
+    if g.shape != (len(rows), len(cols)):
+        raise ValueError(f"rows and cols must fit g {tuple(g.shape)}, got {len(rows)} and {len(cols)} numbers")
+    squared = g**2
+    rows.mul_(beta2).add_(squared.mean(dim=1), alpha=1 - beta2)  # rows = beta2 rows + (1 - beta2) row means
+    cols.mul_(beta2).add_(squared.mean(dim=0), alpha=1 - beta2)  # cols = beta2 cols + (1 - beta2) column means
+    return torch.outer(rows, cols) / rows.mean()  # both hold the overall size: divide it out once
+
+# %%
+check(factored_second_moment)
+
+# %% [markdown]
+# How good is the estimate on real gradients? Here are those of the first layer of a digits network, after some steps.
+
+# %%
+from course.data import digits_split
+
+train, test = digits_split()
+torch.manual_seed(0)
+network = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+weight, beta2 = network[0].weight, 0.99
+exact, rows, cols = torch.zeros(32, 64), torch.zeros(32), torch.zeros(64)
+for start in range(0, 1_500, 50):
+    network.zero_grad()
+    batch = slice(start, start + 50)
+    nn.functional.cross_entropy(network(train.images[batch]), train.labels[batch]).backward()
+    square = weight.grad**2
+    exact.lerp_(square, 1 - beta2)
+    rows.lerp_(square.mean(1), 1 - beta2)
+    cols.lerp_(square.mean(0), 1 - beta2)
+estimate = torch.outer(rows, cols) / rows.mean()
+
+seen = exact > 0  # pixels at the rim are always white: no gradient, and nothing to estimate
+factor = (estimate[seen] / exact[seen]).sqrt()
+low, middle, high = factor.quantile(torch.tensor([0.05, 0.5, 0.95])).tolist()
+print(f"kept: {rows.numel() + cols.numel()} numbers of {exact.numel():,}")
+print("root of the estimate over root of the exact one, at 5%, 50% and 95% of the entries:")
+print(f"{low:.2f}, {middle:.2f}, {high:.2f}")
+
+# %% [markdown]
+# ## 16. Muon: all directions alike
+#
+# Adam treats a weight matrix as a bag of numbers. Muon (Jordan et al., 2024, kellerjordan.github.io/posts/muon)
+# treats it as a matrix: it takes the momentum buffer $G = U \Sigma V^{\mathsf T}$ and steps along $U V^{\mathsf T}$.
+# All singular values become 1, so that directions that are rare in the gradients get as much of a step as the loud
+# ones. One buffer per parameter, half of Adam's state.
+#
+# A singular value decomposition would be too slow. Muon needs products only, the *Newton–Schulz iteration*:
+#
+# $$
+# X_0 = \frac{G}{\lVert G \rVert_F}, \qquad
+# A = X_k X_k^{\mathsf T}, \qquad
+# X_{k+1} = a\, X_k + \bigl(b\, A + c\, A^2\bigr) X_k,
+# $$
+#
+# - $\lVert G \rVert_F$ is the root of the sum of squares, so that no singular value is above 1;
+# - $(a, b, c) = (3.4445,\, -4.7750,\, 2.0315)$; five steps. A tall $G$ is transposed before and after, so that $A$
+#   has the shorter side.
+#
+# The matrices $U$ and $V$ pass through unchanged, and each singular value goes through the polynomial $p(\sigma) = a
+# \sigma + b \sigma^3 + c \sigma^5$. **Predict** from the picture: does it converge to 1?
+
+# %%
+sigma = torch.linspace(0, 1, 401)
+figure, axes = plt.subplots(figsize=(6.5, 3.2))
+value = sigma
+for step, style in ((1, ":"), (2, "-."), (3, "--"), (4, (0, (5, 1))), (5, "-")):
+    value = 3.4445 * value - 4.7750 * value**3 + 2.0315 * value**5
+    axes.plot(sigma, value, linestyle=style, color="#d55e00" if step == 5 else "#0072b2", label=f"after {step}")
+axes.axhline(1, color="#8c959f", linewidth=1)
+axes.set(title="Five steps lift every singular value to about 1, and none to exactly 1", xlabel="singular value before")
+axes.set_ylabel("singular value after")
+axes.legend(loc="lower right")
+plt.show()
+inside = value[sigma >= 0.02]
+print(f"after 5 steps, for singular values from 0.02 to 1: between {inside.min():.2f} and {inside.max():.2f}")
+
+# %% [markdown]
+# It does not: the coefficients were chosen to lift small values fast ($p'(0) = a \approx 3.4$ a step), and "about 1"
+# is good enough for a direction.
+#
+# Stuck? `hint(orthogonalize)`.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:
+    """g with all its singular values pushed towards 1, by Muon's Newton-Schulz steps.
+
+    g         (r, c), wide, tall or square, of a floating dtype and of any scale; it is not changed
+    steps     how often X <- a X + b (X X^T) X + c (X X^T)^2 X is applied, a = 3.4445, b = -4.7750, c = 2.0315, to
+              X = g / (its Frobenius norm, or 1e-7 where the norm is less); with 0 steps this X is returned
+    Returns   (r, c), in the dtype of g and computed in it (or a finer one): the singular vectors of g; after 5 steps
+              every singular value that was above 1% of the norm lies between 0.65 and 1.2. A g of zeros gives zeros.
+    Refused   with a ValueError: a g that has not two dimensions; negative steps.
+    Example   g = [[5., 0.], [0., 0.]], steps = 1: X = [[1., 0.], [0., 0.]]; returned is [[0.701, 0.], [0., 0.]].
+    Not allowed: torch.linalg.svd, torch.svd, torch.optim.
+    """
+    if g.dim() != 2:
+        raise ValueError(f"g must be a matrix, got the shape {tuple(g.shape)}")
+    if steps < 0:
+        raise ValueError(f"steps must be at least 0, got {steps}")
+    a, b, c = 3.4445, -4.7750, 2.0315
+    tall = g.shape[0] > g.shape[1]
+    X = g.T if tall else g  # so that X X^T is the smaller Gram matrix
+    X = X / X.norm().clamp(min=1e-7)  # now no singular value is above 1
+    for _ in range(steps):
+        A = X @ X.T
+        X = a * X + (b * A + c * A @ A) @ X  # s -> a s + b s^3 + c s^5 for each singular value s
+    return X.T if tall else X
+
+# %%
+check(orthogonalize)
+
+# %% [markdown]
+# ## 17. Which optimizer?
+#
+# A short history. Robbins and Monro (1951) proved that noisy steps converge if the rates decay. Polyak (1964) and
+# Nesterov (1983) added momentum. Adagrad (2011) gave each parameter its rate, RMSprop (2012) forgot the distant past,
+# Adam (2014) joined both with momentum, AdamW (2017) freed the decay. Then came three lines of work: less memory
+# (Adafactor 2018, 8-bit states 2021: lesson 08), larger batches (LARS 2017, LAMB 2019), and curvature beyond the
+# diagonal (Shampoo 2018, Sophia 2023, Muon 2024).
+#
+# | name | what it changes | source |
+# | --- | --- | --- |
+# | NAdam | Adam with Nesterov's look ahead | Dozat, ICLR workshop 2016 |
+# | AMSGrad | divides by the largest second moment so far | arXiv 1904.09237 |
+# | RAdam | a factor for the young second moment's variance: a computed warm-up | arXiv 1908.03265 |
+# | LAMB | Adam's step, scaled per layer to the length of the weights; for batches of 32,768 | arXiv 1904.00962 |
+# | Adafactor | second moment from row and column means; no first moment by default | arXiv 1804.04235 |
+# | Lion | the sign of a momentum; one moment | arXiv 2302.06675 |
+# | Sophia | divides by an estimate of the Hessian's diagonal, and clips each entry | arXiv 2305.14342 |
+# | Shampoo | a matrix for each side of a weight matrix, in place of one number per entry | arXiv 1802.09568 |
+# | Muon | momentum, orthogonalized; for matrices only, the rest goes to AdamW | kellerjordan.github.io/posts/muon |
+#
+# Papers report speed-ups. Few survive a comparison in which everybody's rate is tuned equally well (Schmidt,
+# Schneider and Hennig, arXiv 2007.01547: Adam with tuned rate stays hard to beat; Wen et al., arXiv 2509.02046:
+# claimed speed-ups of up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters). Here is our own table,
+# on two small problems, each optimizer with the best rate of a grid. The text of the second problem comes from a
+# small grammar whose entropy is known, so no model can go below the floor.
+
+# %%
+# MISSING which_table
+
+# %% [markdown]
+# MISSING which_text
+#
+# If you must choose today: AdamW with $\beta_2 = 0.95$ to $0.999$, warm-up, cosine, clipping at 1, and a search over
+# the rate only. Muon for the hidden matrices of a transformer where somebody has the time to tune it. SGD with
+# momentum for convolutional networks on images, and whenever the state does not fit.
+#
+# ## For real
+#
+# All of these are in `torch.optim`, under the names used here. Ten steps of yours beside ten of PyTorch's, on the
+# same gradients:
+
+# %%
+rng = torch.Generator().manual_seed(2)
+shapes = [(4, 3), (3,)]
+start = [torch.randn(shape, generator=rng) for shape in shapes]
+scripted = [[torch.randn(shape, generator=rng) for shape in shapes] for _ in range(10)]
+
+
+def torchs(kind: type[torch.optim.Optimizer], **numbers: object) -> list[Tensor]:
+    """Where an optimizer of torch comes to in ten steps of the scripted gradients."""
+    parameters = [nn.Parameter(each.clone()) for each in start]
+    optimizer = kind(parameters, **numbers)
+    for gradients in scripted:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+    return [each.detach() for each in parameters]
+
+
+def yours(step, **numbers: object) -> list[Tensor]:
+    """Where a step of yours comes to."""
+    parameters, states = [each.clone() for each in start], [{} for _ in start]
+    for gradients in scripted:
+        step(parameters, [each.clone() for each in gradients], states, **numbers)
+    return parameters
+
+
+pairs = (
+    ("sgd_step ", sgd_step, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("adamw_step", adamw_step, torch.optim.AdamW, {"lr": 0.1, "weight_decay": 0.01}),
+)
+for name, step, kind, numbers in pairs:
+    if solved(step):
+        there, here = torchs(kind, **numbers), yours(step, **numbers)
+        worst = max((a - b).abs().max().item() for a, b in zip(there, here, strict=True))
+        print(f"{name} beside torch.optim.{kind.__name__}: largest difference after ten steps {worst:.0e}")
+    else:
+        print(f"Once {name.strip()} passes its check, its comparison with torch.optim.{kind.__name__} stands here.")
+
+# %% [markdown]
+# PyTorch has each optimizer in up to three forms: a loop over the parameters, `foreach=True`, which hands all tensors
+# to few kernels, and `fused=True`, one kernel for everything. The arithmetic is the same. `benchmarks/optimizers.py`
+# of this course compares them.
+#
+# ## At scale
+#
+# The ZeRO paper (arXiv 1910.02054, section 3.1) says that GPT-2 with 1.5 billion parameters needs at least **24 GB**
+# for parameters, gradients and optimizer states in mixed precision with Adam. The parameters and gradients are in 16
+# bits. **Predict** the state alone.
+
+# %%
+width, layers = 1600, 48  # of GPT-2 1.5B (its released configuration, `gpt2-xl`)
+vocabulary, context = 50_257, 1_024
+block = [
+    *[(width,)] * 4,  # two norms
+    *[(width, 3 * width), (3 * width,), (width, width), (width,)],  # attention
+    *[(width, 4 * width), (4 * width,), (4 * width, width), (width,)],  # the two linear layers
+]
+gpt2 = [(vocabulary, width), (context, width), *block * layers, (width,), (width,)]
+count = sum(math.prod(shape) for shape in gpt2)
+mixed = {"param": torch.float16, "state": torch.float32}
+state = optimizer_bytes(gpt2, "adamw", mixed) if solved(optimizer_bytes) else 12 * count
+total = (2 + 2) * count + state
+print(f"{count / 1e9:.3f} billion parameters; state {state / 1e9:.1f} GB")
+print(f"with parameters and gradients {total / 1e9:.1f} GB; the paper: 24 GB. Error {total / 24e9 - 1:+.1%}")
+for name in ("adafactor", "sgd"):
+    if solved(optimizer_bytes):
+        print(f"the same with {name}: {(4 * count + optimizer_bytes(gpt2, name, mixed)) / 1e9:.1f} GB")
+
+# %% [markdown]
+# The difference is in the number of parameters: the released model has a little more than 1.5 billion.
+#
+# ## What to remember
+#
+# 1. The largest curvature limits the rate to $2/L$; momentum makes the time go with the root of the condition number.
+# 2. A constant rate has a noise floor in proportion to rate over batch size. Schedules and batches sink it.
+# 3. Adam: mean over root mean square, both corrected for their start at zero, decay around the division.
+# 4. Up to the critical batch, twice the batch is half the steps; beyond it, nothing. Gradients predict it to a
+#    factor.
+# 5. AdamW in mixed precision keeps 12 bytes per parameter. Factors, signs and one-moment methods keep less.
+#
+# ## What to read
+#
+# - Bottou, Curtis and Nocedal, *Optimization methods for large-scale machine learning*, arXiv 1606.04838, section 4:
+#   noise floors with proofs.
+# - Kingma and Ba, *Adam*, arXiv 1412.6980, sections 2 and 3; Loshchilov and Hutter, arXiv 1711.05101, section 2.
+# - McCandlish et al., *An empirical model of large-batch training*, arXiv 1812.06162, section 2 and appendix A.
+# - Goh, *Why Momentum Really Works*, Distill 2017, doi.org/10.23915/distill.00006.
+#
+# ## What this lesson simplified
+#
+# - Surfaces of two variables have ravines, but no plateaus of a thousand dimensions. Trust them for mechanisms, not
+#   for rankings.
+# - The noise of SGD was treated as if its covariance were the same everywhere; near a minimum it is not.
+# - Our small problems fit into a cache. Optimizers whose advantage is in memory or in large batches cannot show it
+#   here.
+# - `optimizer_bytes` counts states. Allocators round up, and `foreach` forms need temporary copies.
+
+# %%
+progress()

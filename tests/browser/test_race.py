@@ -1,0 +1,63 @@
+"""The race of optimizers, played in the JupyterLab that `make lab` starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.lab import CHROMIUM, browser_page, open_notebook, server
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
+]
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with browser_page() as opened:
+        yield opened
+
+
+def test_the_race_plays_in_the_browser_and_follows_the_keyboard(tmp_path: Path, page: Page) -> None:
+    with server(tmp_path / "lab") as address:
+        cells = [new_code_cell("from course.widgets.race import race\n\nrace()")]
+        kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+        written = new_notebook(cells=cells, metadata={"kernelspec": kernel})
+        nbformat.write(written, tmp_path / "lab" / "notebooks" / "race.ipynb")
+        notebook = open_notebook(page, address, "race.ipynb")
+        notebook.run_all()
+        widget = notebook.cell("race()").locator(".jp-OutputArea").first
+        step = widget.locator(".race-step .noUi-handle")
+        expect(step).to_have_attribute("aria-valuenow", "150.0")
+        whole = _places(widget)
+        notebook.picture("02-race-first", widget)
+
+        widget.locator(".widget-play button").first.click()  # begins again at 0
+        expect(step).not_to_have_attribute("aria-valuenow", "150.0")
+        expect(step).to_have_attribute("aria-valuenow", "150.0")
+        assert _places(widget) == whole
+
+        step.focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowLeft")
+        expect(step).to_have_attribute("aria-valuenow", "147.0")
+        assert _places(widget) != whole
+        widget.get_by_role("combobox").select_option("rosenbrock")
+        expect(widget).to_contain_text("(1 − x)² + 100 (y − x²)²")
+        notebook.picture("02-race-rosenbrock", widget)
+        expect(page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
+
+
+def _places(widget: Locator) -> list[str]:
+    """Where the heads of the paths are."""
+    places: list[str] = widget.locator("svg.race").evaluate(
+        "svg => [...svg.querySelectorAll('.head')].map(each => getComputedStyle(each).translate)"
+    )
+    return places

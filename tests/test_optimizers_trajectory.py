@@ -1,0 +1,91 @@
+"""course/exercises/optimizers/trajectory.py: parameters on scripted gradients, and what is kept of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from course.exercises.optimizers.trajectory import drive, form
+
+PARAM = torch.zeros(2, 3)
+
+
+def one_by_one(params, grads, state, t):
+    """p - g, where there is a gradient; the state counts the steps."""
+    for param, grad, kept in zip(params, grads, state, strict=True):
+        if grad is not None:
+            param.sub_(grad)
+            kept["t"] = kept.get("t", 0) + 1
+
+
+def test_parameters_are_observed_after_every_step_and_the_inputs_stay():
+    start, grads = torch.tensor([1.0, 2.0]), torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    seen = drive(one_by_one, [start], [grads])
+    assert seen["params"][0].tolist() == [[0.0, 2.0], [0.0, 0.0]]
+    assert (start.tolist(), grads.tolist()) == ([1.0, 2.0], [[1.0, 0.0], [0.0, 2.0]])
+
+
+def test_what_the_list_holds_afterwards_does_not_count():
+    def rebinds(params, grads, state, t):
+        params[0] = params[0] - grads[0]
+
+    assert drive(rebinds, [torch.ones(())], [torch.ones(2)])["params"][0].tolist() == [1.0, 1.0]
+
+
+def test_an_absent_gradient_is_none():
+    given = []
+    present = torch.tensor([[True, False], [False, True]])
+    drive(lambda ps, gs, state, t: given.append([g is None for g in gs]), [PARAM] * 2, [PARAM[None]] * 2)
+    drive(
+        lambda ps, gs, state, t: given.append([g is None for g in gs]),
+        [torch.ones(())] * 2,
+        [torch.ones(2)] * 2,
+        present=present,
+    )
+    assert given == [[False, False], [False, True], [True, False]]
+
+
+@pytest.mark.parametrize("same_memory", [False, True])
+def test_gradients_lie_in_new_memory_or_in_that_of_the_step_before(same_memory):
+    given = []
+    drive(
+        lambda ps, gs, state, t: given.append(gs[0]),
+        [torch.ones(())],
+        [torch.tensor([1.0, 2.0])],
+        same_memory=same_memory,
+    )
+    assert (given[0] is given[1]) == same_memory
+    assert given[1].item() == 2.0
+
+
+def test_a_gradient_that_was_changed_is_seen():
+    seen = drive(lambda ps, gs, state, t: gs[0].add_(1.0), [torch.ones(())], [torch.tensor([1.0, 2.0])])
+    assert seen["grads"][0].tolist() == [2.0, 3.0]
+
+
+def test_the_state_is_kept_between_the_steps():
+    ages = []
+    drive(
+        lambda *arguments: [one_by_one(*arguments), ages.append(arguments[2][0]["t"])],
+        [torch.ones(())],
+        [torch.ones(3)],
+    )
+    assert ages == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ({}, "no tensors"),
+        ({"m": PARAM + 1, "v": PARAM + 1}, "2 like the parameter"),
+        ({"exp_avg": PARAM + 1, "anything": [PARAM + 1], "t": 3}, "2 like the parameter"),
+        ({"m": PARAM, "same": PARAM}, "1 like the parameter"),
+        ({"m": PARAM, "step": torch.zeros(()), "power": torch.zeros(1)}, "1 like the parameter"),
+        ({"m": PARAM, "v": PARAM.double()}, "1 like the parameter, 1 of its shape in float64"),
+        ({"rows": torch.zeros(2)}, "1 of shape (2,)"),
+        (PARAM, "1 like the parameter"),
+        ("nonsense", "no tensors"),
+    ],
+)
+def test_the_words_for_a_state_depend_on_no_name(kept, words):
+    assert form(kept, PARAM) == words
