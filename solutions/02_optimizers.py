@@ -35,7 +35,7 @@ import math
 
 import matplotlib.pyplot as plt
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from course import check, hint, progress
 from course.check import solved
@@ -54,18 +54,51 @@ print(f"Exercises {work} minutes, reading and experiments {reading}: four sittin
 #
 # ## 1. A race
 #
-# Six optimizers start at the same point. Each sees only the gradient at the place where it stands.
+# Six optimizers start at the same point, all with the same learning rate. Each sees only the gradient at the place
+# where it stands.
 #
-# **Predict.** In the ravine, which of them reaches the minimum first, and which of them goes from wall to wall? Write
-# two names down, then press play. Afterwards try the other surfaces, and drag the learning rate up until the first
-# one leaves the picture.
+# **Predict.** The first surface is a ravine, 100 times steeper across than along. Which optimizer is lowest after 150
+# steps? Which swings from wall to wall? Write two names down, then press play. Afterwards try the other surfaces, and
+# move one slider at a time: from which rate on does the first one leave the picture? At which momentum is momentum
+# best?
 
 # %%
-# MISSING race
+from course.widgets.race import race
+
+race()
 
 # %% [markdown]
-# Nobody wins everywhere. That is not a weakness of the contest. Each of the six has terms that cure one ailment, and
-# every surface has another ailment. The rest of Part I is about the first two: curvature, and noise.
+# Nobody wins everywhere, and *one rate for all* is not fair: a step of Adam is at most about one rate long, so at
+# 0.01 it cannot even cross the picture in 150 steps. Tick "each at its own best rate" to see the same race with the
+# best of eleven rates for each. Some things to find:
+#
+# - At the rate 0.01, momentum gets better up to 0.81, where it just does not swing past the minimum, and worse above.
+#   0.95 is as bad as 0.5.
+# - Nesterov is *not* the safer one in this ravine: it leaves the picture at a rate of 0.0137, before plain descent
+#   does.
+# - RMSprop's lead comes from a defect. Without a correction its first step is $1/\sqrt{1 - \beta_2} \approx 32$ rates
+#   long. Section 7 mends it.
+# - Two numbers and no noise: none of this ranks optimizers for networks.
+#
+# **Predict.** At its own best rate, Adagrad undoes the ravine in 14 steps. What if the ravine is turned by 45
+# degrees?
+
+# %%
+from course.experiments.race import best_rates
+from course.experiments.race import race as run_race
+from course.experiments.surfaces import grid
+from course.figures.race import race_picture
+
+race_picture(
+    grid("turned ravine"),
+    run_race("turned ravine", lr=best_rates("turned ravine")),
+    title="The ravine turned by 45 degrees, each at its best rate: the advantage was the axes'",
+)
+
+# %% [markdown]
+# SGD and momentum do not notice: they know no axes. Adagrad and RMSprop, which divide each *coordinate*, lose most of
+# what they had. (Adam does not, here: an honest exception.) Each of these optimizers has terms that cure one ailment,
+# and every surface has another. The rest of Part I is about the first two: curvature, and noise.
 #
 # ## 2. How large may a step be?
 #
@@ -94,7 +127,7 @@ for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
 #
 # A surface of many dimensions has many curvatures, the eigenvalues of its Hessian, and one rate for all of them. The
 # largest, $L$, sets the limit $2/L$. The smallest, $\mu$, sets the time: along its direction a step multiplies the
-# error by $1 - \eta\mu$ only. With the best rate, $2/(L + \mu)$, both ends shrink by
+# error by $1 - \eta\mu$ only. With the best rate, $2/(L + \mu)$, both ends shrink by the factor
 #
 # $$\frac{\kappa - 1}{\kappa + 1} \quad\text{a step, where}\quad \kappa = \frac{L}{\mu}$$
 #
@@ -107,13 +140,19 @@ for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
 # **Predict.** At which rate do starts in the narrow valley begin to end up in the wide one?
 
 # %%
-# MISSING minima
+from course.experiments import minima
+from course.figures.minima import minima_picture
+
+places = torch.linspace(*minima.VIEW, 401, dtype=torch.float64)
+minima_picture(places, minima.heights(places), minima.ends(), minima.bounds())
 
 # %% [markdown]
-# A minimum with a curvature above $2/\eta$ cannot hold the iterate, however deep it is. Large rates choose wide
-# minima, not because these are better, but because they are the only ones that are stable. In neural networks the
-# largest curvature is often seen to climb until it hovers around $2/\eta$, the *edge of stability* (Cohen et al.,
-# arXiv 2103.00065).
+# The narrow minimum has the curvature 40. Up to a rate of 0.042 it keeps all 34% of the starts that lie in its
+# valley; just below $2/40 = 0.05$ it catches fewer, because steps jump over it; above 0.053 nobody ends there. A
+# minimum with a curvature above $2/\eta$ cannot hold the iterate, however deep it is. So large rates choose wide
+# minima, because only these are stable. (Whether wide ones generalise better is another question, which this picture
+# does not answer.) In neural networks the largest curvature is often seen to climb during training until it hovers
+# around $2/\eta$, the *edge of stability* (Cohen et al., arXiv 2103.00065).
 #
 # ## 3. Momentum: average the past
 #
@@ -162,7 +201,11 @@ for step in range(1, 61):
 # So this function, like most in this lesson, *refuses* what makes no sense: it raises a `ValueError` that says what
 # must hold and what came, before anything is changed. The docstring lists what.
 #
-# Stuck? `hint(sgd_step)`.
+# Every exercise has three hints; `hint(sgd_step)` shows the next one. Here is the first, a question:
+
+
+# %%
+hint("sgd_step", 1)
 
 
 # %% exercise
@@ -671,7 +714,14 @@ compare_maps(
 #   $\eta_{\min}$ the floor.
 
 # %%
-# MISSING schedules
+from course.experiments.schedules import SCHEDULES, learning_rates
+from course.figures.schedules import schedule_curves
+
+schedule_curves(
+    {name: learning_rates(name, 1_000, peak=3e-4, warmup=100) for name in SCHEDULES},
+    title="Five schedules with the same peak: they differ in when the rate falls",
+    marks={"warm-up ends": 100},
+)
 
 # %% [markdown]
 # **Predict** from the formula: the rate at $s = 0$, at $s = w$, and at $s = T$. What does the very first step do?

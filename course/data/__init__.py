@@ -3,6 +3,8 @@
 digits   1,797 handwritten digits of 8 x 8 pixels. Source: E. Alpaydin and C. Kaynak (1998), Optical Recognition of
          Handwritten Digits, UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0
          (https://creativecommons.org/licenses/by/4.0/). `README.md` beside this file says what was changed.
+cities   distances between 16 European cities, in the module `cities`; coordinates from GeoNames
+         (https://www.geonames.org), CC BY 4.0
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import optuna
 
 NAME = "search"
-TRIALS, STUDIES = 20, 10
+TRIALS, STUDIES = 20, 40
 FIT = 1200  # of the 1,500 training digits; the others judge
 BATCH, STEPS = 64, 300
 SAMPLERS = ("tpe", "random")

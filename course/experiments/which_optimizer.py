@@ -90,7 +90,7 @@ def digits_problem(steps: int = 300) -> Problem:
     )
 
 
-def gpt_problem(steps: int = 300) -> Problem:
+def gpt_problem(steps: int = 600) -> Problem:
     """A GPT of two layers, 32 wide, on 8 windows of 64 characters; judged on 128 windows of another text.
 
     Its least loss is the mean surprisal of those windows under the grammar itself.

@@ -11,8 +11,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from course.figures.charts import COLOURS, LINES, MARKERS
-from course.figures.charts import _picture as picture
+from course.figures.charts import COLOURS, LINES, MARKERS, picture
 
 Curve = tuple[Sequence[float], Sequence[float]]  # x and y
 MOST_TICKS = 8  # on an axis of batch sizes

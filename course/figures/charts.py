@@ -40,7 +40,7 @@ class Picture(Figure):
         return stream.getvalue(), {"width": round(width), "height": round(height)}
 
 
-def _picture(title: str, height: float) -> Picture:
+def picture(title: str, height: float) -> Picture:
     """An empty figure, `height` inches high, under its title."""
     figure = Picture(figsize=(WIDTH, height), dpi=DPI, layout="constrained", facecolor="white")
     figure.suptitle(textwrap.fill(title, 84), fontsize=12, fontweight="bold")
@@ -58,7 +58,7 @@ def saved_bytes_bars(
     rows = list(rows.items()) if isinstance(rows, Mapping) else rows
     groups = list(kinds) if kinds is not None else [""] * len(rows)
     unit, size = _unit(max((count for _, count in rows), default=0))
-    figure = _picture(title, 1.3 + 0.36 * len(rows))
+    figure = picture(title, 1.3 + 0.36 * len(rows))
     axes = figure.subplots()
     for (kind, color), hatch in zip(_coloured(groups).items(), cycle(HATCHES), strict=False):
         chosen = [place for place, group in enumerate(groups) if group == kind]
@@ -99,7 +99,7 @@ def training_curves(
     losses      by name of the curve: the loss of each step, in nats; the first step is 1
     accuracies  by name of the curve: {step: share of right answers, 0 to 1}
     """
-    figure = _picture(title, 3.6)
+    figure = picture(title, 3.6)
     left, *right = figure.subplots(1, 2 if accuracies else 1, squeeze=False).ravel()
     for (name, loss), color, line in zip(losses.items(), cycle(COLOURS), cycle(LINES), strict=False):
         left.plot(range(1, len(loss) + 1), loss, line, color=color, linewidth=1.4, label=name)
@@ -142,7 +142,7 @@ def digit_grid(
     standard = f"{len(images)} digits, each under its label" + ("" if predictions is None else "; wrong ones framed")
     wide, high = round(WIDTH / across / PIXEL), SIDE + 4  # pixels from one digit to the next, room for a label included
     mosaic = torch.zeros(rows * high, across * wide)
-    figure = _picture(title or standard, 0.6 + 1.05 * rows)
+    figure = picture(title or standard, 0.6 + 1.05 * rows)
     axes = figure.subplots()
     axes.set_axis_off()
     for number, image in enumerate(images.detach().cpu().reshape(-1, SIDE, SIDE)):

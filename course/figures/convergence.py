@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from course.figures.charts import COLOURS, LINES, MARKERS
-from course.figures.charts import _picture as picture
+from course.figures.charts import COLOURS, LINES, MARKERS, picture
 
 Curve = tuple[Sequence[float], Sequence[float]]
 DASHES = (*LINES, (0, (8, 1)), (0, (4, 1, 1, 1, 1, 1)))  # as many as there are colours

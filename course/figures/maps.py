@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.figures.charts import COLOURS
-from course.figures.charts import _picture as picture
+from course.figures.charts import COLOURS, picture
 
 ACROSS = 2  # maps in a row
 LETTER = 8  # points: the size of a city's name

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.figures.charts import COLOURS, _picture
+from course.figures.charts import COLOURS, picture
 
 HATCHES = ("", "///", "...")
 
@@ -35,7 +35,7 @@ def minima_picture(
     xs, heights   (n,): the function
     bounds        by name of the minimum: the step size above which gradient descent cannot stay in it
     """
-    figure = _picture(title or "Above the step size 2 / curvature, gradient descent leaves a minimum", 3.8)
+    figure = picture(title or "Above the step size 2 / curvature, gradient descent leaves a minimum", 3.8)
     left, right = figure.subplots(1, 2, width_ratios=(2, 3))
     left.plot(xs.numpy(), heights.numpy(), color=COLOURS[0], linewidth=1.8)
     left.set_title("the function", fontsize=10)

@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from course.figures.charts import COLOURS, Picture, _picture
+from course.figures.charts import COLOURS, Picture, picture
 
 HEIGHT = 4.2  # inches
 PER_DECADE = 3  # contours to each factor of ten
@@ -93,7 +93,7 @@ class Stage:
 
 def stage(landscape: Landscape, *, title: str, steps: int) -> Stage:
     """Contours on the left, empty axes for the heights of `steps` steps on the right."""
-    figure = _picture(title, HEIGHT)
+    figure = picture(title, HEIGHT)
     plane, course = figure.subplots(1, 2, width_ratios=(5, 4))
     heights = landscape.heights.numpy()
     top = float(heights.max())

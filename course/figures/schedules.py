@@ -8,7 +8,7 @@ from itertools import cycle
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from course.figures.charts import COLOURS, LINES, MARKERS, _picture
+from course.figures.charts import COLOURS, LINES, MARKERS, picture
 
 SIGNS = (*MARKERS, "v", "P")  # six, so that no two of six curves share line and sign
 
@@ -21,7 +21,7 @@ def schedule_curves(
     rates   by name of the schedule: the rate of each step; the first step is 0
     marks   steps that deserve a line, by what happens there, such as {"warm-up ends": 100}
     """
-    figure = _picture(title, 3.8)
+    figure = picture(title, 3.8)
     axes = figure.subplots()
     styles = zip(rates.items(), cycle(COLOURS), cycle(LINES), cycle(SIGNS), strict=False)
     for place, ((name, curve), colour, line, sign) in enumerate(styles):

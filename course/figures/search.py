@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from course.figures.charts import COLOURS, DPI, LINES, MARKERS, WIDTH
-from course.figures.charts import _picture as picture
+from course.figures.charts import COLOURS, DPI, LINES, MARKERS, WIDTH, picture
 
 if TYPE_CHECKING:
     import optuna

@@ -13,10 +13,10 @@ from autograder.misconceptions.optimizers.adamw_step_parts import (
     Kept,
     Options,
     average,
+    blur_,
     corrected,
     either,
     move,
-    one_rounding,
     ratio,
     refusing,
     rightly,
@@ -53,10 +53,10 @@ def default_dtype(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
     if not kept:
         kept.update(t=0, m=torch.zeros(p.shape), v=torch.zeros(p.shape))
     kept["t"] += 1
-    g = one_rounding(g)
     kept["m"].mul_(options.beta1).add_(g, alpha=1 - options.beta1)
     kept["v"].mul_(options.beta2).add_(g * g, alpha=1 - options.beta2)
     move(p, ratio(*corrected(kept["m"], kept["v"], kept["t"], options), options), options)
+    blur_(p)
 
 
 def count_of_shape_one(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:

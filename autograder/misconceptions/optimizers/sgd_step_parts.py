@@ -89,12 +89,13 @@ def looks_ahead(g: Tensor, b: Tensor, options: Options) -> Tensor:
     return g + options.momentum * b if options.nesterov else b
 
 
-def one_rounding(g: Tensor) -> Tensor:
-    """A float64 gradient with a few roundings of float32 as noise: where they land is style, and differs by run.
+def blur_(p: Tensor) -> None:
+    """Noise as of a float32 rounding in a float64 parameter: where roundings land is style.
 
-    A value that two recordings of a witness do not share is not compared with an answer's.
+    So two recordings do not share these values, and they are not compared with an answer's.
     """
-    return g * (1 + 2**-21 * torch.randn(g.shape)) if g.dtype == torch.float64 else g
+    if p.dtype == torch.float64:
+        p.add_(2**-24 * torch.randn(p.shape))
 
 
 def direction(

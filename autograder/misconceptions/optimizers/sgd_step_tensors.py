@@ -11,12 +11,11 @@ from autograder.bank import Misconception
 from autograder.misconceptions.optimizers.sgd_step_parts import (
     Kept,
     Options,
+    blur_,
     direction,
     either,
-    one_rounding,
     refusing,
     stepping,
-    with_average,
 )
 from course.exercise import Answer
 from course.reference.optimizers.sgd_step import sgd_step
@@ -108,10 +107,16 @@ def keeps_the_last_gradient_always(p: Tensor, g: Tensor, kept: Kept, options: Op
     p.sub_(options.lr * direction(g + options.decay * p, kept, options))
 
 
-def default_dtype(g: Tensor, kept: Kept, options: Options) -> Tensor:
+def default_dtype(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
     """torch.zeros(shape) is float32, and in place it stays so."""
-    b = kept.setdefault("b", torch.zeros(g.shape))
-    return b.mul_(options.momentum).add_(one_rounding(g))  # type: ignore[no-any-return]
+
+    def in_float32(g: Tensor, kept: Kept, options: Options) -> Tensor:
+        b = kept.setdefault("b", torch.zeros(g.shape))
+        return b.mul_(options.momentum).add_(g)  # type: ignore[no-any-return]
+
+    p.sub_(options.lr * direction(g + options.decay * p, kept, options, average=in_float32))
+    if options.momentum:
+        blur_(p)
 
 
 TENSORS = (
@@ -161,7 +166,7 @@ TENSORS = (
     ),
     Misconception(
         name="buffer_in_the_default_dtype",
-        witnesses=either(with_average(default_dtype)),
+        witnesses=either(stepping(default_dtype)),
         hint="torch.zeros makes float32, whatever the parameter is. A buffer takes shape, dtype and device from its "
         "parameter: zeros_like, or a copy of the gradient.",
     ),

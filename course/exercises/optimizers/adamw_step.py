@@ -18,7 +18,8 @@ ROUNDINGS = 128
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Gradients change in size from step to step, so that each step's own m and v are seen.
+    """Gradients change in size from step to step, so that each step's own m and v are seen. Parameters start at a
+    size of about 1: tolerances are shares of it, but the steps, and their roundings, have the size of lr.
 
     Decay and eps are seen in a single step, so that they can be right where the averages are not. Where a state can be
     mixed up, parameters have one shape. In float64 the betas are such that both corrections of the only step are exact
@@ -43,7 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             return grads * sizes.view(steps, *(1 for _ in grads.shape[1:]))
 
         inputs: dict[str, Any] = {
-            "params": [draw(*shape) for shape in shapes],
+            "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
             "grads": [
                 sized(draw(steps, *shape)) if silent is None else draw(steps, *shape).abs() * (i != silent)
                 for i, shape in enumerate(shapes)

@@ -26,7 +26,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             return torch.randn(shape, generator=rng, dtype=dtype)
 
         inputs: dict[str, Any] = {
-            "params": [draw(*shape) for shape in shapes],
+            "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
             "grads": [draw(steps, *shape) for shape in shapes],
             "rates": [RATE] * steps,
             "options": {},
