@@ -209,7 +209,6 @@ hint("sgd_step", 1)
 
 
 # %% exercise
-import torch
 from torch import Tensor
 
 

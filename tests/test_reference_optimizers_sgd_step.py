@@ -115,9 +115,9 @@ def test_no_parameters_are_no_error(step):
 def test_parameters_of_a_model_are_stepped_outside_of_autograd(step):
     layer = torch.nn.Linear(2, 1)
     layer(torch.ones(1, 2)).sum().backward()
-    before = layer.bias.item()
+    torch.nn.init.ones_(layer.bias)
     step([layer.bias], [layer.bias.grad], [{}], lr=0.5)
-    assert layer.bias.item() == before - 0.5
+    assert layer.bias.item() == 0.5
     assert layer.bias.is_leaf
 
 

@@ -71,6 +71,16 @@ def test_a_search_is_silent_and_the_same_twice(capfd: pytest.CaptureFixture[str]
 
 
 @needs_optuna
+def test_the_rate_is_important_where_it_alone_decides() -> None:
+    steps = [10 ** (-3 + 3 * number / 39) for number in range(40)]
+    mixed = [0.01 * (1 + 7 * number % 40) for number in range(40)]
+    trials = Trials(rate=steps, slack=mixed, width=[8 + 11 * n % 40 for n in range(40)], decay=[1e-3] * 40, loss=steps)
+    shares = search.importances(trials)
+    assert shares["rate"] > 0.5
+    assert sum(shares.values()) == pytest.approx(1, abs=0.01)
+
+
+@needs_optuna
 def test_trials_survive_the_way_into_a_study() -> None:
     trials = some_trials()
     study = search.as_study(trials)

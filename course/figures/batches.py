@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from course.figures.charts import COLOURS, LINES, MARKERS, picture
+from course.figures.scales import in_full
 
 Curve = tuple[Sequence[float], Sequence[float]]  # x and y
-MOST_TICKS = 8  # on an axis of batch sizes
 
 
 def steps_by_batch(
@@ -73,8 +71,8 @@ def noise_along(
     lower.plot(steps, losses, color=COLOURS[0])
     upper.set(yscale="log", ylabel="noise scale (examples)")
     lower.set(yscale="log", ylabel="loss (nats)", xlabel="step")
-    _in_full(upper.yaxis)
-    _in_full(lower.yaxis)
+    in_full(upper.yaxis)
+    in_full(lower.yaxis)
     for axes in (upper, lower):
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -137,19 +135,11 @@ def decay_by_batch(
 def _logarithmic(axes: Axes, x: str, quantity: str, ticks: Sequence[float] = (), *, y: bool = True) -> None:
     """Names both axes and makes them logarithmic (`y` false: only the lower one), with these ticks if there are any."""
     axes.set_xscale("log")
-    _in_full(axes.xaxis, ticks, subs=(1, 3))
+    in_full(axes.xaxis, ticks, subs=(1, 3))
     if y:
         axes.set_yscale("log")
-        _in_full(axes.yaxis)
+        in_full(axes.yaxis)
     axes.set_xlabel(x)
     axes.set_ylabel(quantity)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _in_full(axis: Axis, ticks: Sequence[float] = (), subs: Sequence[float] = (1, 2, 5)) -> None:
-    """Numbers as `0.5` and `2,000` on a logarithmic axis: some of `ticks`, or these multiples of powers of ten."""
-    every = -(-len(ticks) // MOST_TICKS)
-    axis.set_major_locator(FixedLocator(ticks[::every]) if ticks else LogLocator(subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.set_minor_locator(NullLocator())

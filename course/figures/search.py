@@ -15,6 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from course.figures.charts import COLOURS, DPI, LINES, MARKERS, WIDTH, picture
+from course.figures.scales import in_full
+
+FEW_TICKS = 100  # an axis whose ends differ by a greater factor has powers of ten alone
 
 if TYPE_CHECKING:
     import optuna
@@ -33,8 +36,10 @@ def trials_by_value(values: Mapping[str, Sequence[float]], losses: Sequence[floa
         axes.scatter(places, losses, c=range(len(losses)), cmap="Blues", vmin=-len(losses) / 2, edgecolor="black", s=28)
         axes.plot(places[least], losses[least], "o", markersize=12, markerfacecolor="none", color=COLOURS[5])
         axes.set(xscale="log", yscale="log", xlabel=name)
+        in_full(axes.xaxis, subs=(1,) if max(places) / min(places) > FEW_TICKS else (1, 3))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
+    in_full(panels[0].yaxis)
     panels[0].set_ylabel("held-out loss (nats)")
     return figure
 
@@ -54,6 +59,7 @@ def best_so_far(curves: Mapping[str, Sequence[Sequence[float]]], *, title: str) 
         axes.plot(trials, middle, line, color=color, marker=marker, markersize=4, label=f"{name}, median study")
         axes.fill_between(trials, low, high, color=color, alpha=0.15)
     axes.set(yscale="log", xlabel="trials", ylabel="least held-out loss so far (nats)")
+    in_full(axes.yaxis)
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

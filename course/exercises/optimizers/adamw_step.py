@@ -26,49 +26,51 @@ def cases(rng: torch.Generator) -> list[Case]:
     in every dtype: a step count in float32 is no mistake.
     """
 
-    def case(
-        name: str,
-        steps: int,
-        shapes: list[tuple[int, ...]],
-        dtype: torch.dtype = torch.float32,
-        silent: int | None = None,
-        **others: Any,
-    ) -> Case:
-        """`silent` is the number of a parameter whose gradients are zeros; those of the others are then positive."""
-        sizes = torch.empty(steps, dtype=dtype).uniform_(-1.5, 0.5, generator=rng).exp()
-
-        def draw(*shape: int) -> torch.Tensor:
-            return torch.randn(shape, generator=rng, dtype=dtype)
-
-        def sized(grads: torch.Tensor) -> torch.Tensor:
-            return grads * sizes.view(steps, *(1 for _ in grads.shape[1:]))
-
-        inputs: dict[str, Any] = {
-            "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
-            "grads": [
-                sized(draw(steps, *shape)) if silent is None else draw(steps, *shape).abs() * (i != silent)
-                for i, shape in enumerate(shapes)
-            ],
-            "present": torch.ones(steps, len(shapes), dtype=torch.bool),
-            "options": {"weight_decay": 0.0},
-            "asks_for_refusals": False,
-        }
-        return Case(name=name, inputs=inputs | others)
-
     two: list[tuple[int, ...]] = [(3, 2), (4,)]
     ages = torch.ones(LONG, 2, dtype=torch.bool)
     ages[list(ABSENT[0]), 1] = False
     ages[list(ABSENT[1]), 0] = False
     exact = {"betas": [0.5, 0.75], "eps": 0.01, "weight_decay": 0.3}
     return [
-        case("one step", 1, two, asks_for_refusals=True),
-        case("twenty steps", LONG, [(3, 2), (3, 2)]),
-        case("weight decay", 1, two, options={"weight_decay": 0.3}),
-        case("a large eps", 1, [*two, ()], options={"weight_decay": 0.0, "eps": 0.3}),
-        case("a gradient of zeros", 1, [(4,), (3,)], silent=1),
-        case("parameters of different age", LONG, [(4,), (4,)], options={"weight_decay": 0.2}, present=ages),
-        case("double precision", 1, two, options=exact, dtype=torch.float64),
+        _case(rng, "one step", 1, two, asks_for_refusals=True),
+        _case(rng, "twenty steps", LONG, [(3, 2), (3, 2)]),
+        _case(rng, "weight decay", 1, two, options={"weight_decay": 0.3}),
+        _case(rng, "a large eps", 1, [*two, ()], options={"weight_decay": 0.0, "eps": 0.3}),
+        _case(rng, "a gradient of zeros", 1, [(4,), (3,)], silent=1),
+        _case(rng, "parameters of different age", LONG, [(4,), (4,)], options={"weight_decay": 0.2}, present=ages),
+        _case(rng, "double precision", 1, two, options=exact, dtype=torch.float64),
     ]
+
+
+def _case(
+    rng: torch.Generator,
+    name: str,
+    steps: int,
+    shapes: list[tuple[int, ...]],
+    dtype: torch.dtype = torch.float32,
+    silent: int | None = None,
+    **others: Any,
+) -> Case:
+    """A case; `silent` numbers a parameter whose gradients are zeros, and those of the others are then positive."""
+    sizes = torch.empty(steps, dtype=dtype).uniform_(-1.5, 0.5, generator=rng).exp()
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=rng, dtype=dtype)
+
+    def sized(grads: torch.Tensor) -> torch.Tensor:
+        return grads * sizes.view(steps, *(1 for _ in grads.shape[1:]))
+
+    inputs: dict[str, Any] = {
+        "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
+        "grads": [
+            sized(draw(steps, *shape)) if silent is None else draw(steps, *shape).abs() * (i != silent)
+            for i, shape in enumerate(shapes)
+        ],
+        "present": torch.ones(steps, len(shapes), dtype=torch.bool),
+        "options": {"weight_decay": 0.0},
+        "asks_for_refusals": False,
+    }
+    return Case(name=name, inputs=inputs | others)
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:

@@ -61,9 +61,10 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """What is returned, and what the very tensors that went in hold afterwards; and what is refused."""
     grads = [g.clone() for g in inputs["grads"]]
     norm = answer(list(grads), inputs["max_norm"])
-    others = [g.clone() for g in inputs["grads"]]
-    wrong = {"a negative max_norm": lambda: answer(others, -1.0)}
-    values: dict[str, Any] = {"norm": norm, "clipped": grads, "refused": refused(wrong)}
+    values: dict[str, Any] = {"norm": norm, "clipped": grads}
+    if grads:  # for an empty list it is a matter of style whether the limit is looked at
+        others = [g.clone() for g in inputs["grads"]]
+        values["refused"] = refused({"a negative max_norm": lambda: answer(others, -1.0)})
     return observe(values)
 
 

@@ -20,36 +20,38 @@ def cases(rng: torch.Generator) -> list[Case]:
     Momentum alone has two parameters of one shape, between which a state can be mixed up unseen. What is computed in
     float64 is each option once: decay in one case, the rest in another.
     """
-
-    def case(name: str, steps: int, shapes: list[tuple[int, ...]], dtype: torch.dtype, **others: Any) -> Case:
-        def draw(*shape: int) -> torch.Tensor:
-            return torch.randn(shape, generator=rng, dtype=dtype)
-
-        inputs: dict[str, Any] = {
-            "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
-            "grads": [draw(steps, *shape) for shape in shapes],
-            "rates": [RATE] * steps,
-            "options": {},
-            "same_memory": False,
-            "asks_for_refusals": False,
-        }
-        return Case(name=name, inputs=inputs | others)
-
     several: list[tuple[int, ...]] = [(3, 2), ()]
     momentum, decay = {"momentum": MOMENTUM}, {"weight_decay": DECAY}
     nesterov = {**momentum, "nesterov": True}
     falling = [RATE * (STEPS - step) / STEPS for step in range(STEPS)]
     single, double = torch.float32, torch.float64
     return [
-        case("plain", 3, several, single, asks_for_refusals=True),
-        case("weight decay", 4, several, double, options=decay),
-        case("momentum", STEPS, [(3, 2), (3, 2)], single, options=momentum),
-        case("momentum and decay", STEPS, several, single, options=momentum | decay),
-        case("Nesterov", STEPS, several, single, options=nesterov),
-        case("a falling rate", STEPS, several, single, options=momentum, rates=falling),
-        case("gradients in the same memory", 4, several, single, options=momentum, same_memory=True),
-        case("all together", STEPS, several, double, options=nesterov | decay, rates=falling),
+        _case(rng, "plain", 3, several, single, asks_for_refusals=True),
+        _case(rng, "weight decay", 4, several, double, options=decay),
+        _case(rng, "momentum", STEPS, [(3, 2), (3, 2)], single, options=momentum),
+        _case(rng, "momentum and decay", STEPS, several, single, options=momentum | decay),
+        _case(rng, "Nesterov", STEPS, several, single, options=nesterov),
+        _case(rng, "a falling rate", STEPS, several, single, options=momentum, rates=falling),
+        _case(rng, "gradients in the same memory", 4, several, single, options=momentum, same_memory=True),
+        _case(rng, "all together", STEPS, several, double, options=nesterov | decay, rates=falling),
     ]
+
+
+def _case(
+    rng: torch.Generator, name: str, steps: int, shapes: list[tuple[int, ...]], dtype: torch.dtype, **others: Any
+) -> Case:
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=rng, dtype=dtype)
+
+    inputs: dict[str, Any] = {
+        "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
+        "grads": [draw(steps, *shape) for shape in shapes],
+        "rates": [RATE] * steps,
+        "options": {},
+        "same_memory": False,
+        "asks_for_refusals": False,
+    }
+    return Case(name=name, inputs=inputs | others)
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:

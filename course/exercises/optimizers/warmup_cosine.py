@@ -54,14 +54,14 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The rates of some steps, one call for each; and, beside the way up, what is refused."""
     given: dict[str, Any] = {name: float(rate) if isinstance(rate, Tensor) else rate for name, rate in inputs.items()}
     first, end, total = given.pop("first"), given.pop("end"), given["total"]
-    values: dict[str, Any] = {"rates": [answer(step, **given) for step in range(first, end)]}
+    values = {"rates": [answer(step, **given) for step in range(first, end)]}
     if end > inputs["warmup"]:
         return observe(values)
 
     def call(step: int = 1, **others: float) -> Callable[[], object]:
         return lambda: answer(step, **{**given, **others})
 
-    wrong = {
+    nonsense = {
         "a negative step": call(-1),
         "a negative peak": call(peak=-1e-3),
         "a negative floor": call(floor=-1e-3),
@@ -69,9 +69,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         "total equal to warmup": call(warmup=total),
         "total less than warmup": call(warmup=total + 1),
     }
-    came = refused(wrong).items()  # whether what is not refused divides by 0 is a matter of style
-    values["refused"] = {words: name if name == "ValueError" else "no ValueError" for words, name in came}
-    return observe(values)
+    return observe({**values, "refused": {**refused(nonsense)}})
 
 
 def _at_the_end(inputs: Inputs, got: Values, expected: Values) -> str | None:

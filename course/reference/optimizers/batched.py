@@ -37,8 +37,8 @@ def sgd_step_foreach(
 ) -> None:
     """`sgd_step`, with at most five operations per group of parameters of one device and dtype.
 
-    Arguments, state and refusals are those of `sgd_step`. One copy of the gradients is made where there is weight decay
-    or Nesterov's momentum.
+    Arguments, state and refusals are those of `sgd_step`. The gradients are copied once for weight decay, and once for
+    Nesterov's momentum.
     """
     at_least_zero(lr=lr, weight_decay=weight_decay)
     below_one(momentum=momentum)

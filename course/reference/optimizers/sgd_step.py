@@ -28,7 +28,7 @@ def sgd_step(
                    they are
     state          one dict per parameter, empty before its first step. With momentum it keeps one tensor like the
                    parameter, `momentum`; without momentum it stays empty.
-    Cost           without momentum and decay one pass over the memory of a parameter, with both at most four.
+    Cost           one operation per parameter without options, five with all
     Raises BadArgument for lr or weight_decay below 0, momentum outside [0, 1), and shapes that differ.
 
     Source: Polyak (1964) for the buffer; Sutskever et al., On the importance of initialization and momentum in deep
