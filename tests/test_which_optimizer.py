@@ -7,12 +7,10 @@ import math
 import pytest
 
 from course.experiments import which_optimizer
+from course.experiments.problems import Problem, digits_problem, gpt_problem
 from course.experiments.which_optimizer import (
     FACTOR,
     OPTIMIZERS,
-    Problem,
-    digits_problem,
-    gpt_problem,
     measure,
     table,
     train,

@@ -15,7 +15,8 @@ COURSE = Path(course.__file__).parent
 AUTOGRADER = Path(autograder.__file__).parent
 STUDENT_SIDE = (
     *("errors.py", "tree.py", "syllabus.py", "exercise.py", "oracle.py", "perform.py", "cells.py", "compare.py"),
-    *("graph.py", "uses.py", "exercises", "meter", "data", "figures", "widgets"),
+    *("graph.py", "grammar.py", "floor.py", "models.py", "uses.py"),
+    *("exercises", "experiments", "meter", "data", "figures", "widgets"),
 )
 # Of autograder/sandbox; the rest runs inside.
 OUTSIDE = ("__init__.py", "runner.py", "session.py", "folder.py", "stage.py", "stand_ins", "doctor.py")

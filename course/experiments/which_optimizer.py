@@ -24,29 +24,13 @@ from rich.progress import track
 from torch import Tensor, nn
 from torch.optim import SGD, Adafactor, Adagrad, Adam, AdamW, Muon, Optimizer, RMSprop
 
-from course import floor, grammar
-from course.data import digits_split
 from course.experiments import recording
-from course.models import GPT, GPTConfig, mlp, next_token_loss
+from course.experiments.problems import Problem, digits_problem, gpt_problem
+from course.models import next_token_loss
 
 NAME = "which_optimizer"
 SEEDS = (1, 2, 3)
 FACTOR = 10**0.5  # from one rate to the next
-
-Batch = tuple[Tensor, Tensor]  # inputs and targets
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Something to train: how it begins, what it is fed, what judges it in the end, and the least loss there is."""
-
-    name: str
-    steps: int
-    model: Callable[[torch.Generator], nn.Module]
-    batch: Callable[[torch.Generator], Batch]
-    judged: Batch
-    hidden: Callable[[str], bool]  # which matrices are Muon's
-    least: float  # nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,46 +55,6 @@ class Measured:
     rows: list[Row]
 
 
-def digits_problem(steps: int = 300) -> Problem:
-    """64 -> 64 -> 64 -> 10 on batches of 64 digits; judged by the loss on all 1,500 that it is trained on."""
-    data, _ = digits_split()
-
-    def batch(rng: torch.Generator) -> Batch:
-        index = torch.randint(len(data.labels), (64,), generator=rng)
-        return data.images[index], data.labels[index]
-
-    return Problem(
-        name="digits MLP",
-        steps=steps,
-        model=lambda rng: mlp((64, 64, 64, 10), rng),
-        batch=batch,
-        judged=(data.images, data.labels),
-        hidden=lambda name: name != "linear3.weight",
-        least=0.0,
-    )
-
-
-def gpt_problem(steps: int = 600) -> Problem:
-    """A GPT of two layers, 32 wide, on 8 windows of 64 characters; judged on 128 windows of another text.
-
-    Its least loss is the mean surprisal of those windows under the grammar itself.
-    """
-    rng, context = torch.Generator().manual_seed(0), 64
-    tokens, others = (grammar.encode(grammar.text(grammar.NORTH, size, rng)) for size in (300_000, 30_000))
-    judged = grammar.batch(others, 128, context, rng)
-    surprise = [floor.surprisal(grammar.NORTH, grammar.decode(row)).mean() for row in judged[1]]
-    config = GPTConfig(vocabulary=len(grammar.ALPHABET), context=context, width=32, heads=4, layers=2)
-    return Problem(
-        name="character GPT",
-        steps=steps,
-        model=lambda rng: GPT(config, rng),
-        batch=lambda rng: grammar.batch(tokens, 8, context, rng),
-        judged=judged,
-        hidden=lambda name: name.startswith("blocks."),
-        least=float(torch.stack(surprise).mean()),
-    )
-
-
 Make = Callable[[list[Tensor], list[Tensor], float], list[Optimizer]]  # hidden matrices, the rest, the rate
 
 # By name: the rate to begin the walk with, and what is made of it.
@@ -133,7 +77,7 @@ def _muon(hidden: list[Tensor], rest: list[Tensor], lr: float) -> list[Optimizer
 
 
 def measure(problems: Sequence[Problem] | None = None, names: Sequence[str] = tuple(OPTIMIZERS)) -> Measured:
-    """The table of all optimizers on the digits and on the GPT. As it stands: about 6 minutes on one core."""
+    """The table of all optimizers on the digits and on the GPT. As it stands: about 5 minutes on one core."""
     problems = problems or [digits_problem(), gpt_problem()]
     pairs = [(problem, name) for problem in problems for name in names]
     rows = [_row(problem, name) for problem, name in track(pairs, description="optimizers")]

@@ -92,18 +92,25 @@ def _unit(count: int) -> tuple[str, int]:
 
 
 def training_curves(
-    losses: Mapping[str, Sequence[float]], accuracies: Mapping[str, Mapping[int, float]] | None = None, *, title: str
+    losses: Mapping[str, Sequence[float]],
+    accuracies: Mapping[str, Mapping[int, float]] | None = None,
+    *,
+    title: str,
+    floor: float | None = None,
 ) -> Figure:
     """Loss over the steps of training, and beside it accuracy where it is given.
 
     losses      by name of the curve: the loss of each step, in nats; the first step is 1
     accuracies  by name of the curve: {step: share of right answers, 0 to 1}
+    floor       the least loss that any model can reach, in nats
     """
     figure = picture(title, 3.6)
     left, *right = figure.subplots(1, 2 if accuracies else 1, squeeze=False).ravel()
     for (name, loss), color, line in zip(losses.items(), cycle(COLOURS), cycle(LINES), strict=False):
         left.plot(range(1, len(loss) + 1), loss, line, color=color, linewidth=1.4, label=name)
-    _label(left, "loss (nats)", legend=len(losses) > 1)
+    if floor is not None:
+        left.axhline(floor, color="black", linewidth=1, linestyle=(0, (1, 2)), label="entropy: no model is below")
+    _label(left, "loss (nats)", legend=len(losses) > 1 or floor is not None)
     left.set_ylim(bottom=0)
     if accuracies:
         _accuracy(right[0], accuracies)

@@ -1,4 +1,4 @@
-"""What the wrong ways to write `adamw_step` share."""
+"""What the wrong ways to write `adamw_step` share. They refuse nothing: a mistake is recognised by what is computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from course.exercise import Answer
-from course.reference.optimizers.demands import at_least_zero, below_one, same_shapes
 
 Kept: TypeAlias = dict[str, Any]
 Grads: TypeAlias = list[Tensor | None]
@@ -30,7 +29,7 @@ Look: TypeAlias = Callable[[Tensor, Tensor, int, Options], Tensor]
 
 
 def stepping(update: Update) -> Answer:
-    """A `adamw_step` that puts `update` on each parameter that has a gradient, and refuses nothing."""
+    """A `adamw_step` that puts `update` on each parameter that has a gradient."""
 
     def answer(
         params: list[Tensor],
@@ -49,61 +48,28 @@ def stepping(update: Update) -> Answer:
     return answer
 
 
-def either(*answers: Answer) -> tuple[Answer, ...]:
-    """Each answer, with refusals under every other random state.
-
-    A value that two recordings of a witness do not share is not compared. So a student is recognised who has written
-    the refusals, some of them, or none yet.
-    """
-    return tuple(map(_sometimes_refusing, answers))
-
-
-def _sometimes_refusing(answer: Answer) -> Answer:
-    def seeded(*args: Any, **others: Any) -> None:
-        (refusing(answer) if torch.initial_seed() % 2 else answer)(*args, **others)
-
-    return seeded
-
-
-def refusing(answer: Answer) -> Answer:
-    """The same answer with all refusals at its top."""
-
-    def checked(params: list[Tensor], grads: Grads, state: list[Kept], *, lr: float, **others: Any) -> None:
-        beta1, beta2 = others.get("betas", (0.9, 0.999))
-        at_least_zero(lr=lr)
-        below_one(beta1=beta1, beta2=beta2)
-        same_shapes(params, grads)
-        answer(params, grads, state, lr=lr, **others)
-
-    return checked
-
-
 # --- the right parts, of which a wrong way replaces one --------------------------------------------
 
 
-def begin(p: Tensor, kept: Kept) -> None:
-    """Zeros, before the first gradient."""
-    if not kept:
-        kept.update(t=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+def age(p: Tensor, kept: Kept) -> int:
+    """t with this gradient counted; before the first, the moments are made of zeros."""
+    if "m" not in kept:
+        kept.update(m=torch.zeros_like(p), v=torch.zeros_like(p))
+    kept["t"] = kept.get("t", 0) + 1
+    return int(kept["t"])
 
 
 def average(p: Tensor, g: Tensor, kept: Kept, options: Options) -> tuple[Tensor, Tensor, int]:
     """m, v and t with this gradient in them."""
-    begin(p, kept)
-    kept["t"] += 1
+    t = age(p, kept)
     kept["m"] = options.beta1 * kept["m"] + (1 - options.beta1) * g
     kept["v"] = options.beta2 * kept["v"] + (1 - options.beta2) * g * g
-    return kept["m"], kept["v"], kept["t"]
+    return kept["m"], kept["v"], t
 
 
 def corrected(m: Tensor, v: Tensor, t: int, options: Options) -> tuple[Tensor, Tensor]:
     """m_hat and v_hat, as new tensors."""
-    return _over(m, 1 - options.beta1**t), _over(v, 1 - options.beta2**t)
-
-
-def _over(x: Tensor, correction: float) -> Tensor:
-    """x / correction, as tensors divide: by 0 without an exception."""
-    return x / torch.tensor(correction, dtype=x.dtype)
+    return m / (1 - options.beta1**t), v / (1 - options.beta2**t)
 
 
 def ratio(m_hat: Tensor, v_hat: Tensor, options: Options) -> Tensor:
@@ -116,6 +82,12 @@ def move(p: Tensor, direction: Tensor, options: Options) -> None:
     p.mul_(1 - options.lr * options.decay).sub_(options.lr * direction)
 
 
+def rightly(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
+    """The right step of one parameter."""
+    m, v, t = average(p, g, kept, options)
+    move(p, ratio(*corrected(m, v, t, options), options), options)
+
+
 def with_look(look: Look) -> Answer:
     """A `adamw_step` with another direction from m, v and t."""
 
@@ -123,18 +95,3 @@ def with_look(look: Look) -> Answer:
         move(p, look(*average(p, g, kept, options), options), options)
 
     return stepping(update)
-
-
-def blur_(p: Tensor) -> None:
-    """Noise as of a float32 rounding in a float64 parameter: where roundings land is style.
-
-    So two recordings do not share these values, and they are not compared with an answer's.
-    """
-    if p.dtype == torch.float64:
-        p.add_(2**-24 * torch.randn(p.shape))
-
-
-def rightly(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
-    """The right step of one parameter."""
-    m, v, t = average(p, g, kept, options)
-    move(p, ratio(*corrected(m, v, t, options), options), options)

@@ -1,4 +1,4 @@
-"""Wrong ways to write `adamw_step`: which tensors are changed, and which are kept."""
+"""Wrong ways to write `adamw_step`: which tensors are changed and kept, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -8,32 +8,58 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
-from autograder.misconceptions.optimizers.adamw_step_parts import (
-    Grads,
-    Kept,
-    Options,
-    average,
-    blur_,
-    corrected,
-    either,
-    move,
-    ratio,
-    refusing,
-    rightly,
-    stepping,
-)
+from autograder.misconceptions.optimizers.adamw_step_parts import Grads, Kept, Options, corrected, rightly, stepping
 from course.reference.optimizers.adamw_step import adamw_step
+
+
+def counts_calls(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
+    """One counter of calls for all. The same: one for each, which goes up before None is noticed."""
+    for g, kept in zip(grads, state, strict=True):
+        if g is None:
+            kept["t"] = kept.get("t", 0) + 1
+    stepping(rightly)(params, grads, state, **others)
+
+
+def counts_calls_from_the_first_gradient(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
+    """None counts, but only where there are moments already."""
+    for g, kept in zip(grads, state, strict=True):
+        if g is None and kept:
+            kept["t"] += 1
+    stepping(rightly)(params, grads, state, **others)
+
+
+def counts_parameters(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
+    """One counter for all, up by 1 with each gradient."""
+    for p, g, kept in zip(params, grads, state, strict=True):
+        if g is not None:
+            kept["t"] = state[0].get("count", 0)
+            state[0]["count"] = kept["t"] + 1
+            stepping(rightly)([p], [g], [kept], **others)
+
+
+def none_as_zeros(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
+    """A gradient of zeros in place of None."""
+    filled: Grads = [torch.zeros_like(p) if g is None else g for p, g in zip(params, grads, strict=True)]
+    adamw_step(params, filled, state, **others)
+
+
+def decays_without_a_gradient(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
+    """The decay comes before None is noticed."""
+    for p, g in zip(params, grads, strict=True):
+        if g is None:
+            p.mul_(1 - others["lr"] * others["weight_decay"])
+    adamw_step(params, grads, state, **others)
+
+
+def stops_at_none(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
+    """`return` or `break` in place of `continue`."""
+    there = next((i for i, g in enumerate(grads) if g is None), len(grads))
+    adamw_step(params[:there], grads[:there], state[:there], **others)
 
 
 def new_tensor(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
     """p = p - ... gives the name p to another tensor."""
     rightly(p.clone(), g, kept, options)
-
-
-def one_state_for_all(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
-    """The dict of the first parameter serves all."""
-    for p, g in zip(params, grads, strict=True):
-        adamw_step([p], [g], state[:1], **others)
 
 
 def keeps_the_corrected_too(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
@@ -43,83 +69,49 @@ def keeps_the_corrected_too(p: Tensor, g: Tensor, kept: Kept, options: Options) 
 
 
 def keeps_the_last_gradient(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
-    """A third tensor."""
+    """One more tensor, whichever."""
     rightly(p, g, kept, options)
     kept["last"] = g.clone()
 
 
-def default_dtype(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
-    """torch.zeros(shape) is float32, and in place it stays so."""
-    if not kept:
-        kept.update(t=0, m=torch.zeros(p.shape), v=torch.zeros(p.shape))
-    kept["t"] += 1
-    kept["m"].mul_(options.beta1).add_(g, alpha=1 - options.beta1)
-    kept["v"].mul_(options.beta2).add_(g * g, alpha=1 - options.beta2)
-    move(p, ratio(*corrected(kept["m"], kept["v"], kept["t"], options), options), options)
-    blur_(p)
-
-
-def count_of_shape_one(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
-    """t = torch.zeros(1): what it divides has shape (1,), where the parameter has ()."""
-    m, v, t = average(p, g, kept, options)
-    m_hat, v_hat = corrected(m, v, t, options)
-    move(p, ratio(m_hat, v_hat, options) * torch.ones(1, dtype=p.dtype), options)
-
-
-def kept_in_float64(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
-    """Moments with more digits than the parameter, for ever."""
-    wide = p.double()
-    rightly(wide, g.double(), kept, options)
-    p.copy_(wide)
-
-
-def squares_the_gradient(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
-    """g.square_(), when m has been made."""
-    rightly(p, g, kept, options)
-    g.square_()
+def gradient_spoilt(params: list[Tensor], grads: Grads, state: list[Kept], **others: Any) -> None:
+    """g.square_() where it is used for the last time; all else is right, refusals too."""
+    adamw_step(params, grads, state, **others)
+    for g in grads:
+        if g is not None:
+            g.square_()
 
 
 TENSORS = (
     Misconception(
+        name="one_counter_for_all",
+        witnesses=(counts_calls, counts_calls_from_the_first_gradient, counts_parameters),
+        hint="Your t also counts what this parameter took no part in: one counter serves all parameters, or each has "
+        "its own, which goes up before None is noticed. A parameter whose first gradient comes late is then corrected "
+        "as if its moments were old, and its first steps are wrong. Keep t in each dict, and count gradients.",
+    ),
+    Misconception(
+        name="none_is_not_skipped",
+        witnesses=(none_as_zeros, decays_without_a_gradient, stops_at_none),
+        hint="None means that this step does not concern the parameter: ask for it first of all, and go on to the next "
+        "with `continue`. With zeros in its place the moments fade, and the old m goes on moving a parameter that was "
+        "not used; decay before the question shrinks it; `return` or `break` robs those after it of their step.",
+    ),
+    Misconception(
         name="not_in_place",
-        witnesses=either(stepping(new_tensor)),
+        witnesses=(stepping(new_tensor),),
         hint="`p = p - ...` computes a new tensor and gives it the name p. The model still holds the old one, which "
         "nothing has changed. Write into it: `p -= ...`, or an operation that ends in an underscore.",
     ),
     Misconception(
-        name="one_state_for_all",
-        witnesses=either(one_state_for_all),
-        hint="All parameters share their moments, so each goes where the others were going. `state` has a dict for "
-        "each parameter: walk through parameters, gradients and dicts together.",
-    ),
-    Misconception(
         name="keeps_more_than_two",
-        witnesses=either(stepping(keeps_the_corrected_too), stepping(keeps_the_last_gradient)),
+        witnesses=(stepping(keeps_the_corrected_too), stepping(keeps_the_last_gradient)),
         hint="The values are right. But `state` keeps more than m and v, and no later step reads it. What only this "
         "step needs is a local name; each kept tensor costs as much memory as the model.",
     ),
     Misconception(
-        name="moments_in_the_default_dtype",
-        witnesses=either(stepping(default_dtype)),
-        hint="torch.zeros makes float32, whatever the parameter is. A moment takes shape, dtype and device from its "
-        "parameter: zeros_like.",
-    ),
-    Misconception(
-        name="moments_kept_in_float64",
-        witnesses=either(stepping(kept_in_float64)),
-        hint="The values are right. But the moments are kept in float64, which doubles the memory of the state. You "
-        "may compute with more digits; what is kept has the dtype of the parameter.",
-    ),
-    Misconception(
-        name="count_of_shape_one",
-        witnesses=either(stepping(count_of_shape_one)),
-        hint="A parameter that is one number has shape (), and something in your step has shape (1,): a step count of "
-        "torch.zeros(1), for instance. The result then has shape (1,) too and does not fit. Count with a Python number "
-        "or with torch.zeros(()).",
-    ),
-    Misconception(
         name="gradient_changed",
-        witnesses=(refusing(stepping(squares_the_gradient)),),
+        witnesses=(gradient_spoilt,),
         fails=("gradients_unchanged",),
         hint="The parameters are right, but a gradient was changed on the way: square_, mul_ and `**=` write into the "
         "caller's tensor. Who adds two backward passes or reports the norm of the gradients would read something else.",

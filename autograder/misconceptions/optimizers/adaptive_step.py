@@ -1,4 +1,4 @@
-"""Wrong ways to write `adaptive_step`: state, memory, dtype and refusals here; the formulas in modules beside it."""
+"""Wrong ways to write `adaptive_step`: state, memory and dtype, then what is collected, then Adadelta."""
 
 from __future__ import annotations
 
@@ -8,78 +8,48 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
-from autograder.misconceptions.optimizers import adaptive_step_adadelta, adaptive_step_squares
-from autograder.misconceptions.optimizers.adaptive_step_parts import State, directions, kept, refuse
+from autograder.misconceptions.optimizers.adaptive_step_parts import (
+    State,
+    average,
+    inside,
+    kept,
+    made,
+    outside,
+    quotient,
+    total,
+    two_averages,
+)
 from course.exercise import Answer
-
-Rule = dict[str, Any]  # what is handed over beside rule, param, grad and state
-
-
-def _d(rule: str, grad: Tensor, state: State, numbers: Rule) -> Tensor:
-    """The right direction, and the right refusals before it."""
-    decay = numbers.get("decay", 0.9)
-    refuse(rule, numbers["lr"], decay)
-    return directions()[rule](grad, state, decay, numbers.get("eps", 1e-8))
+from course.reference.optimizers.adaptive_step import adaptive_step as right
 
 
 def makes_a_new_parameter(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> Tensor:
     """`param = param - ...` gives the name to another tensor."""
-    param = param - numbers["lr"] * _d(rule, grad, state, numbers)
+    param = param.clone()
+    made()(rule, param, grad, state, **numbers)
     return param
 
 
 def assigns_data(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
     """`param.data = ...` puts other memory under the tensor: who shares the old one sees nothing."""
-    param.data = param.data - numbers["lr"] * _d(rule, grad, state, numbers)
+    param.data = makes_a_new_parameter(rule, param, grad, state, **numbers)
 
 
 def forgets(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
     """Accumulators in local variables: every step is the first."""
-    param.sub_(numbers["lr"] * _d(rule, grad, {}, numbers))
+    made()(rule, param, grad, {}, **numbers)
 
 
 def starts_anew(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
     """Zeros are made in every step."""
     state.clear()
-    param.sub_(numbers["lr"] * _d(rule, grad, state, numbers))
-
-
-def shared() -> Answer:
-    """Accumulators beside the function: emptied where a state is empty, and the same for every parameter."""
-    common: State = {}
-
-    def answer(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-        if not state:
-            common.clear()
-            state["started"] = torch.ones(())
-        param.sub_(numbers["lr"] * _d(rule, grad, common, numbers))
-
-    return answer
-
-
-def on_the_parameter(rule: str, param: Any, grad: Tensor, state: State, **numbers: Any) -> None:
-    """Accumulators as an attribute of the tensor: they travel with it, but `state` is empty."""
-    if not hasattr(param, "accumulators"):
-        param.accumulators = {}
-    param.sub_(numbers["lr"] * _d(rule, grad, param.accumulators, numbers))
-
-
-def keeps_more(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-    """The last gradient as well."""
-    param.sub_(numbers["lr"] * _d(rule, grad, state, numbers))
-    state["last_gradient"] = grad.clone()
-
-
-def keeps_the_direction(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-    """The last move as well."""
-    state["d"] = _d(rule, grad, state, numbers)
-    param.sub_(numbers["lr"] * state["d"])
+    made()(rule, param, grad, state, **numbers)
 
 
 def two_for_all(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
     """Both of Adadelta's accumulators are made for every rule."""
     kept(state, "u", param)
-    param.sub_(numbers["lr"] * _d(rule, grad, state, numbers))
+    made()(rule, param, grad, state, **numbers)
 
 
 def with_state_in(dtype: torch.dtype) -> Answer:
@@ -88,57 +58,89 @@ def with_state_in(dtype: torch.dtype) -> Answer:
     def answer(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
         for name in ("v", "u") if rule == "adadelta" else ("v",):
             kept(state, name, torch.zeros(param.shape, dtype=dtype))
-        param.sub_(numbers["lr"] * _d(rule, grad, state, numbers))
+        made()(rule, param, grad, state, **numbers)
 
     return answer
 
 
-def computes_in_float32(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-    """The step is rounded to float32, while the state has the right dtype."""
-    param.sub_((numbers["lr"] * _d(rule, grad, state, numbers)).float())
+def changes_the_gradient(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
+    """The gradient is squared where it lies."""
+    right(rule, param, grad, state, **numbers)
+    grad.square_()
 
 
-def one_rate(mean: bool) -> Answer:
-    """One square for the whole tensor: its mean, or the squared norm."""
-
-    def answer(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-        size = ((grad * grad).mean() if mean else (grad * grad).sum()).sqrt()
-        d = _d(rule, size, state, numbers)  # of a tensor that holds one number
-        param.sub_(numbers["lr"] * d * grad / size)
-
-    return answer
+def without_root(v: Tensor, eps: float) -> Tensor:
+    """The accumulator itself."""
+    return v + eps
 
 
-def steps_in_the_gradient(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-    """The step is made in the memory of the gradient."""
-    grad.copy_(_d(rule, grad, state, numbers))
-    param.sub_(grad, alpha=numbers["lr"])
+def bare_root(v: Tensor, eps: float) -> Tensor:
+    """No eps."""
+    return v.sqrt()
 
 
-def with_constants(**fixed: float) -> Answer:
-    """Numbers of the signature's defaults written into the body."""
-
-    def answer(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-        refuse(rule, numbers["lr"], numbers.get("decay", 0.9))
-        param.sub_(numbers["lr"] * _d(rule, grad, state, {**numbers, **fixed}))
-
-    return answer
+def not_weighted(old: Tensor, g: Tensor, decay: float) -> Tensor:
+    """Decays, but the new square comes in full."""
+    return decay * old + g * g
 
 
-def refuses(*what: str) -> Answer:
-    """Everything right, but of the three things that make no sense it refuses only these."""
+def weights_exchanged(old: Tensor, g: Tensor, decay: float) -> Tensor:
+    """decay stands at the new square."""
+    return (1 - decay) * old + decay * g * g
 
-    def answer(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
-        lr, decay = numbers["lr"], numbers.get("decay", 0.9)
-        refuse(
-            rule if "rule" in what else "adagrad",
-            lr if "lr" in what else 0.0,
-            decay if "decay" in what else 0.0,
-        )
-        known = rule if rule in directions() else "adadelta"
-        param.sub_(lr * directions()[known](grad, state, decay, numbers.get("eps", 1e-8)))
 
-    return answer
+def minus(old: Tensor, g: Tensor, decay: float) -> Tensor:
+    """The new square is taken away."""
+    return decay * old - (1 - decay) * g * g
+
+
+def total_of_sizes(old: Tensor, g: Tensor, decay: float) -> Tensor:
+    """Absolute values where squares belong."""
+    return old + g.abs()
+
+
+def average_of_sizes(old: Tensor, g: Tensor, decay: float) -> Tensor:
+    """The same, averaged."""
+    return decay * old + (1 - decay) * g.abs()
+
+
+def total_of_gradients(old: Tensor, g: Tensor, decay: float) -> Tensor:
+    """Gradients where squares belong: the sum may be negative."""
+    return old + g
+
+
+def average_of_gradients(old: Tensor, g: Tensor, decay: float) -> Tensor:
+    """The same, averaged."""
+    return decay * old + (1 - decay) * g
+
+
+def upside_down(g: Tensor, state: State, decay: float, eps: float) -> Tensor:
+    """Gradients over moves."""
+    v, u = kept(state, "v", g), kept(state, "u", g)
+    v.copy_(average(v, g, decay))
+    d = g * inside(v, eps) / inside(u, eps)
+    u.copy_(average(u, d, decay))
+    return d
+
+
+def averages_gradients_twice(g: Tensor, state: State, decay: float, eps: float) -> Tensor:
+    """u takes squared gradients, as v does; before it is used it is one step behind."""
+    v, u = kept(state, "v", g), kept(state, "u", g)
+    v.copy_(average(v, g, decay))
+    d = g * inside(u, eps) / inside(v, eps)
+    u.copy_(average(u, g, decay))
+    return d
+
+
+def lr_ignored(rule: str, param: Tensor, grad: Tensor, state: State, *, lr: float, **numbers: Any) -> None:
+    """As in the paper, which has no learning rate."""
+    made()(rule, param, grad, state, lr=1.0 if rule == "adadelta" else lr, **numbers)
+
+
+def lr_in_the_moves(rule: str, param: Tensor, grad: Tensor, state: State, *, lr: float, **numbers: Any) -> None:
+    """u averages what was really subtracted, lr included."""
+    adadelta = two_averages(moves=lambda u, d, decay: average(u, lr * d, decay))
+    made(adadelta=adadelta)(rule, param, grad, state, lr=lr, **numbers)
 
 
 MISCONCEPTIONS = (
@@ -155,23 +157,10 @@ MISCONCEPTIONS = (
         "them only where `state` does not have them yet, and leave in it what this step made of them.",
     ),
     Misconception(
-        name="shared_between_parameters",
-        witnesses=(shared(),),
-        hint="Two parameters share their accumulators: they live outside of `state`. Each parameter has a state of "
-        "its own, which the caller hands over; what you remember belongs there and nowhere else.",
-    ),
-    Misconception(
-        name="state_elsewhere",
-        witnesses=(on_the_parameter,),
-        hint="Your steps are right, but `state` stays empty: the accumulators hang on the parameter. A checkpoint "
-        "saves what is in `state`, so training would go on from zeros.",
-    ),
-    Misconception(
         name="keeps_too_much",
-        witnesses=(keeps_more, keeps_the_direction, two_for_all),
-        hint="Your state holds more tensors than the rule needs. What is used in this step only is a local variable; "
-        "for a large model each further tensor is as many bytes as the model. One for Adagrad and RMSprop, two for "
-        "Adadelta.",
+        witnesses=(two_for_all,),
+        hint="Your state holds more tensors than the rule needs: one for Adagrad and RMSprop, two for Adadelta. For a "
+        "large model each further tensor is as many bytes as the model.",
     ),
     Misconception(
         name="state_in_another_dtype",
@@ -181,37 +170,109 @@ MISCONCEPTIONS = (
         "torch.zeros_like(param) takes shape, dtype and device from param.",
     ),
     Misconception(
-        name="computes_in_float32",
-        witnesses=(computes_in_float32,),
-        hint="Somewhere your step passes through float32 (float(), a tensor made without a dtype), and the parameters "
-        "are in float64. Python numbers take part in any dtype: no conversion is needed.",
-    ),
-    Misconception(
-        name="one_rate_for_the_whole_tensor",
-        witnesses=(one_rate(mean=True), one_rate(mean=False)),
-        hint="You collect one number for the whole tensor, its norm or mean square. These rules are adaptive because "
-        "every single number has its own: square element by element, and sum over time, not over the tensor.",
-    ),
-    Misconception(
         name="changes_the_gradient",
-        witnesses=(steps_in_the_gradient,),
+        witnesses=(changes_the_gradient,),
         fails=("gradients_unchanged",),
         hint="Your steps are right, but they are computed in the gradient's own memory. The caller may still need it: "
         "use operations without an underscore on grad.",
     ),
     Misconception(
-        name="constants_written_in",
-        witnesses=(with_constants(eps=1e-8), with_constants(decay=0.9), with_constants(decay=0.9, eps=1e-8)),
-        hint="A number stands in your code where an argument belongs: decay is not always 0.9, eps not always 1e-8.",
-    ),
-    Misconception(
         name="not_refused",
-        witnesses=(refuses(), refuses("lr", "decay"), refuses("rule", "decay"), refuses("rule", "lr")),
+        witnesses=(made(),),
         fails=("refusals",),
         hint="Your steps are right, but something that makes no sense goes through: a rule of another name, an lr "
         "below 0, a decay of 1 (the average would never move) or below 0. Each raises ValueError for every rule, in a "
         "sentence that says what must hold and what came.",
     ),
-    *adaptive_step_squares.MISCONCEPTIONS,
-    *adaptive_step_adadelta.MISCONCEPTIONS,
+    Misconception(
+        name="adagrad_averages",
+        witnesses=(made(adagrad=quotient(average)),),
+        hint="Your Adagrad averages the squares. Adagrad adds them up and never forgets one: its steps become shorter "
+        "the longer it runs, and that is how it can reach a minimum in spite of noise. The average is RMSprop's.",
+    ),
+    Misconception(
+        name="rmsprop_sums",
+        witnesses=(made(rmsprop=quotient(total)),),
+        hint="Your RMSprop adds up the squares without forgetting any, which is Adagrad. RMSprop was made to forget: "
+        "v = decay v + (1 - decay) g^2.",
+    ),
+    Misconception(
+        name="no_moving_average",
+        witnesses=(
+            made(rmsprop=quotient(not_weighted)),
+            made(rmsprop=quotient(not_weighted), adadelta=two_averages(not_weighted)),
+            made(rmsprop=quotient(weights_exchanged)),
+            made(rmsprop=quotient(weights_exchanged), adadelta=two_averages(weights_exchanged)),
+            made(rmsprop=quotient(minus)),
+            made(rmsprop=quotient(minus), adadelta=two_averages(minus)),
+        ),
+        hint="A moving average is decay times the old value *plus* (1 - decay) times the new square: with decay = 0.9 "
+        "it remembers about ten steps. Exchanged, the weights forget at once; without 1 - decay it settles at 1 / (1 - "
+        "decay) times the mean square; with a minus it is negative at the first step, and its root is nan.",
+    ),
+    Misconception(
+        name="eps_not_beside_the_root",
+        witnesses=(
+            made(quotient(total, inside)),
+            made(rmsprop=quotient(average, inside)),
+            made(quotient(total, inside), quotient(average, inside)),
+            made(quotient(total, bare_root), quotient(average, bare_root)),
+        ),
+        hint="In torch's Adagrad and RMSprop eps stands outside of the root: sqrt(v) + eps. Under it sqrt(eps) is what "
+        "small gradients are compared with, so that 1e-8 acts like 1e-4; only Adadelta has it there. Without eps a "
+        "number that has had no gradient yet is moved by 0 / 0, which is nan.",
+    ),
+    Misconception(
+        name="no_root_of_squares",
+        witnesses=(
+            made(quotient(total, without_root), quotient(average, without_root)),
+            made(quotient(total_of_sizes), quotient(average_of_sizes)),
+            made(quotient(total_of_sizes, without_root), quotient(average_of_sizes, without_root)),
+            made(quotient(total_of_gradients), quotient(average_of_gradients)),
+        ),
+        hint="All three rules collect squares, and divide by a root of what they have. Without the root g / v has the "
+        "unit of 1 / g, and small gradients make enormous steps; without the squares gradients of both signs cancel, "
+        "or their root is nan. g / sqrt(v) has no unit, so lr alone sets how far a number moves.",
+    ),
+    Misconception(
+        name="divides_before_it_updates",
+        witnesses=(
+            made(quotient(total, stale=True), quotient(average, stale=True)),
+            made(quotient(total, stale=True), quotient(average, stale=True), two_averages(stale=True)),
+        ),
+        hint="You divide by the squares as they were before this step. At the first step they are 0, and g / eps is "
+        "enormous. Bring the squares up to date first: the gradient is measured by a root that knows it.",
+    ),
+    Misconception(
+        name="ratio_upside_down",
+        witnesses=(made(adadelta=upside_down),),
+        hint="Your Adadelta has the gradients' root above and the moves' root below. Units tell: a move must come out "
+        "in the unit of the parameter, so a root of moves stands above, and the gradient's unit cancels below.",
+    ),
+    Misconception(
+        name="adadelta_eps_outside",
+        witnesses=(
+            made(adadelta=two_averages(numerator=outside, denominator=outside)),
+            made(adadelta=two_averages(denominator=outside)),
+            made(adadelta=two_averages(numerator=bare_root)),
+            made(adadelta=two_averages(numerator=bare_root, denominator=outside)),
+        ),
+        hint="In Adadelta eps stands inside both roots, as its paper and torch have it: sqrt(u + eps) over "
+        "sqrt(v + eps). It is more than a guard against 0: u starts from 0, so the first move is sqrt(eps) times a "
+        "ratio. Outside the root it would be eps times that, and without eps above nothing ever moves.",
+    ),
+    Misconception(
+        name="adadelta_lr_in_another_place",
+        witnesses=(lr_ignored, lr_in_the_moves),
+        hint="The paper's Adadelta has no lr; this function does as torch does: the move d is multiplied by lr when it "
+        "is subtracted, and lr = 1 is the paper's. u takes d itself: with lr in it, lr would come back through the "
+        "numerator and act again at each step.",
+    ),
+    Misconception(
+        name="moves_never_kept",
+        witnesses=(made(adadelta=two_averages(moves=lambda u, d, decay: u)), made(adadelta=averages_gradients_twice)),
+        hint="Adadelta's second average takes the squares of the moves: after each step u must take that step's d^2, "
+        "and be written into the state. If it stays 0, the numerator is sqrt(eps) for ever; if it takes g^2, the step "
+        "has not the unit and size of a parameter.",
+    ),
 )

@@ -81,29 +81,13 @@ def two_averages(
 ADAGRAD, RMSPROP, ADADELTA = quotient(total), quotient(average), two_averages()
 
 
-def refuse(rule: str, lr: float, decay: float) -> None:
-    """What the docstring says is refused."""
-    if rule not in ("adagrad", "rmsprop", "adadelta") or lr < 0 or not 0 <= decay < 1:
-        raise ValueError(f"must be a rule, at least 0, and in [0, 1), got {rule}, {lr}, {decay}")
-
-
-def directions(
-    adagrad: Direction = ADAGRAD, rmsprop: Direction = RMSPROP, adadelta: Direction = ADADELTA
-) -> dict[str, Direction]:
-    """The three rules by name."""
-    return {"adagrad": adagrad, "rmsprop": rmsprop, "adadelta": adadelta}
-
-
-def made(
-    adagrad: Direction = ADAGRAD, rmsprop: Direction = RMSPROP, adadelta: Direction = ADADELTA, *, sign: float = 1.0
-) -> Answer:
-    """An answer in which everything but the given directions is right."""
-    rules = directions(adagrad, rmsprop, adadelta)
+def made(adagrad: Direction = ADAGRAD, rmsprop: Direction = RMSPROP, adadelta: Direction = ADADELTA) -> Answer:
+    """An answer in which everything but the given directions is right; it refuses nothing."""
+    rules = {"adagrad": adagrad, "rmsprop": rmsprop, "adadelta": adadelta}
 
     def answer(
         rule: str, param: Tensor, grad: Tensor, state: State, *, lr: float, decay: float = 0.9, eps: float = 1e-8
     ) -> None:
-        refuse(rule, lr, decay)
-        param.sub_(sign * lr * rules[rule](grad, state, decay, eps))
+        param.sub_(lr * rules[rule](grad, state, decay, eps))
 
     return answer

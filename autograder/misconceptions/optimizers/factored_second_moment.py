@@ -1,174 +1,194 @@
-"""Wrong ways to write `factored_second_moment`: the estimate here, what is kept beside it."""
+"""Wrong ways to write `factored_second_moment`: what is kept in rows and cols, then the estimate, then g and dtypes."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
-from autograder.misconceptions.optimizers import factored_second_moment_kept
-from autograder.misconceptions.optimizers.factored_second_moment_kept import both, demand, update
+from course.reference.optimizers.factored_second_moment import factored_second_moment as right
+
+Step: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+Means: TypeAlias = Callable[[Tensor], Tensor]
+Weights: TypeAlias = Callable[[float], tuple[float, float]]  # beta2 -> of what was there, and of what is new
+Estimate: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]  # from g, and from rows and cols after their update
 
 
-def rows_with_rows(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """An outer product of rows with itself."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows, rows) / rows.mean()
+def row_means(g: Tensor) -> Tensor:
+    """What rows take."""
+    return g.square().mean(1)
 
 
-def row_means_into_both(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The means along the rows go into cols too: of a wrong length unless g is square."""
-    mean = g.square().mean(1)
-    rows.mul_(beta2).add_(mean, alpha=1 - beta2)
-    cols.mul_(beta2).add_(mean, alpha=1 - beta2)
+def col_means(g: Tensor) -> Tensor:
+    """What cols take."""
+    return g.square().mean(0)
+
+
+def moving_average(beta2: float) -> tuple[float, float]:
+    """The right weights."""
+    return beta2, 1 - beta2
+
+
+def rank_one(g: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+    """The right estimate."""
     return torch.outer(rows, cols) / rows.mean()
 
 
-def not_normalised(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The outer product alone: the size of g**2 is in it twice."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows, cols)
+def stepping(
+    into_rows: Means = row_means,
+    into_cols: Means = col_means,
+    *,
+    weights: Weights = moving_average,
+    estimate: Estimate = rank_one,
+) -> Step:
+    """The right step but for what is given; it refuses nothing."""
+
+    def step(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
+        old, new = weights(beta2)
+        rows.mul_(old).add_(into_rows(g), alpha=new)
+        cols.mul_(old).add_(into_cols(g), alpha=new)
+        return estimate(g, rows, cols)
+
+    return step
 
 
-def normalised_by_the_sum(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The paper's denominator, which belongs to sums."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows, cols) / rows.sum()
-
-
-def normalised_by_the_columns_sum(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The same with the other sum."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows, cols) / cols.sum()
-
-
-def normalised_by_both_means(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """Divides each factor by its mean: no size is left."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows / rows.mean(), cols / cols.mean())
-
-
-def normalised_by_the_root(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The root of the mean."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows, cols) / rows.mean().sqrt()
-
-
-def normalised_by_this_gradient(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The mean of this step's squares, where rows and cols remember others."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows, cols) / g.square().mean()
-
-
-def of_this_gradient_only(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The averages are kept and not used."""
-    squared = g.square()
-    update(rows, cols, squared, beta2)
-    return torch.outer(squared.mean(1), squared.mean(0)) / squared.mean()
+def new_tensors(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
+    """The names are bound to new tensors; the caller's stay as they are."""
+    rows = beta2 * rows + (1 - beta2) * row_means(g)
+    cols = beta2 * cols + (1 - beta2) * col_means(g)
+    return rank_one(g, rows, cols)
 
 
 def estimate_first(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
     """From what is there before this gradient: 0 / 0 at the first step."""
-    estimate = torch.outer(rows, cols) / rows.mean()
-    update(rows, cols, g.square(), beta2)
+    estimate = rank_one(g, rows, cols)
+    stepping()(g, rows, cols, beta2)
     return estimate
 
 
-def columns_by_rows(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The outer product the other way round: shape (c, r)."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(cols, rows) / rows.mean()
-
-
-def takes_the_root(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The root that the step will divide by."""
-    update(rows, cols, g.square(), beta2)
-    return (torch.outer(rows, cols) / rows.mean()).sqrt()
-
-
-def divides_the_gradient(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """The step itself."""
-    update(rows, cols, g.square(), beta2)
-    return g / (torch.outer(rows, cols) / rows.mean()).sqrt()
-
-
-def corrects_a_bias(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """Adam's correction at its first step, every time."""
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows, cols) / rows.mean() / (1 - beta2)
+def squares_in_place(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
+    """g is squared where it lies."""
+    estimate = right(g, rows, cols, beta2)
+    g.square_()
+    return estimate
 
 
 def in_float64(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
-    """Right, and finer than asked."""
-    demand(g, rows, cols, beta2)
-    update(rows, cols, g.square(), beta2)
-    return torch.outer(rows.double(), cols.double()) / rows.double().mean()
+    """Right, and in another dtype than g."""
+    return right(g, rows, cols, beta2).double()
 
 
 def in_float32(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
     """A result that was made without a dtype."""
-    demand(g, rows, cols, beta2)
-    update(rows, cols, g.square(), beta2)
-    estimate = torch.zeros(g.shape, dtype=torch.float32)
-    estimate.copy_(torch.outer(rows, cols) / rows.mean())
-    return estimate
+    return right(g, rows, cols, beta2).float()
 
 
 MISCONCEPTIONS = (
-    *factored_second_moment_kept.MISCONCEPTIONS,
+    Misconception(
+        name="sums_for_means",
+        witnesses=(
+            stepping(lambda g: g.square().sum(1)),
+            stepping(into_cols=lambda g: g.square().sum(0)),
+            stepping(lambda g: g.square().sum(1), lambda g: g.square().sum(0)),
+        ),
+        hint="There is a sum where a mean belongs: rows hold the mean of g**2 along each row, cols the mean along each "
+        "column. With sums in one of them the estimate grows with the size of the matrix.",
+    ),
+    Misconception(
+        name="keeps_sums",
+        witnesses=(
+            stepping(
+                lambda g: g.square().sum(1),
+                lambda g: g.square().sum(0),
+                estimate=lambda g, rows, cols: torch.outer(rows, cols) / rows.sum(),
+            ),
+        ),
+        hint="Your estimate is right, and rows and cols hold sums, as the paper has it. Here, as in torch, they hold "
+        "means, which do not grow with the other dimension; divide by the mean of rows then.",
+    ),
+    Misconception(
+        name="square_forgotten",
+        witnesses=(
+            stepping(lambda g: g.mean(1), lambda g: g.mean(0)),
+            stepping(lambda g: g.mean(1).square(), lambda g: g.mean(0).square()),
+        ),
+        hint="The second moment is the mean of the squares. The mean of g, or the square of that mean, is another "
+        "number: entries of either sign cancel in it. Square entry by entry first.",
+    ),
+    Misconception(
+        name="dimensions_exchanged",
+        witnesses=(
+            stepping(col_means, row_means),
+            stepping(estimate=lambda g, rows, cols: torch.outer(cols, rows) / rows.mean()),
+        ),
+        hint="Rows and columns have changed places. rows have one number for each row, the mean along it, over "
+        "dimension 1, and are the first factor of the outer product; cols have the means over dimension 0. Only for a "
+        "square g does the other way fit at all.",
+    ),
+    Misconception(
+        name="no_moving_average",
+        witnesses=(
+            stepping(weights=lambda beta2: (1 - beta2, beta2)),
+            stepping(weights=lambda beta2: (0.0, 1.0)),
+            stepping(weights=lambda beta2: (1.0, 1.0)),
+            stepping(weights=lambda beta2: (beta2, 1.0)),
+            stepping(weights=lambda beta2: (beta2, beta2 - 1)),
+        ),
+        hint="A moving average is beta2 times the old *plus* 1 - beta2 times the new: beta2, near 1, is the share of "
+        "what was there before (torch's lerp_ takes the share of the new). Without one of the two weights it becomes a "
+        "sum, which grows, or forgets; with a minus it goes below 0, and its root is nan.",
+    ),
+    Misconception(
+        name="not_in_place",
+        witnesses=(new_tensors,),
+        hint="`rows = ...` gives a name in your function to a new tensor; the caller's rows stay what they were, and "
+        "the next step begins anew. Change the tensors themselves: mul_, add_, lerp_, copy_.",
+    ),
     Misconception(
         name="rows_twice",
-        witnesses=(*both(rows_with_rows), *both(row_means_into_both)),
+        witnesses=(
+            stepping(estimate=lambda g, rows, cols: torch.outer(rows, rows) / rows.mean()),
+            stepping(into_cols=row_means),
+        ),
         hint="rows are in your result twice, and the columns of g**2 nowhere. Entry (i, j) needs the mean of row i, "
         "along dimension 1, and the mean of column j, along dimension 0.",
     ),
     Misconception(
         name="no_normaliser",
-        witnesses=both(not_normalised),
+        witnesses=(stepping(estimate=lambda g, rows, cols: torch.outer(rows, cols)),),
         hint="rows times cols holds the overall size of g**2 twice: where all of g is 3, every entry becomes 81 in "
         "place of 9. Divide by the mean of rows, once.",
     ),
     Misconception(
         name="normalised_by_the_sum",
-        witnesses=(*both(normalised_by_the_sum), *both(normalised_by_the_columns_sum)),
+        witnesses=(
+            stepping(estimate=lambda g, rows, cols: torch.outer(rows, cols) / rows.sum()),
+            stepping(estimate=lambda g, rows, cols: torch.outer(rows, cols) / cols.sum()),
+        ),
         hint="The sum as denominator belongs to row and column *sums*, which the paper keeps. For means it must be the "
         "mean; else the estimate shrinks as the matrix grows.",
     ),
     Misconception(
-        name="normalised_by_something_else",
-        witnesses=(*both(normalised_by_both_means), *both(normalised_by_the_root)),
-        hint="Of the two sizes in the product one must stay. Divide by the mean of rows once: not by the mean of cols "
-        "as well, and not by its root.",
-    ),
-    Misconception(
-        name="normaliser_of_this_gradient",
-        witnesses=both(normalised_by_this_gradient),
-        hint="You divide by the mean of this step's squares. rows and cols are averages over many steps, so the size "
-        "to divide out is that of the average: the mean of rows.",
-    ),
-    Misconception(
-        name="this_gradient_only",
-        witnesses=both(of_this_gradient_only),
-        hint="You update rows and cols, and then estimate from this step's means. The estimate is of the moving "
-        "average: use rows and cols.",
-    ),
-    Misconception(
-        name="estimate_before_update",
-        witnesses=both(estimate_first),
-        hint="Your estimate does not know this g yet, and at the first step it is 0 / 0, nan. First update rows and "
-        "cols, then multiply.",
-    ),
-    Misconception(
-        name="transposed",
-        witnesses=both(columns_by_rows),
-        hint="Your estimate has the shape (c, r): the transpose. Its rows go with `rows`: that is the first factor of "
-        "the outer product.",
+        name="not_from_the_updated_averages",
+        witnesses=(
+            estimate_first,
+            stepping(estimate=lambda g, rows, cols: torch.outer(rows, cols) / g.square().mean()),
+            stepping(estimate=lambda g, rows, cols: torch.outer(row_means(g), col_means(g)) / g.square().mean()),
+        ),
+        hint="First update rows and cols, then estimate from these two and nothing else. From what they were before, "
+        "the estimate does not know this g, and at the first step it is 0 / 0, nan; and this step's squares by "
+        "themselves, as factors or as what you divide by, know nothing of the steps before.",
     ),
     Misconception(
         name="more_than_the_estimate",
-        witnesses=(*both(takes_the_root), *both(divides_the_gradient), *both(corrects_a_bias)),
-        hint="What is asked for is the second moment itself. The root, the division of g by it, and any correction are "
-        "the caller's; Adafactor needs no correction, because its beta2 is 0 at the first step.",
+        witnesses=(
+            stepping(estimate=lambda g, rows, cols: rank_one(g, rows, cols).sqrt()),
+            stepping(estimate=lambda g, rows, cols: g / rank_one(g, rows, cols).sqrt()),
+        ),
+        hint="What is asked for is the second moment itself. The root and the division of g by it are the caller's.",
     ),
     Misconception(
         name="another_dtype",
@@ -176,5 +196,20 @@ MISCONCEPTIONS = (
         fails=("dtype_of_g",),
         hint="Your numbers are right, but not in the dtype of g. A product of rows and cols has it by itself; "
         "torch.zeros makes float32 unless told otherwise, .double() float64.",
+    ),
+    Misconception(
+        name="changes_the_gradient",
+        witnesses=(squares_in_place,),
+        fails=("gradient_unchanged",),
+        hint="Your estimate is right, and g is gone: square_, or an out= that writes into it. The step still has to be "
+        "made with g. Square into a new tensor.",
+    ),
+    Misconception(
+        name="refuses_too_little",
+        witnesses=(stepping(),),
+        fails=("refuses_what_makes_no_sense",),
+        hint="Your numbers are right, but nonsense goes through, or ends in torch's own error. With beta2 = 1 nothing "
+        "ever moves, below 0 it swings, and rows of one number would be broadcast without a word. Raise a ValueError, "
+        "before anything is changed.",
     ),
 )

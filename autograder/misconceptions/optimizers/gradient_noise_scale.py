@@ -1,28 +1,65 @@
-"""Wrong ways to write `gradient_noise_scale`: what is done with the draws here, slips in the two formulas beside it."""
+"""Wrong ways to write `gradient_noise_scale`: slips in the two formulas, then in what is done with the draws."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from typing import TypeAlias
+
 from torch import Tensor
 
 from autograder.bank import Misconception
-from autograder.misconceptions.optimizers import noise_scale_formulas
-from autograder.misconceptions.optimizers.noise_scale_formulas import (
-    Estimates,
-    both,
-    from_means,
-    from_size,
-    mean_square,
-    refusing,
-    right,
-    solve,
-)
+from course.reference.optimizers.gradient_noise_scale import gradient_noise_scale as right
+
+Estimates: TypeAlias = tuple[float, float, float]
+Estimate: TypeAlias = Callable[[Tensor, Tensor, int, int], Estimates]
+Formula: TypeAlias = Callable[[float, float, int, int], tuple[float, float]]  # mean squared norms, b, B -> S, |G|^2
+
+
+def solve(one: float, other: float, b: int, B: int) -> tuple[float, float]:
+    """S and |G|^2, rightly, from the mean squared norms of the small and of the large batches."""
+    return (one - other) / (1 / b - 1 / B), (B * other - b * one) / (B - b)
+
+
+def with_ratio(noise: float, gradient: float) -> Estimates:
+    """All three numbers; a ratio of 0 where there is none."""
+    return noise, gradient, noise / gradient if gradient else 0.0
+
+
+def mean_square(rows: Tensor) -> Tensor:
+    """The mean of the squared norms."""
+    return rows.square().sum(1).mean()
+
+
+def estimate(formula: Formula = solve, size: Callable[[Tensor], Tensor] = mean_square) -> Estimate:
+    """The answer that puts these sizes of the draws into this formula; it refuses nothing."""
+
+    def answer(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
+        return with_ratio(*formula(float(size(small.double())), float(size(large.double())), b, B))
+
+    return answer
+
+
+def refusing(wrong: Estimate) -> Estimate:
+    """The same, where the mistake itself brings about a |G|^2 below 0, which is then refused."""
+
+    def answer(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
+        found = wrong(small, large, b, B)
+        if found[1] <= 0:
+            raise ValueError("the estimate of |G|^2 must be positive: take more draws or larger batches")
+        return found
+
+    return answer
+
+
+def sum_over_draws(rows: Tensor) -> Tensor:
+    """Totals where means belong."""
+    return rows.square().sum()
 
 
 def ratio_of_each_pair(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     """S and |G|^2 from one draw of each, divided at once; then means over the pairs."""
     pairs = zip(small.double().square().sum(1).tolist(), large.double().square().sum(1).tolist(), strict=False)
-    found = [solve(one, other, b, B) for one, other in pairs]
+    found = [with_ratio(*solve(one, other, b, B)) for one, other in pairs]
     noise, gradient, ratio = (sum(each) / len(each) for each in zip(*found, strict=True))
     return noise, gradient, ratio
 
@@ -34,44 +71,27 @@ def ratio_of_rows(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     return float(noise.mean()), float(gradient.mean()), float((noise / gradient).mean())
 
 
-@from_means
-def ratio_upside_down(one: float, other: float, b: int, B: int) -> Estimates:
+def ratio_upside_down(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     """|G|^2 over S."""
-    noise, gradient, _ = solve(one, other, b, B)
+    noise, gradient, _ = estimate()(small, large, b, B)
     return noise, gradient, gradient / noise if noise else 0.0
 
 
-@from_means
-def gradient_of_the_large_batch(one: float, other: float, b: int, B: int) -> Estimates:
-    """The large batch's squared norm as it is: too large by S / B."""
-    noise, _, _ = solve(one, other, b, B)
-    return noise, other, noise / other if other else 0.0
-
-
-@from_means
-def gradient_of_the_small_batch(one: float, other: float, b: int, B: int) -> Estimates:
-    """The small batch's: too large by S / b."""
-    noise, _, _ = solve(one, other, b, B)
-    return noise, one, noise / one if one else 0.0
-
-
-@from_size
-def norms_of_the_mean(rows: Tensor) -> Tensor:
-    """The mean over the draws first, then its squared norm: the noise is averaged away."""
-    return rows.mean(0).square().sum()
+def gradient_first(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
+    """Right numbers in another order."""
+    noise, gradient, ratio = estimate()(small, large, b, B)
+    return gradient, noise, ratio
 
 
 def mean_of_the_large_only(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     """S is right; the gradient is the squared norm of the mean over the large draws."""
-    noise, gradient = right(small, large, b, B)[0], float(large.double().mean(0).square().sum())
-    return noise, gradient, noise / gradient if gradient else 0.0
+    return with_ratio(estimate()(small, large, b, B)[0], float(large.double().mean(0).square().sum()))
 
 
 def variance_over_draws(small: Tensor, large: Tensor, b: int, B: int, correction: int = 1) -> Estimates:
     """b times the variance over the small draws: right on average, undefined for one draw, and no use of B."""
     noise = float(b * small.double().var(dim=0, correction=correction).sum())
-    gradient = mean_square(small) - noise / b
-    return noise, gradient, noise / gradient if gradient else 0.0
+    return with_ratio(noise, float(mean_square(small.double())) - noise / b)
 
 
 def variance_over_n(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
@@ -79,117 +99,107 @@ def variance_over_n(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     return variance_over_draws(small, large, b, B, correction=0)
 
 
-@from_size
-def sums_over_draws(rows: Tensor) -> Tensor:
-    """Totals where means belong."""
-    return rows.square().sum()
-
-
-@from_size
-def means_over_entries(rows: Tensor) -> Tensor:
-    """`.square().mean()` is over rows and columns: everything is d times too small, the ratio is right."""
-    return rows.square().mean()
-
-
-@from_size
-def norms_not_squared(rows: Tensor) -> Tensor:
-    """Norms have no such equations."""
-    return rows.square().sum(1).sqrt().mean()
-
-
-@from_size
-def squares_the_mean_norm(rows: Tensor) -> Tensor:
-    """The square after the mean over the draws."""
-    return rows.square().sum(1).sqrt().mean().square()
-
-
-@from_size
-def reads_columns(rows: Tensor) -> Tensor:
-    """Sums over the draws and averages over the d numbers."""
-    return rows.square().sum(0).mean()
-
-
-@refusing
 def in_float32(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     """Rounds what came."""
     return right(small.float(), large.float(), b, B)
 
 
-@refusing
-def rounded_to_float32(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
-    """`torch.tensor` makes float32 of Python numbers."""
-    means = [torch.tensor(rows.double().square().sum(1).tolist()).mean() for rows in (small, large)]
-    return solve(float(means[0]), float(means[1]), b, B)
-
-
 MISCONCEPTIONS = (
-    *noise_scale_formulas.MISCONCEPTIONS,
+    Misconception(
+        name="sizes_exchanged",
+        witnesses=(
+            estimate(lambda one, other, b, B: solve(other, one, b, B)),
+            estimate(lambda one, other, b, B: (solve(one, other, b, B)[0], (b * other - B * one) / (B - b))),
+            estimate(lambda one, other, b, B: (solve(one, other, b, B)[0], (B * one - b * other) / (B - b))),
+            estimate(lambda one, other, b, B: (-solve(one, other, b, B)[0], solve(one, other, b, B)[1])),
+        ),
+        hint="The batch sizes have changed places. The norms of the large batches belong to B, and B times the large "
+        "norm less b times the small one makes S cancel. Small batches are noisier: their norm is the larger one, and "
+        "1/b is larger than 1/B, so that S is positive if both differences are taken in the same order.",
+    ),
+    Misconception(
+        name="divided_by_something_else",
+        witnesses=(
+            estimate(lambda one, other, b, B: (one - other, solve(one, other, b, B)[1])),
+            estimate(lambda one, other, b, B: (solve(one, other, b, B)[0], B * other - b * one)),
+            estimate(lambda one, other, b, B: (one - other, B * other - b * one)),
+            estimate(lambda one, other, b, B: ((one - other) * (1 / b - 1 / B), solve(one, other, b, B)[1])),
+            estimate(lambda one, other, b, B: ((one - other) / (B - b), solve(one, other, b, B)[1])),
+        ),
+        hint="The difference of the squared norms is S / b - S / B, that is S times (1/b - 1/B), not yet S; and B "
+        "times one less b times the other is (B - b) |G|^2. Divide each by just what stands in front. S is the noise "
+        "of one example, not of a batch.",
+    ),
+    Misconception(
+        name="another_order",
+        witnesses=(gradient_first,),
+        hint="Your numbers are right, and stand in another order: the noise S first, then |G|^2, then S / |G|^2.",
+    ),
     Misconception(
         name="ratio_per_draw",
-        witnesses=(*both(ratio_of_each_pair), *both(ratio_of_rows)),
+        witnesses=(ratio_of_each_pair, refusing(ratio_of_each_pair), ratio_of_rows),
         hint="You divide for each draw and average the ratios. One draw's |G|^2 is near 0 or below it now and then, "
         "and its ratio is then huge or negative: the mean of such ratios says nothing. Average the squared norms of "
         "all draws first, and divide once. The two kinds of batches need not even have equally many draws.",
     ),
     Misconception(
         name="ratio_inverted",
-        witnesses=both(ratio_upside_down),
+        witnesses=(ratio_upside_down,),
         hint="Your ratio is |G|^2 / S. The noise scale is S / |G|^2, a number of examples: that many make the noise of "
         "a batch as large as the gradient. It grows with the noise.",
     ),
     Misconception(
         name="biased_by_the_noise",
-        witnesses=(*both(gradient_of_the_large_batch), *both(gradient_of_the_small_batch)),
+        witnesses=(
+            estimate(lambda one, other, b, B: (solve(one, other, b, B)[0], other)),
+            estimate(lambda one, other, b, B: (solve(one, other, b, B)[0], one)),
+        ),
         hint="You take the squared norm of a batch gradient for |G|^2. It is too large by S / b, or S / B, on average, "
         "however many draws there are: noise squared does not cancel. Use both sizes to take it out.",
     ),
     Misconception(
         name="norm_of_the_mean",
-        witnesses=(*both(norms_of_the_mean), *both(mean_of_the_large_only)),
+        witnesses=(estimate(size=lambda rows: rows.mean(0).square().sum()), mean_of_the_large_only),
         hint="You average the gradients over the draws and take the norm of the mean. That averages away the very "
         "noise which is to be measured. Square first: the norm of each draw, then the mean over the draws.",
     ),
     Misconception(
         name="variance_over_draws",
-        witnesses=(*both(variance_over_draws), *both(variance_over_n)),
+        witnesses=(variance_over_draws, variance_over_n),
         hint="The variance over the draws of one batch size estimates S too, but it is another estimate: it has no use "
         "for the second size, and from one draw it has nothing to say. Here S comes from the difference of the two "
         "sizes.",
     ),
     Misconception(
-        name="sums_over_draws",
-        witnesses=both(sums_over_draws),
-        hint="Your squared norms are added up over the draws, so that twice the draws give twice the noise. Sum over "
-        "the d numbers of a row, and take the mean over the rows.",
-    ),
-    Misconception(
-        name="means_over_entries",
-        witnesses=both(means_over_entries),
-        hint="`.mean()` without a dimension also averages over the d numbers of a gradient: S and |G|^2 come out d "
-        "times too small, and only their ratio is right. A squared norm is a sum over dimension 1.",
+        name="sum_or_mean_in_the_wrong_place",
+        witnesses=(
+            estimate(size=sum_over_draws),
+            refusing(estimate(size=sum_over_draws)),
+            estimate(size=lambda rows: rows.square().mean()),
+        ),
+        hint="A squared norm is a sum over the d numbers of a row, dimension 1; then comes a mean over the rows, which "
+        "are the draws. `.sum()` without a dimension adds up the draws too, so that twice the draws give twice the "
+        "noise; `.mean()` without one makes S and |G|^2 d times too small, and only their ratio is right.",
     ),
     Misconception(
         name="norms_not_squared",
-        witnesses=(*both(norms_not_squared), *both(squares_the_mean_norm)),
+        witnesses=(
+            estimate(size=lambda rows: rows.norm(dim=1).mean()),
+            estimate(size=lambda rows: rows.norm(dim=1).mean().square()),
+        ),
         hint="The equation |G|^2 + S / b holds for the mean of the squared norm. For norms there is none, and the "
         "square of a mean is less than the mean of the squares: square each draw's norm before anything else.",
     ),
     Misconception(
-        name="sums_the_draws_of_each_entry",
-        witnesses=both(reads_columns),
-        hint="Each row is a draw. You sum the squares over dimension 0, the draws, and average over the d numbers: it "
-        "must be the other way round.",
-    ),
-    Misconception(
         name="rounded_to_float32",
-        witnesses=(rounded_to_float32, in_float32),
+        witnesses=(in_float32,),
         fails=("digits_of_float64",),
         hint="Your numbers are right to seven digits, though the draws have sixteen: somewhere they are rounded to "
         "float32, by .float() or by a torch.tensor made of Python numbers without a dtype.",
     ),
     Misconception(
         name="refuses_too_little",
-        witnesses=(right, refusing(right, lowest=-1e-300), refusing(right, sizes=False)),
+        witnesses=(estimate(),),
         fails=("refuses_what_makes_no_sense",),
         hint="Your numbers are right, but nonsense goes through, or ends in another error. b_small must be less than "
         "b_large: else 1/b - 1/B is 0 or negative. And an estimate of |G|^2 that is 0 or negative must be refused with "

@@ -55,12 +55,6 @@ def line_times_cosine(step: int, *, peak: float, warmup: int, total: int, floor:
     return floor + (peak - floor) * up * falls(min(1.0, step / total))
 
 
-def as_a_library_has_it(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """No floor, and a cosine that goes on."""
-    down = falls((step - warmup) / (total - warmup))
-    return peak * line(step, warmup) if step < warmup else peak * down
-
-
 def refuses_the_past(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
     """A step after the last one is an error."""
     if step > total:
@@ -68,22 +62,14 @@ def refuses_the_past(step: int, *, peak: float, warmup: int, total: int, floor: 
     return right(step, peak=peak, warmup=warmup, total=total, floor=floor)
 
 
-def divides_at_once(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The way up is computed before it is asked whether there is one."""
-    up = peak * step / warmup
-    return up if step < warmup else floor + (peak - floor) * descent(step, warmup, total)
+def divides_at_the_joint(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
+    """`<=` takes the joint for the way up: the same rate, unless warmup is 0."""
+    return peak * step / warmup if step <= warmup else floor + (peak - floor) * descent(step, warmup, total)
 
 
 def warms_up_for_one_step(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
     """max(1, warmup) prevents the division by 0, and brings a warm-up of one step."""
     return right(step, peak=peak, warmup=max(1, warmup), total=total, floor=floor)
-
-
-def line_of_one_step(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The same in the line alone, which has the joint too."""
-    if step <= warmup:
-        return peak * step / max(1, warmup)
-    return floor + (peak - floor) * descent(step, warmup, total)
 
 
 def no_floor(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
@@ -158,7 +144,6 @@ MISCONCEPTIONS = (
             schedule(down=lambda step, warmup, total: falls(min(1.0, step / total))),
             schedule(down=lambda step, warmup, total: falls(step / total)),
             schedule(down=lambda step, warmup, total: falls(min(1.0, step / (total - warmup)))),
-            schedule(down=lambda step, warmup, total: falls(step / (total - warmup))),
         ),
         hint="Your cosine starts at step 0, so at step `warmup`, where the line has reached the peak, part of the "
         "descent is over already: the rate jumps there, or never gets to the peak if you multiply the two. First the "
@@ -199,10 +184,7 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="rises_again",
-        witnesses=(
-            schedule(down=lambda step, warmup, total: falls((step - warmup) / (total - warmup))),
-            as_a_library_has_it,
-        ),
+        witnesses=(schedule(down=lambda step, warmup, total: falls((step - warmup) / (total - warmup))),),
         hint="Past the end your rate rises again. A cosine does not stop at its lowest point: limit t to 1 before you "
         "put it into the cosine, or return the floor from step `total` on.",
     ),
@@ -222,7 +204,7 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="warm_up_of_no_steps",
-        witnesses=(divides_at_once, warms_up_for_one_step, line_of_one_step),
+        witnesses=(divides_at_the_joint, warms_up_for_one_step),
         hint="With warmup = 0 you divide by 0, or, with max(1, warmup), warm up for one step all the same. Only a step "
         "*below* warmup is on the way up, so none is then, and step 0 has the whole peak: ask `step < warmup` first, "
         "and divide inside that branch.",

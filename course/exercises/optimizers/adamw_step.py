@@ -163,7 +163,6 @@ EXERCISE = Exercise(
             name="two_moments_kept",
             points=1,
             keys=("state/*",),
-            needs=("the_first_step",),
             hint="The dict of each parameter keeps two tensors of the parameter's shape and dtype, and numbers. A "
             "third tensor of this size would be half as much memory again, for the whole model.",
         ),
@@ -172,7 +171,7 @@ EXERCISE = Exercise(
             points=1,
             keys=("grads/*",),
             roundings=0,
-            needs=("the_first_step",),
+            needs=("two_moments_kept",),  # who does nothing changes nothing
             hint="A gradient was changed in place (add_, mul_, square_, **=). It belongs to the caller, who may add to "
             "it or report its norm: work on a new tensor.",
         ),
@@ -181,7 +180,6 @@ EXERCISE = Exercise(
             points=1,
             holds=all_refused,
             cases=("one step",),
-            needs=("the_first_step",),
             hint="Before anything is changed, raise a ValueError that says what must hold and what came, for each of "
             "the things that the docstring refuses. With a beta of 1 the correction would divide by 0; a wrong shape "
             "may broadcast without a word.",

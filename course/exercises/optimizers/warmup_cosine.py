@@ -54,7 +54,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The rates of some steps, one call for each; and, beside the way up, what is refused."""
     given: dict[str, Any] = {name: float(rate) if isinstance(rate, Tensor) else rate for name, rate in inputs.items()}
     first, end, total = given.pop("first"), given.pop("end"), given["total"]
-    values = {"rates": [answer(step, **given) for step in range(first, end)]}
+    values: dict[str, Any] = {"rates": [answer(step, **given) for step in range(first, end)]}
     if end > inputs["warmup"]:
         return observe(values)
 
