@@ -27,9 +27,10 @@ def compare_maps(
     found   by name, (N, 2) each
     alone   names of maps that are shown without the true positions, because they lie in no known direction
     """
-    rows = -(-len(found) // ACROSS)
+    across = min(ACROSS, len(found))
+    rows = -(-len(found) // across)
     figure = picture(title, 0.7 + 3.2 * rows)
-    panels = figure.subplots(rows, ACROSS, squeeze=False, sharex=True, sharey=True).ravel()
+    panels = figure.subplots(rows, across, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in panels[len(found) :]:
         axes.set_axis_off()
     handles: dict[str, Artist] = {}

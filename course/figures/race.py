@@ -132,7 +132,7 @@ def race_picture(landscape: Landscape, tracks: Mapping[str, Track], *, title: st
         drawn.plane.plot(points[:, 0], points[:, 1], **look)
         drawn.course.plot(range(len(values)), values, label=called(name, track, upto), **look)
     drawn.figure.legend(
-        handles=drawn.course.get_lines(), loc="outside lower center", ncols=3, frameon=False, handlelength=4
+        handles=drawn.course.get_lines(), loc="outside lower center", ncols=3, frameon=False, handlelength=3, fontsize=9
     )
     return drawn.figure
 

@@ -11,6 +11,7 @@ from autograder.bank import Misconception
 from autograder.misconceptions.optimizers.adaptive_step_parts import (
     State,
     average,
+    bare_root,
     inside,
     kept,
     made,
@@ -18,6 +19,7 @@ from autograder.misconceptions.optimizers.adaptive_step_parts import (
     quotient,
     total,
     two_averages,
+    without_root,
 )
 from course.exercise import Answer
 from course.reference.optimizers.adaptive_step import adaptive_step as right
@@ -69,16 +71,6 @@ def changes_the_gradient(rule: str, param: Tensor, grad: Tensor, state: State, *
     grad.square_()
 
 
-def without_root(v: Tensor, eps: float) -> Tensor:
-    """The accumulator itself."""
-    return v + eps
-
-
-def bare_root(v: Tensor, eps: float) -> Tensor:
-    """No eps."""
-    return v.sqrt()
-
-
 def not_weighted(old: Tensor, g: Tensor, decay: float) -> Tensor:
     """Decays, but the new square comes in full."""
     return decay * old + g * g
@@ -92,26 +84,6 @@ def weights_exchanged(old: Tensor, g: Tensor, decay: float) -> Tensor:
 def minus(old: Tensor, g: Tensor, decay: float) -> Tensor:
     """The new square is taken away."""
     return decay * old - (1 - decay) * g * g
-
-
-def total_of_sizes(old: Tensor, g: Tensor, decay: float) -> Tensor:
-    """Absolute values where squares belong."""
-    return old + g.abs()
-
-
-def average_of_sizes(old: Tensor, g: Tensor, decay: float) -> Tensor:
-    """The same, averaged."""
-    return decay * old + (1 - decay) * g.abs()
-
-
-def total_of_gradients(old: Tensor, g: Tensor, decay: float) -> Tensor:
-    """Gradients where squares belong: the sum may be negative."""
-    return old + g
-
-
-def average_of_gradients(old: Tensor, g: Tensor, decay: float) -> Tensor:
-    """The same, averaged."""
-    return decay * old + (1 - decay) * g
 
 
 def upside_down(g: Tensor, state: State, decay: float, eps: float) -> Tensor:
@@ -198,13 +170,10 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="no_moving_average",
-        witnesses=(
-            made(rmsprop=quotient(not_weighted)),
-            made(rmsprop=quotient(not_weighted), adadelta=two_averages(not_weighted)),
-            made(rmsprop=quotient(weights_exchanged)),
-            made(rmsprop=quotient(weights_exchanged), adadelta=two_averages(weights_exchanged)),
-            made(rmsprop=quotient(minus)),
-            made(rmsprop=quotient(minus), adadelta=two_averages(minus)),
+        witnesses=tuple(
+            made(rmsprop=quotient(wrong), adadelta=adadelta)
+            for wrong in (not_weighted, weights_exchanged, minus)
+            for adadelta in (two_averages(), two_averages(wrong))
         ),
         hint="A moving average is decay times the old value *plus* (1 - decay) times the new square: with decay = 0.9 "
         "it remembers about ten steps. Exchanged, the weights forget at once; without 1 - decay it settles at 1 / (1 - "
@@ -226,9 +195,7 @@ MISCONCEPTIONS = (
         name="no_root_of_squares",
         witnesses=(
             made(quotient(total, without_root), quotient(average, without_root)),
-            made(quotient(total_of_sizes), quotient(average_of_sizes)),
-            made(quotient(total_of_sizes, without_root), quotient(average_of_sizes, without_root)),
-            made(quotient(total_of_gradients), quotient(average_of_gradients)),
+            made(quotient(lambda v, g, decay: v + g), quotient(lambda v, g, decay: decay * v + (1 - decay) * g)),
         ),
         hint="All three rules collect squares, and divide by a root of what they have. Without the root g / v has the "
         "unit of 1 / g, and small gradients make enormous steps; without the squares gradients of both signs cancel, "

@@ -45,6 +45,16 @@ def inside(v: Tensor, eps: float) -> Tensor:
     return (v + eps).sqrt()
 
 
+def without_root(v: Tensor, eps: float) -> Tensor:
+    """The accumulator itself."""
+    return v + eps
+
+
+def bare_root(v: Tensor, eps: float) -> Tensor:
+    """No eps."""
+    return v.sqrt()
+
+
 def quotient(update: Update, divisor: Divisor = outside, *, stale: bool = False) -> Direction:
     """g over what the divisor makes of the accumulator: the new one, or the old one where that is `stale`."""
 

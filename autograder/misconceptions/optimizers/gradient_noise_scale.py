@@ -165,7 +165,7 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="variance_over_draws",
-        witnesses=(variance_over_draws, variance_over_n),
+        witnesses=(variance_over_draws, refusing(variance_over_draws), variance_over_n),
         hint="The variance over the draws of one batch size estimates S too, but it is another estimate: it has no use "
         "for the second size, and from one draw it has nothing to say. Here S comes from the difference of the two "
         "sizes.",
