@@ -101,7 +101,7 @@ race_picture(
 # %% [markdown]
 # SGD and momentum do not notice: they know no axes. Adagrad and RMSprop, which divide each *coordinate*, lose most of
 # what they had. (Adam does not lose, here, thanks to its momentum: an honest exception.) The rest of Part I is about
-# two ailments that each cure of these methods has in view: curvature, and noise.
+# the two ailments behind all this: curvature, and noise.
 #
 # ## 2. How large may a step be?
 #
@@ -233,7 +233,7 @@ def sgd_step(
 ) -> None:
     """One step of SGD, in place: afterwards the tensors in `params` hold the new values.
 
-    params        tensors of any shapes, () too, floating
+    params        tensors of any shapes, () too, floating. They do not require a gradient.
     grads         their gradients, of the same shapes and dtypes. They are not changed.
     state         one dict per parameter, empty before the first step; it comes back as you left it. With momentum it
                   keeps one tensor of the parameter's shape and dtype (name it as you like), without momentum none.
@@ -242,8 +242,8 @@ def sgd_step(
     nesterov      whether the direction is g + mu b instead of b; of no effect without momentum
     weight_decay  wd, at least 0: wd p is added to the gradient before all else
     Returns       nothing.
-    Refused       with a ValueError: a negative lr or weight_decay, a momentum outside [0, 1), a gradient that has
-                  another shape than its parameter.
+    Refused       with a ValueError, before anything is changed: a negative lr or weight_decay, a momentum outside
+                  [0, 1), a gradient that has another shape than its parameter.
     Example       p = [1.], lr = 0.1, momentum = 0.9, gradients [2.], then [2.]: p is [0.8], then [0.42].
     Not allowed: torch.optim.
     """
@@ -375,7 +375,8 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
               never drawn.
     indices   (b,), int64: the examples of the batch, drawn one by one with replacement, so that some may repeat
     Returns   (d,), in the dtype of grads: the mean over the b draws of w_i g_i. The weight w_i depends on p_i and n
-              alone, and is such that the expectation over all possible draws is the mean gradient, whatever grads hold.
+              alone, and is such that the expectation over all possible draws is the mean gradient, whatever grads hold,
+              if every probability is above 0. (An example of probability 0 is never seen: its share is missing.)
               Nothing that was handed in is changed.
     Example   grads [[2.], [4.]], probs [0.25, 0.75]: indices [0] gives [4.], [1] gives [2.6667], and the expectation
               is 0.25 * 4 + 0.75 * 2.6667 = 3, the mean. indices [0, 0, 1] gives [3.5556].
@@ -466,7 +467,8 @@ def adaptive_step(
     decay     of the moving averages, which start from 0; not used by Adagrad
     eps       outside the root in Adagrad and RMSprop, inside both roots in Adadelta
     Returns   nothing.
-    Refused   with ValueError, before anything is changed: another rule, lr < 0, decay outside [0, 1).
+    Refused   with ValueError, before anything is changed: another rule, lr < 0, decay outside [0, 1) (under
+              every rule, Adagrad too).
     Example   param = tensor([1.0]), grad = tensor([2.0]), empty state, lr = 0.1, decay = 0.75, eps = 0: param becomes
               0.9 with "adagrad" (v = 4, d = 1) and 0.8 with "rmsprop" (v = 1, d = 2). With "adadelta" and eps = 1,
               v = 1 and d = 2 / sqrt(2): param becomes 0.8586.
@@ -572,7 +574,7 @@ def adamw_step(
 ) -> None:
     """One step of AdamW, in place: afterwards the tensors in `params` hold the new values.
 
-    params        tensors of any shapes, () too, floating
+    params        tensors of any shapes, () too, floating. They do not require a gradient.
     grads         their gradients, of the same shapes and dtypes. They are not changed. None: this parameter had no part
                   in this step; nothing of it changes, neither its moments nor its age.
     state         one dict per parameter, empty before its first gradient; it comes back as you left it. It keeps two
@@ -583,8 +585,8 @@ def adamw_step(
     eps           is added to the root of the corrected v
     weight_decay  wd: the parameter loses lr wd p, with p as it was before the step
     Returns       nothing.
-    Refused       with a ValueError: a negative lr, a beta outside [0, 1), a gradient that has another shape than its
-                  parameter.
+    Refused       with a ValueError, before anything is changed: a negative lr, a beta outside [0, 1), a gradient that
+                  has another shape than its parameter.
     Example       p = [1.], lr = 0.1, weight_decay = 0, gradients [2.], then [2.]: p is [0.9], then [0.8].
     Not allowed: torch.optim.
     """
@@ -828,10 +830,11 @@ def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     """Shorten all gradients together to a norm of `max_norm`, in place; shorter ones stay as they are.
 
     grads     tensors of any shapes, () too, and floating dtypes; the very tensors are changed, all by one factor:
-              the smaller of 1 and max_norm / (norm + 1e-6). Below the limit that is 1, and no bit changes.
+              the smaller of 1 and max_norm / (norm + 1e-6). Where the norm is below max_norm - 1e-6 that is 1, and no
+              bit changes.
     max_norm  the limit, at least 0
-    Returns   the norm *before*, a tensor of shape (): the Euclidean norm of all numbers in all tensors, as if they were
-              one vector. 0 for an empty list.
+    Returns   the norm *before*, a tensor of shape (), or a number: the Euclidean norm of all numbers in all tensors, as
+              if they were one vector. 0 for an empty list.
     inf, nan  are no errors. If the norm is inf, the factor is 0: finite numbers become 0, and the infinite one becomes
               0 * inf = nan. If the norm is nan, the factor is nan, and so is everything then.
     Refused   with a ValueError: a negative max_norm
@@ -972,8 +975,9 @@ def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: in
 
     small     (n, d): n draws, each row the mean gradient of a batch of `b_small` examples
     large     (m, d): m draws of batches of `b_large` examples; m and n may differ, and may be 1
-    Returns   (S, |G|^2, S / |G|^2), three Python floats. Squared norms are averaged over the draws *before* anything
-              is subtracted or divided, so that S and |G|^2 are right on average. Draws in float64 give its digits.
+    Returns   (S, |G|^2, S / |G|^2), three numbers. Squared norms are averaged over the draws *before* anything
+              is subtracted or divided, so that S and |G|^2 are right on average. S may come out negative, and is
+              returned as it is. Draws in float64 give its digits.
     Refused   with a ValueError: b_small that is not less than b_large; an estimate of |G|^2 that is 0 or negative
               (the sentence says what to do: take more draws, or larger batches).
     Example   small = [[3., 0.], [1., 0.]], large = [[2., 0.], [1., 1.]], b_small = 1, b_large = 3: the mean squared
@@ -1100,10 +1104,10 @@ for size, losses in zip(few.batch_sizes, few.held_out, strict=True):
 # %% [markdown]
 # ## 13. Let the machine search
 #
-# A rate, a momentum, a width, a decay: four numbers, and each training run takes a second. Grid search with five
-# values each is 625 runs. Random search is better than a grid where few of the numbers matter (Bergstra and Bengio,
-# JMLR 13, 2012). *Optuna* looks where earlier trials were good (its default sampler is the tree-structured Parzen
-# estimator; Akiba et al., arXiv 1907.10902).
+# A rate, a momentum, a width, a decay: four numbers, and each choice of them costs a training run. Grid search with
+# five values each is 625 runs. Random search is better than a grid where few of the numbers matter (Bergstra and
+# Bengio, JMLR 13, 2012). *Optuna* looks where earlier trials were good (its default sampler is the tree-structured
+# Parzen estimator; Akiba et al., arXiv 1907.10902).
 
 # %%
 from course.experiments import search

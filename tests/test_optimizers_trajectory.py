@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from course.exercises.optimizers.trajectory import drive, form
+from course.exercises.optimizers.trajectory import drive, form, refuse
 
 PARAM = torch.zeros(2, 3)
 
@@ -89,3 +89,18 @@ def test_the_state_is_kept_between_the_steps():
 )
 def test_the_words_for_a_state_depend_on_no_name(kept, words):
     assert form(kept, PARAM) == words
+
+
+def test_a_refusal_in_its_turn_leaves_what_has_moved():
+    def in_turn(params, grads, state, *, lr=1.0):
+        for param, grad, kept in zip(params, grads, state, strict=True):
+            if lr < 0 or grad.shape != param.shape:
+                raise ValueError
+            param.sub_(grad)
+            kept["m"] = torch.zeros_like(param)
+
+    seen = refuse(in_turn, [PARAM, PARAM], {"a negative lr": {"lr": -1.0}, "a wrong shape": {}})
+    assert (seen["a negative lr"], seen["a wrong shape"]) == ("ValueError", "ValueError")
+    early, late = seen["left"]["a negative lr"], seen["left"]["a wrong shape"]
+    assert (early["params"][0].unique().tolist(), early["state"]) == ([0.0], ["no tensors"] * 2)
+    assert (late["params"][0].unique().tolist(), late["state"]) == ([-1.0], ["1 like the parameter", "no tensors"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from autograder.bank import Misconception
@@ -9,6 +11,7 @@ from autograder.misconceptions.optimizers.adamw_step_corrections import CORRECTI
 from autograder.misconceptions.optimizers.adamw_step_moments import MOMENTS
 from autograder.misconceptions.optimizers.adamw_step_parts import Kept, Options, rightly, stepping
 from autograder.misconceptions.optimizers.adamw_step_tensors import TENSORS
+from course.reference.optimizers.adamw_step import adamw_step
 
 
 def decay_through_the_moments(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
@@ -33,6 +36,12 @@ def decay_after_the_step(p: Tensor, g: Tensor, kept: Kept, options: Options) -> 
     p.mul_(1 - options.lr * options.decay)
 
 
+def one_after_the_other(params: list[Tensor], grads: list[Tensor], state: list[Kept], **others: Any) -> None:
+    """Each parameter is looked at when it is its turn."""
+    for p, g, kept in zip(params, grads, state, strict=True):
+        adamw_step([p], [g], [kept], **others)
+
+
 MISCONCEPTIONS = (
     Misconception(
         name="decay_through_the_moments",
@@ -54,9 +63,17 @@ MISCONCEPTIONS = (
     Misconception(
         name="not_refused",
         witnesses=(stepping(rightly),),
-        fails=("refusals",),
+        fails=("refusals", "refused_before_any_change"),
         hint="The steps are right, but something that makes no sense is accepted, or raises another error than a "
         "ValueError. Check rate, betas and every shape at the top, before anything is changed; `assert` is for one's "
         "own mistakes, and vanishes under `python -O`.",
+    ),
+    Misconception(
+        name="refuses_too_late",
+        witnesses=(one_after_the_other,),
+        fails=("refused_before_any_change",),
+        hint="You refuse all that is to be refused. But when the second gradient turns out to be wrong, the first "
+        "parameter has moved already: the model has taken part of a step, and its caller does not know which. Use two "
+        "loops: first look at all pairs, then step.",
     ),
 )

@@ -50,6 +50,11 @@ def one_ahead(m: Tensor, v: Tensor, t: int, options: Options) -> Tensor:
     return ratio(*corrected(m, v, t + 1, options), options)
 
 
+def one_behind_later(m: Tensor, v: Tensor, t: int, options: Options) -> Tensor:
+    """t - 1 from the second step on: it is counted up after use, and only where it is there already."""
+    return ratio(*corrected(m, v, max(1, t - 1), options), options)
+
+
 def stores_the_corrected(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
     """m_hat and v_hat are what the next step averages with."""
     kept["m"], kept["v"] = corrected(*average(p, g, kept, options), options)
@@ -104,10 +109,10 @@ CORRECTIONS = (
     ),
     Misconception(
         name="correction_off_by_one",
-        witnesses=(with_look(one_behind), with_look(one_ahead)),
-        hint="In the first step your t is 0, and you divide by 1 - beta^0 = 0; or it is 2, and you correct too little. "
-        "t counts the gradients that are in the average, the present one too: begin at 0 and count up first, or begin "
-        "at 1 and count up last.",
+        witnesses=(with_look(one_behind), with_look(one_behind_later), with_look(one_ahead)),
+        hint="In the first step your t is 0, and you divide by 1 - beta^0 = 0; or it is 2, and you correct too "
+        "little; or in the second it still is 1. t counts the gradients that are in the average, the present one too: "
+        "begin at 0 and count up first, or begin at 1 and count up last.",
     ),
     Misconception(
         name="corrected_moments_stored",

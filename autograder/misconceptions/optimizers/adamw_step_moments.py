@@ -39,6 +39,14 @@ def with_averages(for_m: str, for_v: str) -> Answer:
     return stepping(update)
 
 
+def sum_uncorrected(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
+    """m as SGD keeps it, beta1 m + g, of which the first is right without a correction."""
+    t = age(p, kept)
+    kept["m"] = options.beta1 * kept["m"] + g
+    kept["v"] = options.beta2 * kept["v"] + (1 - options.beta2) * g * g
+    move(p, ratio(kept["m"], corrected(kept["m"], kept["v"], t, options)[1], options), options)
+
+
 def with_betas(averages: str, corrections: str) -> Answer:
     """The betas in the places of the first and the second: "21" swaps them, "11" takes the first for both."""
 
@@ -96,6 +104,7 @@ MOMENTS = (
             with_averages("+", "="),
             with_averages("~", "~"),
             with_averages("~", "="),
+            stepping(sum_uncorrected),
         ),
         hint="Your average weighs old and new in another way than beta m + (1 - beta) g. Where the new gradient enters "
         "in full it is a sum, as in SGD's momentum, and where beta belongs to the new it forgets at once. (torch's "

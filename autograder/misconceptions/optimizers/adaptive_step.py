@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
+from autograder.misconceptions.optimizers.adaptive_step_averages import AVERAGES
 from autograder.misconceptions.optimizers.adaptive_step_parts import (
     State,
     average,
@@ -71,21 +72,6 @@ def changes_the_gradient(rule: str, param: Tensor, grad: Tensor, state: State, *
     grad.square_()
 
 
-def not_weighted(old: Tensor, g: Tensor, decay: float) -> Tensor:
-    """Decays, but the new square comes in full."""
-    return decay * old + g * g
-
-
-def weights_exchanged(old: Tensor, g: Tensor, decay: float) -> Tensor:
-    """decay stands at the new square."""
-    return (1 - decay) * old + decay * g * g
-
-
-def minus(old: Tensor, g: Tensor, decay: float) -> Tensor:
-    """The new square is taken away."""
-    return decay * old - (1 - decay) * g * g
-
-
 def upside_down(g: Tensor, state: State, decay: float, eps: float) -> Tensor:
     """Gradients over moves."""
     v, u = kept(state, "v", g), kept(state, "u", g)
@@ -113,6 +99,15 @@ def lr_in_the_moves(rule: str, param: Tensor, grad: Tensor, state: State, *, lr:
     """u averages what was really subtracted, lr included."""
     adadelta = two_averages(moves=lambda u, d, decay: average(u, lr * d, decay))
     made(adadelta=adadelta)(rule, param, grad, state, lr=lr, **numbers)
+
+
+def makes_the_state_first(rule: str, param: Tensor, grad: Tensor, state: State, **numbers: Any) -> None:
+    """Looks at the numbers when the state is there."""
+    kept(state, "v", param)
+    if rule == "adadelta":
+        kept(state, "u", param)
+    given = {"squares": state["v"]} | ({"squared_moves": state["u"]} if rule == "adadelta" else {})
+    right(rule, param, grad, given, **numbers)
 
 
 MISCONCEPTIONS = (
@@ -151,34 +146,20 @@ MISCONCEPTIONS = (
     Misconception(
         name="not_refused",
         witnesses=(made(),),
-        fails=("refusals",),
+        fails=("refusals", "refused_before_any_change"),
         hint="Your steps are right, but something that makes no sense goes through: a rule of another name, an lr "
         "below 0, a decay of 1 (the average would never move) or below 0. Each raises ValueError for every rule, in a "
         "sentence that says what must hold and what came.",
     ),
     Misconception(
-        name="adagrad_averages",
-        witnesses=(made(adagrad=quotient(average)),),
-        hint="Your Adagrad averages the squares. Adagrad adds them up and never forgets one: its steps become shorter "
-        "the longer it runs, and that is how it can reach a minimum in spite of noise. The average is RMSprop's.",
+        name="refuses_too_late",
+        witnesses=(makes_the_state_first,),
+        fails=("refused_before_any_change",),
+        hint="You refuse all that is to be refused, but `state` is no longer empty then, or more has changed. If the "
+        "caller mends the call and goes on with this state, it holds tensors of a step that never was. All `raise` "
+        "come first.",
     ),
-    Misconception(
-        name="rmsprop_sums",
-        witnesses=(made(rmsprop=quotient(total)),),
-        hint="Your RMSprop adds up the squares without forgetting any, which is Adagrad. RMSprop was made to forget: "
-        "v = decay v + (1 - decay) g^2.",
-    ),
-    Misconception(
-        name="no_moving_average",
-        witnesses=tuple(
-            made(rmsprop=quotient(wrong), adadelta=adadelta)
-            for wrong in (not_weighted, weights_exchanged, minus)
-            for adadelta in (two_averages(), two_averages(wrong))
-        ),
-        hint="A moving average is decay times the old value *plus* (1 - decay) times the new square: with decay = 0.9 "
-        "it remembers about ten steps. Exchanged, the weights forget at once; without 1 - decay it settles at 1 / (1 - "
-        "decay) times the mean square; with a minus it is negative at the first step, and its root is nan.",
-    ),
+    *AVERAGES,
     Misconception(
         name="eps_not_beside_the_root",
         witnesses=(

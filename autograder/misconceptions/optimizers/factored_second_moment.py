@@ -163,6 +163,13 @@ MISCONCEPTIONS = (
         "place of 9. Divide by the mean of rows, once.",
     ),
     Misconception(
+        name="root_of_the_product",
+        witnesses=(stepping(estimate=lambda g, rows, cols: torch.outer(rows, cols).sqrt()),),
+        hint="The root brings the unit of rows times cols back to that of g**2, but it flattens the matrix: a row "
+        "whose squares are four times as large gets an estimate that is twice as large. Divide by the mean of rows in "
+        "place of the root; then g**2 of rank one comes out exactly.",
+    ),
+    Misconception(
         name="normalised_by_the_sum",
         witnesses=(
             stepping(estimate=lambda g, rows, cols: torch.outer(rows, cols) / rows.sum()),

@@ -99,6 +99,24 @@ def variance_over_n(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     return variance_over_draws(small, large, b, B, correction=0)
 
 
+def variance_for_the_noise_only(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
+    """|G|^2 from both sizes, rightly."""
+    return with_ratio(variance_over_draws(small, large, b, B)[0], estimate()(small, large, b, B)[1])
+
+
+def variance_and_large_norm(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
+    """S from the small draws alone, |G|^2 from the large ones alone, with their noise in it."""
+    return with_ratio(variance_over_draws(small, large, b, B)[0], float(mean_square(large.double())))
+
+
+def noise_refused(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
+    """An error where it is negative."""
+    found = estimate()(small, large, b, B)
+    if found[0] < 0:
+        raise ValueError("the estimate of S must not be negative: take more draws")
+    return found
+
+
 def in_float32(small: Tensor, large: Tensor, b: int, B: int) -> Estimates:
     """Rounds what came."""
     return right(small.float(), large.float(), b, B)
@@ -159,16 +177,36 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="norm_of_the_mean",
-        witnesses=(estimate(size=lambda rows: rows.mean(0).square().sum()), mean_of_the_large_only),
+        witnesses=(
+            estimate(size=lambda rows: rows.mean(0).square().sum()),
+            refusing(estimate(size=lambda rows: rows.mean(0).square().sum())),
+            mean_of_the_large_only,
+        ),
         hint="You average the gradients over the draws and take the norm of the mean. That averages away the very "
         "noise which is to be measured. Square first: the norm of each draw, then the mean over the draws.",
     ),
     Misconception(
         name="variance_over_draws",
-        witnesses=(variance_over_draws, refusing(variance_over_draws), variance_over_n),
+        witnesses=(
+            variance_over_draws,
+            refusing(variance_over_draws),
+            variance_over_n,
+            variance_for_the_noise_only,
+            variance_and_large_norm,
+        ),
         hint="The variance over the draws of one batch size estimates S too, but it is another estimate: it has no use "
         "for the second size, and from one draw it has nothing to say. Here S comes from the difference of the two "
         "sizes.",
+    ),
+    Misconception(
+        name="noise_cut_off_at_0",
+        witnesses=(
+            estimate(lambda one, other, b, B: (max(solve(one, other, b, B)[0], 0.0), solve(one, other, b, B)[1])),
+            noise_refused,
+        ),
+        hint="A variance is not negative, but an estimate of it may be: it is too low by chance as it is too high. If "
+        "you cut it off at 0, or refuse it, what is left is too high on average. Return it as it is; only |G|^2, by "
+        "which you divide, must be positive.",
     ),
     Misconception(
         name="sum_or_mean_in_the_wrong_place",

@@ -106,6 +106,11 @@ def in_float64(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
     return right(grads.double(), probs.double(), indices)
 
 
+def counts_what_can_be_drawn(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
+    """n without the examples of probability 0."""
+    return right(grads, probs, indices) * len(probs) / (probs > 0).sum()
+
+
 def into_zeros(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
     """Adds up in a new tensor of torch's default dtype."""
     total = torch.zeros(grads.shape[1])
@@ -163,6 +168,13 @@ MISCONCEPTIONS = (
         hint="In the weight 1 / (n p_i) the n is the number of all examples, len(probs), not the size of the batch.",
     ),
     Misconception(
+        name="counts_only_what_can_be_drawn",
+        witnesses=(counts_what_can_be_drawn,),
+        hint="Your n counts the examples of a probability above 0. The mean to be estimated is over all n examples, "
+        "whether they can be drawn or not; who is never drawn is missing in the estimate, and no weight of others "
+        "makes up for that. n is len(probs).",
+    ),
+    Misconception(
         name="multiplies_by_the_probability",
         witnesses=(weighted(lambda p, n, b: n * p), weighted(lambda p, n, b: p), weighted(lambda p, n, b: b * p)),
         hint="You multiply by the probability, so what is drawn often counts even more. It is the other way round: "
@@ -170,9 +182,16 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         name="weights_made_to_sum_to_1",
-        witnesses=(weighted(lambda p, n, b: b * (1 / p) / (1 / p).sum()), weighted(lambda p, n, b: b * p / p.sum())),
-        hint="You divide the weights by their own sum. That sum differs from draw to draw, and a ratio of two random "
-        "numbers is not right on average: with b = 1 the weight would always be 1. Divide by b.",
+        witnesses=(
+            weighted(lambda p, n, b: b * (1 / p) / (1 / p).sum()),
+            weighted(lambda p, n, b: b * p / p.sum()),
+            weighted(lambda p, n, b: p.sum() / (b * p)),
+            weighted(lambda p, n, b: p.sum() / p),
+            weighted(lambda p, n, b: p.sum() / (n * p)),
+        ),
+        hint="You divide the weights, or the probabilities of what was drawn, by their own sum. That sum differs from "
+        "draw to draw, and a ratio of two random numbers is not right on average: with b = 1 the weight would always "
+        "be 1. Divide by b.",
     ),
     Misconception(
         name="another_dtype",

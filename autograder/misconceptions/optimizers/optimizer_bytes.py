@@ -126,6 +126,11 @@ MISCONCEPTIONS = (
             counted(copy=four),
             counted(copy=lambda dtypes: 4 if param_bytes(dtypes) != 4 else 0),
             counted(copy=lambda dtypes: state_bytes(dtypes) if param_bytes(dtypes) < 4 else 0),
+            counted(copy=lambda dtypes: 4 if state_bytes(dtypes) < 4 else 0),
+            counted(copy=lambda dtypes: 4 if min(param_bytes(dtypes), state_bytes(dtypes)) < 4 else 0),
+            counted(copy=lambda dtypes: 4 if max(param_bytes(dtypes), state_bytes(dtypes)) < 4 else 0),
+            counted(copy=lambda dtypes: 4 if param_bytes(dtypes) < state_bytes(dtypes) else 0),
+            counted(copy=lambda dtypes: 4 if param_bytes(dtypes) != state_bytes(dtypes) else 0),
             counted(copied=tuple(name for name in MOMENTS if name != "sgd")),
         ),
         hint="Whether there is a master copy depends on the parameters alone: those of fewer than 4 bytes a number "
@@ -199,10 +204,12 @@ MISCONCEPTIONS = (
             counted(factors=trailing_folded),
             counted(factors=last_two_once),
             counted(factors=first_two_factored),
+            counted(factors=lambda shape: min(factored(shape), numel(shape))),
         ),
         hint="You are right for a matrix. Of a tensor with more dimensions torch factors the last two, once for each "
         "index in front of them: n (r + c) numbers for (n, r, c). It is not kept in full, not folded into one matrix, "
-        "and it is the last two dimensions even of a convolution, where they are the kernel's 3 x 3.",
+        "and it is the last two dimensions even of a convolution, where they are the kernel's 3 x 3; and of one that "
+        "is 1 x 1, where nothing is saved and twice as much is kept.",
     ),
     Misconception(
         name="not_refused",

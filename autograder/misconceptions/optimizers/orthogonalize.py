@@ -119,6 +119,14 @@ def in_float64(g: Tensor, steps: int = 5) -> Tensor:
     return right(g.double(), steps)
 
 
+def renormalising(g: Tensor, steps: int = 5) -> Tensor:
+    """Divides by the norm before each step; at the end, too, the same as after each."""
+    x = g
+    for _ in range(steps):
+        x = newton_schulz(over(x.norm(), x), 1)
+    return x if steps else over(g.norm(), g)
+
+
 MISCONCEPTIONS = (
     Misconception(
         name="norm_missing",
@@ -146,6 +154,12 @@ MISCONCEPTIONS = (
         witnesses=(normalising(lambda g: g.norm().clamp(min=1.0)),),
         hint="You divide only where the norm is above 1. Gradients are often tiny, and five steps take a singular "
         "value of 1e-4 no further than to 0.05. Divide always, whatever the norm is.",
+    ),
+    Misconception(
+        name="normalises_in_every_step",
+        witnesses=(renormalising, lambda g, steps=5: over(renormalising(g, steps).norm(), renormalising(g, steps))),
+        hint="You divide by the norm in every step. k singular values near 1 make a norm near the root of k: who "
+        "divides by that pushes them down again, and they never come to 1. Divide once, before the first step.",
     ),
     Misconception(
         name="other_coefficients",

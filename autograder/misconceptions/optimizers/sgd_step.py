@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from autograder.bank import Misconception
 from autograder.misconceptions.optimizers.sgd_step_momentum import MOMENTUM
 from autograder.misconceptions.optimizers.sgd_step_parts import Kept, Options, direction, stepping
 from autograder.misconceptions.optimizers.sgd_step_tensors import TENSORS
+from course.reference.optimizers.sgd_step import sgd_step
 
 
 def decay_after_momentum(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
@@ -36,6 +39,12 @@ def refuses_nothing(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
     p.sub_(options.lr * direction(g + options.decay * p, kept, options))
 
 
+def one_after_the_other(params: list[Tensor], grads: list[Tensor], state: list[Kept], **options: Any) -> None:
+    """Each parameter is looked at when it is its turn."""
+    for p, g, kept in zip(params, grads, state, strict=True):
+        sgd_step([p], [g], [kept], **options)
+
+
 MISCONCEPTIONS = (
     Misconception(
         name="decay_beside_the_momentum",
@@ -54,9 +63,17 @@ MISCONCEPTIONS = (
     Misconception(
         name="not_refused",
         witnesses=(stepping(refuses_nothing),),
-        fails=("refusals",),
+        fails=("refusals", "refused_before_any_change"),
         hint="The steps are right, but something that makes no sense is accepted, or raises another error than a "
         "ValueError. Check rate, momentum, decay and every shape at the top, before anything is changed; `assert` is "
         "for one's own mistakes, and vanishes under `python -O`.",
+    ),
+    Misconception(
+        name="refuses_too_late",
+        witnesses=(one_after_the_other,),
+        fails=("refused_before_any_change",),
+        hint="You refuse all that is to be refused. But when the second gradient turns out to be wrong, the first "
+        "parameter has moved already: the model has taken part of a step, and its caller does not know which. Use two "
+        "loops: first look at all pairs, then step.",
     ),
 )

@@ -12,6 +12,7 @@ from autograder.misconceptions.optimizers.sgd_step_parts import (
     Average,
     Kept,
     Options,
+    Update,
     direction,
     stepping,
     with_average,
@@ -44,6 +45,37 @@ def gradient_is_the_first_buffer(g: Tensor, kept: Kept, options: Options) -> Ten
     """The same, with a new tensor from the second step on."""
     kept["b"] = options.momentum * kept["b"] + g if "b" in kept else g
     return kept["b"]
+
+
+def becomes_the_buffer(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
+    """g += mu b, and then g is the buffer: Nesterov adds mu b to that."""
+    if options.momentum:
+        kept["b"] = g.add_(kept["b"], alpha=options.momentum) if "b" in kept else g
+    p.sub_(options.lr * (g + options.momentum * kept["b"] if options.nesterov else g))
+
+
+def becomes_the_buffer_of_a_copy(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
+    """The same; what is kept has its own memory."""
+    becomes_the_buffer(p, g, kept, options)
+    if options.momentum:
+        kept["b"] = kept["b"].clone()
+
+
+def looks_ahead_in_the_buffer(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
+    """g += mu b for Nesterov; in the first step g is the buffer, which grows too."""
+    if options.momentum:
+        kept["b"] = kept["b"].mul_(options.momentum).add_(g) if "b" in kept else g
+        g = g.add_(kept["b"], alpha=options.momentum) if options.nesterov else kept["b"]
+    p.sub_(options.lr * g)
+
+
+def after_decay(update: Update, *, copied: bool) -> Answer:
+    """g + wd p before the update; a new tensor always, or only where there is decay."""
+
+    def decayed(p: Tensor, g: Tensor, kept: Kept, options: Options) -> None:
+        update(p, g + options.decay * p if copied or options.decay else g, kept, options)
+
+    return stepping(decayed)
 
 
 def with_the_gradient_itself(average: Average) -> Answer:
@@ -110,6 +142,19 @@ TENSORS = (
         ),
         hint="Your first buffer is not equal to the gradient, it *is* the gradient: one tensor with two names. When "
         "the caller writes the next gradient into it, the buffer is lost. Start from a copy: clone().",
+    ),
+    Misconception(
+        name="gradient_and_buffer_are_one",
+        witnesses=(
+            after_decay(becomes_the_buffer, copied=True),
+            after_decay(becomes_the_buffer, copied=False),
+            after_decay(becomes_the_buffer_of_a_copy, copied=False),
+            after_decay(looks_ahead_in_the_buffer, copied=True),
+            after_decay(looks_ahead_in_the_buffer, copied=False),
+        ),
+        hint="You add the one to the other in place, and g and the buffer are then one tensor, or hold the same. "
+        "Nesterov needs both: g as it came, and the buffer, whose g + mu b is for this step only. Let the buffer have "
+        "a tensor of its own (clone()), and make the direction a new one.",
     ),
     Misconception(
         name="keeps_more_than_the_buffer",

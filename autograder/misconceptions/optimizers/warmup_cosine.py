@@ -1,4 +1,4 @@
-"""Wrong ways to write `warmup_cosine`: the two curves, then the end, a warm-up of 0 and the floor."""
+"""Wrong ways to write `warmup_cosine`: the two curves, then the end, and a warm-up of 0."""
 
 from __future__ import annotations
 
@@ -6,42 +6,30 @@ import math
 from collections.abc import Callable
 
 from autograder.bank import Misconception
+from autograder.misconceptions.optimizers.warmup_cosine_floor import FLOOR
+from autograder.misconceptions.optimizers.warmup_cosine_parts import descent, falls, over, schedule
 from course.exercise import Answer
 from course.reference.optimizers.warmup_cosine import warmup_cosine as right
 
-Up = Callable[[int, int], float]  # (step, warmup) -> share of the peak
-Down = Callable[[int, int, int], float]  # (step, warmup, total) -> share of what lies between floor and peak
+
+def curve(share: Callable[[float], float]) -> tuple[Answer, ...]:
+    """Another way down, a function of t, that ends as is usual: the floor from `total` on or after it, or t up to 1."""
+
+    def ending(first: float) -> Answer:
+        return schedule(
+            down=lambda step, warmup, total: 0.0 if step >= total + first else share(over(step, warmup, total))
+        )
+
+    return ending(0), ending(1), ending(math.inf)
 
 
-def over(step: int, warmup: int, total: int) -> float:
-    """The share of the descent that is over, at most 1."""
-    return min(1.0, (step - warmup) / (total - warmup))
+def too_long(end: float) -> Answer:
+    """A descent of `total` steps, and the floor from `end` steps after `total` on."""
 
+    def down(step: int, warmup: int, total: int) -> float:
+        return 0.0 if step >= total + end else falls(min(1.0, (step - warmup) / total))
 
-def falls(t: float) -> float:
-    """Half a period of the cosine, from 1 at t = 0 to 0 at t = 1."""
-    return (1 + math.cos(math.pi * t)) / 2
-
-
-def line(step: int, warmup: int) -> float:
-    """The right way up."""
-    return step / warmup
-
-
-def descent(step: int, warmup: int, total: int) -> float:
-    """The right way down."""
-    return falls(over(step, warmup, total))
-
-
-def schedule(up: Up = line, down: Down = descent) -> Answer:
-    """The way up below `warmup`, then the way down from peak to floor; refuses nothing."""
-
-    def answer(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-        if step < warmup:
-            return peak * up(step, warmup)
-        return floor + (peak - floor) * down(step, warmup, total)
-
-    return answer
+    return schedule(down=down)
 
 
 def counts_from_one(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
@@ -70,48 +58,6 @@ def divides_at_the_joint(step: int, *, peak: float, warmup: int, total: int, flo
 def warms_up_for_one_step(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
     """max(1, warmup) prevents the division by 0, and brings a warm-up of one step."""
     return right(step, peak=peak, warmup=max(1, warmup), total=total, floor=floor)
-
-
-def no_floor(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The descent leads to 0, and the rate stays there."""
-    return right(step, peak=peak, warmup=warmup, total=total)
-
-
-def floor_at_the_end_only(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The same, and a jump to the floor at the last step."""
-    return floor if step >= total else right(step, peak=peak, warmup=warmup, total=total)
-
-
-def zero_past_the_end(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """0 after the last step, whatever the floor."""
-    return 0.0 if step > total else right(step, peak=peak, warmup=warmup, total=total, floor=floor)
-
-
-def floor_added(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """On the descent the floor comes on top."""
-    return peak * line(step, warmup) if step < warmup else floor + peak * descent(step, warmup, total)
-
-
-def floor_added_everywhere(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The same on the way up."""
-    return floor + right(step, peak=peak, warmup=warmup, total=total)
-
-
-def cut_off_at_the_floor(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The descent to 0, but never below the floor."""
-    rate = right(step, peak=peak, warmup=warmup, total=total)
-    return rate if step < warmup else max(floor, rate)
-
-
-def cut_off_everywhere(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The same on the way up."""
-    return max(floor, right(step, peak=peak, warmup=warmup, total=total))
-
-
-def up_from_the_floor(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
-    """The line starts at the floor."""
-    share = line(step, warmup) if step < warmup else descent(step, warmup, total)
-    return floor + (peak - floor) * share
 
 
 def asserts(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
@@ -152,7 +98,7 @@ MISCONCEPTIONS = (
     Misconception(
         name="descent_too_long",
         witnesses=(
-            schedule(down=lambda step, warmup, total: falls(min(1.0, (step - warmup) / total))),
+            *(too_long(end) for end in (0, 1, math.inf)),
             schedule(down=lambda step, warmup, total: falls((step - warmup) / total)),
         ),
         hint="Your descent starts where it should, but takes `total` steps. The warm-up has used up `warmup` of them: "
@@ -161,10 +107,10 @@ MISCONCEPTIONS = (
     Misconception(
         name="another_period",
         witnesses=(
-            schedule(down=lambda step, warmup, total: falls(2 * over(step, warmup, total))),
-            schedule(down=lambda step, warmup, total: falls(over(step, warmup, total) / 2)),
-            schedule(down=lambda step, warmup, total: falls(over(step, warmup, total) / math.pi)),
-            schedule(down=lambda step, warmup, total: math.cos(math.pi / 2 * over(step, warmup, total))),
+            *curve(lambda t: falls(2 * t)),
+            *curve(lambda t: falls(t / 2)),
+            *curve(lambda t: falls(t / math.pi)),
+            *curve(lambda t: math.cos(math.pi / 2 * t)),
         ),
         hint="Your cosine goes through another angle than it should. cos falls from 1 to -1 over *half* a period: an "
         "angle of pi, in radians. With 2 pi the rate comes back to the peak, with less than pi it stops half-way, and "
@@ -173,10 +119,10 @@ MISCONCEPTIONS = (
     Misconception(
         name="cosine_not_raised_and_halved",
         witnesses=(
-            schedule(down=lambda step, warmup, total: math.cos(math.pi * over(step, warmup, total))),
-            schedule(down=lambda step, warmup, total: 1 + math.cos(math.pi * over(step, warmup, total))),
-            schedule(down=lambda step, warmup, total: 1 + math.cos(math.pi * over(step, warmup, total)) / 2),
-            schedule(down=lambda step, warmup, total: 1 - falls(over(step, warmup, total))),
+            *curve(lambda t: math.cos(math.pi * t)),
+            *curve(lambda t: 1 + math.cos(math.pi * t)),
+            *curve(lambda t: 1 + math.cos(math.pi * t) / 2),
+            *curve(lambda t: 1 - falls(t)),
         ),
         hint="The cosine runs from 1 to -1. A share of the peak runs from 1 to 0: add the cosine to 1, then halve the "
         "sum, (1 + cos(pi t)) / 2. Without the 1 the rate turns negative, without the half it starts at twice the "
@@ -209,32 +155,7 @@ MISCONCEPTIONS = (
         "*below* warmup is on the way up, so none is then, and step 0 has the whole peak: ask `step < warmup` first, "
         "and divide inside that branch.",
     ),
-    Misconception(
-        name="floor_ignored",
-        witnesses=(no_floor, floor_at_the_end_only, zero_past_the_end),
-        hint="Your rate goes to 0 where it should go to the floor. All of the descent lies between the two: floor + "
-        "(peak - floor) times a share that falls from 1 to 0. Past the end the rate stays at the floor; if you return "
-        "the floor only there, it jumps.",
-    ),
-    Misconception(
-        name="floor_added",
-        witnesses=(floor_added, floor_added_everywhere),
-        hint="You add the floor to the whole curve, so the highest rate is peak + floor. What is scaled by the cosine "
-        "is only what lies between the two, peak - floor.",
-    ),
-    Misconception(
-        name="cut_off_at_the_floor",
-        witnesses=(cut_off_at_the_floor, cut_off_everywhere),
-        hint="`max(floor, ...)` cuts a curve off where it would pass below the floor, so that the rate stands still "
-        "early, or never starts at 0. The descent is to be stretched, not cut: floor + (peak - floor) times a share. "
-        "The way up starts at 0.",
-    ),
-    Misconception(
-        name="warm_up_from_the_floor",
-        witnesses=(up_from_the_floor,),
-        hint="Your warm-up starts at the floor. The floor belongs to the descent; the way up is a share of the peak "
-        "and starts at 0.",
-    ),
+    *FLOOR,
     Misconception(
         name="refuses_too_little",
         witnesses=(schedule(), asserts),

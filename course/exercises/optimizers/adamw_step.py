@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
-from course.exercises.optimizers.refusals import all_refused, refused
-from course.exercises.optimizers.trajectory import drive
+from course.exercises.optimizers.refusals import all_refused, refused_in_time
+from course.exercises.optimizers.trajectory import drive, refuse
 
 RATE = 0.05
 LONG = 20
@@ -87,21 +87,19 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 
 def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the docstring says is refused, on the first parameter and a gradient of ones."""
-    param = inputs["params"][0]
+    """What the docstring says is refused."""
 
-    def call(shape: torch.Size = param.shape, lr: float = RATE, **options: Any) -> object:
-        return answer([param.clone()], [param.new_ones(shape)], [{}], lr=lr, **options)
+    def step(params: list[Any], grads: list[Any], state: list[Any], lr: float = RATE, **options: Any) -> None:
+        answer(params, grads, state, lr=lr, **options)
 
-    return refused(
-        {
-            "a negative lr": lambda: call(lr=-0.1),
-            "a beta1 of 1": lambda: call(betas=(1.0, 0.999)),
-            "a beta2 of 1": lambda: call(betas=(0.9, 1.0)),
-            "a negative beta1": lambda: call(betas=(-0.1, 0.999)),
-            "a gradient of another shape": lambda: call(shape=param.shape[1:]),
-        }
-    )
+    nonsense: dict[str, dict[str, Any]] = {
+        "a negative lr": {"lr": -0.1},
+        "a beta1 of 1": {"betas": (1.0, 0.999)},
+        "a beta2 of 1": {"betas": (0.9, 1.0)},
+        "a negative beta1": {"betas": (-0.1, 0.999)},
+        "a gradient of another shape": {},
+    }
+    return refuse(step, inputs["params"][::-1], nonsense)
 
 
 EXERCISE = Exercise(
@@ -184,6 +182,7 @@ EXERCISE = Exercise(
             "the things that the docstring refuses. With a beta of 1 the correction would divide by 0; a wrong shape "
             "may broadcast without a word.",
         ),
+        refused_in_time("one step"),
     ),
     hints=(
         "m and v start from zero. How large are they after the first step, compared with g and g^2?",

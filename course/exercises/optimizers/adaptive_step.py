@@ -7,13 +7,14 @@ deep copies, as after loading a checkpoint: what is remembered anywhere but in `
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.exercises.optimizers.refusals import all_refused, refused
+from course.exercises.optimizers.refusals import all_refused, refused, refused_in_time
 
 RULES = {"adagrad": 1, "rmsprop": 1, "adadelta": 2}  # and how many tensors each keeps
 RATES = {"adagrad": 0.3, "rmsprop": 0.1, "adadelta": 1.5}
@@ -80,17 +81,24 @@ def _columns(params: list[Tensor]) -> list[dict[str, Tensor]]:
 
 
 def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    def call(rule: str, **numbers: float) -> object:
-        return answer(rule, inputs["param"].clone(), inputs["grad"].clone(), {}, **{"lr": 0.1, **numbers})
+    """What the docstring says is refused; and what those calls left of their parameter and of their empty state."""
+    nonsense: dict[str, tuple[str, dict[str, float]]] = {
+        "an unknown rule": ("adamax", {}),
+        "a negative lr": ("adagrad", {"lr": -0.1}),
+        "a decay of 1": ("rmsprop", {"decay": 1.0}),
+        "a decay of 1 for adagrad": ("adagrad", {"decay": 1.0}),
+        "a negative decay": ("adadelta", {"decay": -0.1}),
+    }
+    handed: dict[str, tuple[Tensor, dict[str, Any]]] = {}
 
-    return refused(
-        {
-            "an unknown rule": lambda: call("adamax"),
-            "a negative lr": lambda: call("adagrad", lr=-0.1),
-            "a decay of 1": lambda: call("rmsprop", decay=1.0),
-            "a negative decay": lambda: call("adadelta", decay=-0.1),
-        }
-    )
+    def call(words: str) -> object:
+        rule, numbers = nonsense[words]
+        handed[words] = inputs["param"].clone(), {}
+        return answer(rule, handed[words][0], inputs["grad"].clone(), handed[words][1], **{"lr": 0.1, **numbers})
+
+    raised = refused({words: functools.partial(call, words) for words in nonsense})
+    left = {words: {"param": param, "state": _kept(state)} for words, (param, state) in handed.items()}
+    return {**raised, "left": left}
 
 
 def _kept(state: dict[str, Any]) -> str:
@@ -178,6 +186,7 @@ EXERCISE = Exercise(
             hint="An unknown rule, an lr below 0 and a decay outside [0, 1) raise ValueError, whichever rule it is, "
             "before anything is changed.",
         ),
+        refused_in_time(REFUSALS),
     ),
     hints=(
         "Which of the three lets go of an old gradient, and which never does? What does that make of the accumulator?",

@@ -11,13 +11,13 @@ from course.exercise import Answer, Case, Exercise, Inputs, Observation, Propert
 from course.exercises.optimizers.refusals import all_refused, refused
 
 DRAWN = ("as many draws of each", "more small draws", "much noise")
-ONE, FINE = "one draw of each", "in float64"
+ONE, FINE, UNLUCKY = "one draw of each", "in float64", "noise below 0"
 ROUNDINGS = 128  # sums of up to 240 squares, and differences an eighth as large as their terms
 EXACT = ("all draws of 1 and 2 from 4", "all draws of 2 and 4 from 3")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Draws scaled so that both estimates are known, positive and of ordinary size; and every draw there is.
+    """Draws scaled so that both estimates are known and of ordinary size, S once below 0; and every draw there is.
 
     In the exact cases a population of n examples is drawn from with replacement in all n**b ways: the mean over the
     draws is then an expectation, with no luck in it. Nowhere is S so small beside |G|^2 that float32 would lose it.
@@ -51,6 +51,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         drawn(DRAWN[1], (24, 6), (8, 32)),
         drawn(DRAWN[2], (40, 40), (1, 16), noisy=8.0),
         drawn(FINE, (7, 7), (3, 64)),
+        drawn(UNLUCKY, (5, 5), (2, 12), noisy=-0.4),
         exact(EXACT[0], 4, (1, 2)),
         exact(EXACT[1], 3, (2, 4)),
     ]
@@ -103,8 +104,9 @@ EXERCISE = Exercise(
             points=1,
             keys=("noise",),
             roundings=ROUNDINGS,
-            cases=DRAWN,
-            hint="In the difference of the two mean squared norms |G|^2 cancels, and S (1/b - 1/B) is left.",
+            cases=(*DRAWN, UNLUCKY),
+            hint="In the difference of the two mean squared norms |G|^2 cancels, and S (1/b - 1/B) is left. In one "
+            "case it is negative, by chance of the draws: it is an estimate, and is returned as it is.",
         ),
         Property(
             name="ratio_of_the_means",

@@ -24,7 +24,7 @@ from course.exercise import (
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Single draws: with equal and unequal probabilities, with repeated indices, with an example that is never drawn,
-    in float64. And two in which every draw of two examples is tried.
+    in float64. And two in which every draw of three, or of two, examples is tried.
 
     Gradients lie between 1/2 and 3/2, so that no sum cancels; probabilities are wide apart, so that a weight shows.
     """
@@ -50,7 +50,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("in float64", unequal(5, torch.float64), torch.randperm(5, generator=rng)[:3]),
         case("repeated indices", unequal(5), twice[[0, 1, 0, 0, 2, 1]]),
         case("an example of probability 0", never, drawn[torch.randperm(5, generator=rng)[:4]]),
-        case("every draw of 2 of 3", unequal(3), none, draws=2),
+        case("every draw of 3 of 3", unequal(3), none, draws=3),
         case("every draw of 2 of 4", unequal(4, torch.float64), none, draws=2),
     ]
 
@@ -105,7 +105,7 @@ EXERCISE = Exercise(
             name="right_on_average",
             points=2,
             keys=("expectation",),
-            cases=("every draw of 2 of 3", "every draw of 2 of 4"),
+            cases=("every draw of 3 of 3", "every draw of 2 of 4"),
             needs=("equal_probabilities",),
             hint="Take every possible draw, weigh the estimate by the probability of that draw, and add up: the mean "
             "gradient must come out, to the last digit. Check it by hand for b = 1: the sum of p_i times your "

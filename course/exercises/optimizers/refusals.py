@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from course.exercise import REFUSED, Inputs, Values
+from course.exercise import REFUSED, Inputs, Property, Values
 from course.tree import Leaf
+
+LEFT = f"{REFUSED}left/"  # begins the keys of what was handed to refused calls, as they left it
 
 
 def refused(calls: Mapping[str, Callable[[], object]]) -> dict[str, Leaf]:
@@ -29,9 +31,23 @@ def _came(call: Callable[[], object]) -> str:
 
 
 def all_refused(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: under `REFUSED` stands ValueError everywhere."""
-    wanted = [key for key in expected if key.startswith(REFUSED)]
+    """What `Property.holds` takes: under `REFUSED` stands ValueError everywhere, apart from what is under `LEFT`."""
+    wanted = [key for key in expected if key.startswith(REFUSED) and not key.startswith(LEFT)]
     others = [
         f"{key.removeprefix(REFUSED)}: {got.get(key)} was raised" for key in wanted if got.get(key) != "ValueError"
     ]
     return "; ".join(others) or None
+
+
+def refused_in_time(case: str) -> Property:
+    """That calls which were refused, all in one case, left everything as it was handed to them. Needs `refusals`."""
+    return Property(
+        name="refused_before_any_change",
+        points=1,
+        keys=(f"{LEFT}*",),
+        roundings=0,
+        cases=(case,),
+        needs=("refusals",),
+        hint="A refused call has left something behind: a parameter that moved, or a state that was begun. The caller "
+        "catches the error and goes on with what is there. Look at everything first, in a loop of its own if need be.",
+    )

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
-from course.exercises.optimizers.refusals import all_refused, refused
-from course.exercises.optimizers.trajectory import drive
+from course.exercises.optimizers.refusals import all_refused, refused_in_time
+from course.exercises.optimizers.trajectory import drive, refuse
 
 RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.3
 STEPS = 10
@@ -65,21 +65,19 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 
 def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the docstring says is refused, on the first parameter and a gradient of ones."""
-    param = inputs["params"][0]
+    """What the docstring says is refused."""
 
-    def call(shape: torch.Size = param.shape, lr: float = RATE, **options: float) -> object:
-        return answer([param.clone()], [param.new_ones(shape)], [{}], lr=lr, **options)
+    def step(params: list[Any], grads: list[Any], state: list[Any], lr: float = RATE, **options: float) -> None:
+        answer(params, grads, state, lr=lr, **options)
 
-    return refused(
-        {
-            "a negative lr": lambda: call(lr=-0.1),
-            "a momentum of 1": lambda: call(momentum=1.0),
-            "a negative momentum": lambda: call(momentum=-0.5),
-            "a negative weight_decay": lambda: call(weight_decay=-0.1),
-            "a gradient of another shape": lambda: call(shape=param.shape[1:]),
-        }
-    )
+    nonsense: dict[str, dict[str, Any]] = {
+        "a negative lr": {"lr": -0.1},
+        "a momentum of 1": {"momentum": 1.0},
+        "a negative momentum": {"momentum": -0.5},
+        "a negative weight_decay": {"weight_decay": -0.1},
+        "a gradient of another shape": {},
+    }
+    return refuse(step, inputs["params"][::-1], nonsense)
 
 
 EXERCISE = Exercise(
@@ -93,7 +91,8 @@ EXERCISE = Exercise(
             keys=("params/*",),
             cases=("plain",),
             hint="Without options a step is p <- p - lr g, for each parameter, written into the tensor itself: the "
-            "caller holds this tensor, and looks at no other.",
+            "caller holds this tensor, and looks at no other. `p = p - lr * g` makes a new one; `p -= lr * g` does "
+            "not.",
         ),
         Property(
             name="weight_decay",
@@ -178,6 +177,7 @@ EXERCISE = Exercise(
             hint="Before anything is changed, raise a ValueError that says what must hold and what came, for each of "
             "the things that the docstring refuses. Not every wrong shape breaks by itself: most broadcast.",
         ),
+        refused_in_time("plain"),
     ),
     hints=(
         "Which of the two tensors, gradient and buffer, does each option change, and in which order?",

@@ -8,12 +8,15 @@ small as it is, where Adam in a closed loop would amplify it near a gradient of 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+
+from course.exercises.optimizers.refusals import refused
 
 State: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[list[Tensor], list[Tensor | None], list[State], int], object]
@@ -54,6 +57,34 @@ def drive(
         "grads": [torch.stack(each) for each in zip(*left, strict=True)],
         "state": [form(kept, param) for kept, param in zip(state, params, strict=True)],
     }
+
+
+def refuse(step: Callable[..., object], params: list[Tensor], numbers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Calls `step(params, grads, state, **numbers)` with numbers that make no sense, and with a gradient that does not.
+
+    params   at least two to hand in, as copies, with gradients of ones; the last is a matrix. The last gradient lacks a
+             dimension in the call of that name: who looks at a gradient only in its turn has moved the others by then.
+    numbers  words for what is wrong -> arguments; {} where it is the gradient
+
+    Returns what each call raised, by its words; and under "left" its parameters and the form of its state afterwards.
+    """
+    handed: dict[str, tuple[list[Tensor], list[State]]] = {}
+
+    def call(words: str) -> object:
+        copies = [each.clone() for each in params]
+        state: list[State] = [{} for _ in params]
+        handed[words] = copies, state
+        grads = [torch.ones_like(each) for each in params]
+        if not numbers[words]:
+            grads[-1] = grads[-1][0]
+        return step(copies, grads, state, **numbers[words])
+
+    raised = refused({words: functools.partial(call, words) for words in numbers})
+    left = {
+        words: {"params": copies, "state": [form(kept, each) for kept, each in zip(state, params, strict=True)]}
+        for words, (copies, state) in handed.items()
+    }
+    return {**raised, "left": left}
 
 
 def form(kept: object, param: Tensor) -> str:

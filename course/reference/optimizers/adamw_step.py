@@ -29,10 +29,12 @@ def adamw_step(
 
     params, grads  tensors of any shapes, floating dtypes and devices, in pairs of one shape and dtype; grads stay as
                    they are. Where a gradient is None, the parameter, its moments and its age stay as they are too.
+                   Parameters may require a gradient: nothing is recorded.
     state          one dict per parameter, empty before its first gradient, then `m` and `v` like the parameter and
                    `step`, its age in steps: a float32 number on the CPU, so that no device must be waited for
     Cost           two tensors kept per parameter, one made on the way.
-    Raises BadArgument for lr, eps or weight_decay below 0, betas outside [0, 1), and shapes that differ.
+    Raises BadArgument, before anything is changed, for lr, eps or weight_decay below 0, betas outside [0, 1), and
+    shapes that differ.
 
     Source: Kingma and Ba (arXiv:1412.6980), Algorithm 1; Loshchilov and Hutter (arXiv:1711.05101), Algorithm 2. There
     the decay is multiplied by the schedule only; here, as in torch, by the whole rate.

@@ -33,9 +33,10 @@ def adaptive_step(
 
     param, grad  of one shape and dtype; grad is not changed
     state        empty before the first step; afterwards it holds one tensor like `param`, for Adadelta two
-    decay        of the moving averages; Adagrad, which sums, does not use it
+    decay        of the moving averages; Adagrad, which sums, does not use it, but a bad one is refused there too
     eps          outside the root in Adagrad and RMSprop (as in torch), inside both roots in Adadelta
-    Raises BadArgument on an unknown rule, lr or eps below 0, decay outside [0, 1), and shapes that differ.
+    Raises BadArgument, before anything is changed, on an unknown rule, lr or eps below 0, decay outside [0, 1), and
+    shapes that differ.
     Sources: Duchi, Hazan and Singer, Adaptive Subgradient Methods (JMLR 12, 2011), diagonal form; Hinton, Neural
     Networks for Machine Learning (2012), lecture 6e; Zeiler, ADADELTA (arXiv:1212.5701), algorithm 1, whose step is
     that of lr = 1.

@@ -15,9 +15,10 @@ from course.reference.optimizers.demands import at_least_zero
 def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     """Shortens the gradients of a model, seen as one long vector, to a Euclidean norm of `max_norm`, in place.
 
-    Any shapes, dtypes and devices; all tensors get the same factor, so the direction stays. Returns the norm before,
-    a tensor of shape (), 0 for an empty list. Nothing is raised for an infinite or undefined norm: inf gives the factor
-    0 (and 0 * inf = nan where the infinity was), nan gives the factor nan.
+    Any shapes, dtypes and devices; all tensors get the same factor, so the direction stays. Where the norm is below
+    max_norm - 1e-6 that is 1, and no bit changes. Returns the norm before, a tensor of shape (), 0 for an empty list.
+    Nothing is raised for an infinite or undefined norm: inf gives the factor 0 (and 0 * inf = nan where the infinity
+    was), nan gives the factor nan.
     Raises BadArgument where max_norm is negative or nan.
     Source: Pascanu, Mikolov and Bengio (arXiv 1211.5063), algorithm 1; the 1e-6 is torch.nn.utils.clip_grad_norm_'s.
     """

@@ -16,6 +16,7 @@ def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: in
     small, large  (draws, d): each row the mean gradient of a batch of `b_small`, or `b_large`, examples; the two may
                   hold different numbers of draws
     S is the trace of the covariance of one example's gradient. S and |G|^2 are unbiased; their ratio is not.
+    From few draws S may come out negative; it is returned as it is, because an estimate that is cut off at 0 is biased.
     Raises BadArgument where b_small is not from 1 up to below b_large, and where the estimate of |G|^2 is not positive.
     Source: McCandlish et al., An Empirical Model of Large-Batch Training (arXiv:1812.06162), appendix A.1.
     """

@@ -13,7 +13,8 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
 
     grads (n, d), one gradient for each example; probs (n,), what each example is drawn with, in the dtype of grads;
     indices (b,) int64, drawn with replacement. Returns (d,) in the dtype of grads. What was never drawn is not read,
-    so a probability may be 0. Averaged over all draws, each as often as it comes, the estimate is the mean gradient.
+    so a probability may be 0. Averaged over all draws, each as often as it comes, the estimate is the mean gradient if
+    every probability is above 0; an example of probability 0 is never seen, and its share is missing.
     Source: Zhao and Zhang (arXiv 1401.2753), section 3, for a batch of one; a batch is the mean of b such estimates.
     """
     weights = 1 / (len(probs) * probs[indices])  # 1 / (n p_i): often drawn, little weight; 1 if all are equal

@@ -25,11 +25,12 @@ def sgd_step(
     """One step, in place, with the arithmetic of `torch.optim.SGD` (dampening 0).
 
     params, grads  tensors of any shapes, floating dtypes and devices, in pairs of one shape and dtype; grads stay as
-                   they are
+                   they are. Parameters may require a gradient: nothing is recorded.
     state          one dict per parameter, empty before its first step. With momentum it keeps one tensor like the
                    parameter, `momentum`; without momentum it stays empty.
     Cost           one operation per parameter without options, five with all
-    Raises BadArgument for lr or weight_decay below 0, momentum outside [0, 1), and shapes that differ.
+    Raises BadArgument, before anything is changed, for lr or weight_decay below 0, momentum outside [0, 1), and shapes
+    that differ.
 
     Source: Polyak (1964) for the buffer; Sutskever et al., On the importance of initialization and momentum in deep
     learning (ICML 2013), section 2, for Nesterov's form, in the variables of Bengio et al. (arXiv:1212.0901),
