@@ -458,7 +458,10 @@ def test_without_accuracies_the_loss_has_the_whole_figure() -> None:
 def test_training_curves_show_the_floor_that_no_model_goes_below():
     axes = training_curves({"loss": [2.0, 1.0]}, title="t", floor=0.4).axes[0]
     assert list(axes.lines[-1].get_ydata()) == [0.4, 0.4]
-    assert [each.get_text() for each in axes.get_legend().get_texts()] == ["loss", "entropy: no model is below"]
+    assert [each.get_text() for each in axes.get_legend().get_texts()] == [
+        "loss",
+        "perfect model: nobody is below on average",
+    ]
 
 
 def test_rows_may_be_a_dict() -> None:

@@ -6,7 +6,8 @@ Rate. For each batch size the rate that needs the fewest steps to the target los
   Adam   noise alone in the gradient makes m / sqrt(v) a random sign, so the rate grows as sqrt(B); the betas and eps
          should move too (square root scaling rule: Malladi et al., arXiv 2205.10287, section 5). Here they stay.
 Decay. AdamW's weights are a moving average of their updates, over 1 / (lr decay) steps. The rule: what is best is that
-  time in epochs, tau = B / (lr decay examples), whatever the batch size (Wang and Aitchison, arXiv 2405.13698). With
+  time in epochs, tau = B / (lr decay examples), whatever the batch size (Wang and Aitchison, arXiv 2405.13698, for
+  other sizes of model and data; Bergsma et al., arXiv 2505.13738, for other batches). With
   lr ~ sqrt(B) this says that the best decay grows as sqrt(B) too.
 """
 

@@ -85,14 +85,19 @@ def measure(
     target: float = TARGET,
     looks: int = 20,
 ) -> Measured:
-    """Steps to the target loss for each batch size, and the noise along a run with the largest batch.
+    """Steps to the target loss for each batch size, and the noise along a run with the largest batch, up to the target.
 
     As it stands: about 2 minutes on one core. Four batch sizes, three rates, two seeds and a higher target: 4 s.
     """
     runs = steps_to_target(batch_sizes, rates, seeds=seeds, target=target)
     largest = best(runs)[-1]
     noise = noise_scale.along(
-        digits_split()[0], batch_size=batch_sizes[-1], rate=largest.rate, steps=round(largest.steps), looks=looks
+        digits_split()[0],
+        batch_size=batch_sizes[-1],
+        rate=largest.rate,
+        steps=round(largest.steps),
+        looks=looks,
+        target=target,
     )
     return Measured(runs=runs, noise=noise)
 

@@ -109,8 +109,10 @@ def _mean_square(grads: Tensor, size: int, draws: int, generator: torch.Generato
     return float(torch.stack(squares).mean())
 
 
-def along(data: Digits, *, batch_size: int, rate: float, steps: int, looks: int) -> Path:
+def along(data: Digits, *, batch_size: int, rate: float, steps: int, looks: int, target: float) -> Path:
     """Trains one network by SGD and measures the noise at `looks` points, evenly spaced from the first step on.
+
+    It ends where the loss is at the target: beyond it the gradient shrinks, and the scale grows without end.
 
     About 0.7 s for each look.
     """
@@ -121,10 +123,13 @@ def along(data: Digits, *, batch_size: int, rate: float, steps: int, looks: int)
     for look in track(range(looks), description="noise along a run"):
         while done < look * steps // looks:
             done = next(training)
+        loss = float(losses(params, *data).detach())
+        if loss <= target:
+            break
         theta = torch.cat([each.detach().flatten() for each in params])
         grads = example_gradients(network_loss, theta, *data)
         path.steps.append(done)
-        path.loss.append(round(float(losses(params, *data).detach()), 4))
+        path.loss.append(round(loss, 4))
         path.simple.append(round(simple(grads).scale, 2))
         path.curved.append(round(curved(network_loss, theta, *data, grads), 2))
         guess = estimated(grads, generator)

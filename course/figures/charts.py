@@ -109,7 +109,9 @@ def training_curves(
     for (name, loss), color, line in zip(losses.items(), cycle(COLOURS), cycle(LINES), strict=False):
         left.plot(range(1, len(loss) + 1), loss, line, color=color, linewidth=1.4, label=name)
     if floor is not None:
-        left.axhline(floor, color="black", linewidth=1, linestyle=(0, (1, 2)), label="entropy: no model is below")
+        left.axhline(
+            floor, color="black", linewidth=1, linestyle=(0, (1, 2)), label="perfect model: nobody is below on average"
+        )
     _label(left, "loss (nats)", legend=len(losses) > 1 or floor is not None)
     left.set_ylim(bottom=0)
     if accuracies:
