@@ -92,9 +92,9 @@ class Board:
             start.rate, min=-4, max=0.5, step=0.05, description="learning rate", readout_format=".2g"
         )
         self.momentum = widgets.FloatSlider(0.9, min=0, max=0.99, step=0.01, description="momentum")
-        self.beta1 = widgets.FloatSlider(0.9, min=0, max=0.99, step=0.01, description="β1 (Adam)")
+        self.beta1 = widgets.FloatSlider(0.9, min=0, max=0.99, step=0.01, description="β1", tooltip="of Adam")
         self.beta2 = widgets.FloatSlider(
-            0.999, min=0.5, max=0.999, step=0.001, description="β2 (Adam, RMSprop)", readout_format=".3f"
+            0.999, min=0.5, max=0.999, step=0.001, description="β2", tooltip="of Adam and RMSprop", readout_format=".3f"
         )
         self.step = widgets.IntSlider(STEPS, 0, STEPS, description="step", layout=WHOLE)
         self.play = widgets.Play(value=STEPS, max=STEPS, interval=PAUSE, show_repeat=False)
