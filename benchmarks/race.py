@@ -15,14 +15,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import nbformat
 from measuring import ROOT, machine, table
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, expect
 from rich.console import Console
 
 sys.path.insert(0, str(ROOT))
-from tests.browser.lab import browser_page, open_notebook, server
+from tests.browser.lab import browser_page, open_notebook, server, write_notebook
 
 COUNT = """svg => {
     const heads = [...svg.querySelectorAll('.head')], seen = {frames: 0, first: 0, last: 0};
@@ -63,10 +61,7 @@ def main() -> None:
 def play(folder: Path, repeats: int) -> list[tuple[int, float]]:
     """Frames shown, and frames a second, of each time."""
     with browser_page() as page, server(folder) as address:
-        kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-        cell = new_code_cell("from course.widgets.race import race\n\nrace()")
-        written = new_notebook(cells=[cell], metadata={"kernelspec": kernel})
-        nbformat.write(written, folder / "notebooks" / "race.ipynb")  # type: ignore[no-untyped-call]
+        write_notebook(folder, "race.ipynb", "from course.widgets.race import race\n\nrace()")
         notebook = open_notebook(page, address, "race.ipynb")
         notebook.run_all()
         widget = notebook.cell("race()").locator(".jp-OutputArea").first

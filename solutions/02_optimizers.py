@@ -876,7 +876,7 @@ full = critical_batch.recorded()
 print(full)
 runs, noise = full.data.runs, full.data.noise
 best = critical_batch.best(runs)
-fit = critical_batch.fit_hyperbola(runs.batch_sizes, [point.steps for point in best])
+fit = critical_batch.fit(runs)
 sizes = [2 ** (k / 8) for k in range(81)]
 steps_by_batch(
     runs.batch_sizes,

@@ -23,7 +23,7 @@ from rich.progress import track
 
 from course.data import Digits, digits_split
 from course.experiments import recording
-from course.experiments.critical_batch import BATCH_SIZES, TARGET, Steps, best, fit_hyperbola, steps_to_target
+from course.experiments.critical_batch import BATCH_SIZES, TARGET, Steps, arrived, best, fit, steps_to_target
 from course.experiments.side_by_side import batches, descend, fresh, losses
 
 NAME = "batch_rates"
@@ -152,15 +152,9 @@ def best_rates(runs: Steps) -> list[float]:
     """For each batch size the rate with the fewest steps, between grid points by the parabola of log S."""
     found = []
     for point, steps in zip(best(runs), runs.steps, strict=True):
-        means = {rate: _mean(row) for rate, row in zip(runs.rates, steps, strict=True)}
-        whole = {rate: math.log(mean) for rate, mean in means.items() if mean is not None}
+        whole = {rate: math.log(sum(row) / len(row)) for rate, row in arrived(runs.rates, steps).items()}
         found.append(minimum(list(whole), list(whole.values())) if len(whole) > 2 else point.rate)
     return found
-
-
-def _mean(steps: Sequence[int | None]) -> float | None:
-    known = [each for each in steps if each is not None]
-    return sum(known) / len(known) if len(known) == len(steps) else None
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -180,7 +174,7 @@ def through(
 
 def critical(runs: Steps) -> float:
     """The critical batch size of these runs."""
-    return fit_hyperbola(runs.batch_sizes, [point.steps for point in best(runs)]).critical
+    return fit(runs).critical
 
 
 def report(sgd: Steps, measured: Measured) -> str:

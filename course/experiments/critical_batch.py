@@ -137,17 +137,17 @@ def best(runs: Steps) -> list[Best]:
 
 
 def _best(size: int, rates: Sequence[float], steps: list[list[int | None]]) -> Best:
-    whole = {
-        rate: row for rate, mixed in zip(rates, steps, strict=True) if len(row := _arrived(mixed)) == len(mixed) > 0
-    }
+    whole = arrived(rates, steps)
     if not whole:
         raise BadArgument(f"some rate must bring each seed to the target with batches of {size}, got none: try others")
     rate = min(whole, key=lambda each: sum(whole[each]))
     return Best(rate, sum(whole[rate]) / len(whole[rate]), whole[rate])
 
 
-def _arrived(steps: list[int | None]) -> list[int]:
-    return [each for each in steps if each is not None]
+def arrived(rates: Sequence[float], steps: list[list[int | None]]) -> dict[float, list[int]]:
+    """By rate, the steps of each seed: of the rates that brought every seed to the target."""
+    there = {rate: [each for each in row if each is not None] for rate, row in zip(rates, steps, strict=True)}
+    return {rate: there[rate] for rate, row in zip(rates, steps, strict=True) if len(there[rate]) == len(row) > 0}
 
 
 def fit_hyperbola(batch_sizes: Sequence[int], steps: Sequence[float]) -> Hyperbola:
@@ -169,6 +169,11 @@ def fit_hyperbola(batch_sizes: Sequence[int], steps: Sequence[float]) -> Hyperbo
     return Hyperbola(s_min, s_min * float(critical[nearest]))
 
 
+def fit(runs: Steps) -> Hyperbola:
+    """The hyperbola of the best rates' mean steps."""
+    return fit_hyperbola(runs.batch_sizes, [point.steps for point in best(runs)])
+
+
 def by_seed(runs: Steps) -> list[Hyperbola]:
     """A hyperbola for each seed, with the rates that are best on average: how far luck moves the fit."""
     found = best(runs)
@@ -187,19 +192,18 @@ def predicted(values: Sequence[float | None]) -> float:
 
 def report(measured: Measured) -> str:
     """The measured and the predicted critical batch size, and by what factor they differ."""
-    runs = measured.runs
-    fit = fit_hyperbola(runs.batch_sizes, [point.steps for point in best(runs)])
-    seeds = sorted(each.critical for each in by_seed(runs))
+    curve = fit(measured.runs)
+    seeds = sorted(each.critical for each in by_seed(measured.runs))
     lines = [
-        f"S_min {fit.s_min:.0f} steps, E_min {fit.e_min:,.0f} examples: B_crit = E_min / S_min = {fit.critical:.0f} "
-        f"(seed by seed {seeds[0]:.0f} to {seeds[-1]:.0f})"
+        f"S_min {curve.s_min:.0f} steps, E_min {curve.e_min:,.0f} examples: B_crit = E_min / S_min = "
+        f"{curve.critical:.0f} (seed by seed {seeds[0]:.0f} to {seeds[-1]:.0f})"
     ]
     for name, values in scales(measured.noise).items():
         mean, middle = predicted(values), median(each for each in values if each is not None)
         below = sum(each is not None and each < 0 for each in values)
         lines.append(
-            f"{name}: mean over a run {mean:.0f} ({mean / fit.critical:.1f} x B_crit), median {middle:.0f} "
-            f"({middle / fit.critical:.1f} x B_crit)"
+            f"{name}: mean over a run {mean:.0f} ({mean / curve.critical:.1f} x B_crit), median {middle:.0f} "
+            f"({middle / curve.critical:.1f} x B_crit)"
             + (f"; negative in {below} of {len(values)} looks" if below else "")
         )
     return "\n".join(lines)

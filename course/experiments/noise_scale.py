@@ -112,9 +112,8 @@ def _mean_square(grads: Tensor, size: int, draws: int, generator: torch.Generato
 def along(data: Digits, *, batch_size: int, rate: float, steps: int, looks: int, target: float) -> Path:
     """Trains one network by SGD and measures the noise at `looks` points, evenly spaced from the first step on.
 
-    It ends where the loss is at the target: beyond it the gradient shrinks, and the scale grows without end.
-
-    About 0.7 s for each look.
+    It ends where the loss is at the target: beyond it the gradient shrinks, and the scale grows without end. About
+    0.7 s for each look.
     """
     params, generator = fresh(1, 1), torch.Generator().manual_seed(0)
     training = descend(params, batches(data, batch_size, 1), torch.tensor([rate]))

@@ -12,6 +12,7 @@ Optimization*, NeurIPS 24, section 4.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
@@ -34,6 +35,7 @@ NAME = "search"
 TRIALS, STUDIES = 20, 40
 FIT = 1200  # of the 1,500 training digits; the others judge
 BATCH, STEPS = 64, 300
+BURST = 10.0  # nats: what a run counts that burst, so that samplers see a number
 SAMPLERS = ("tpe", "random")
 RANGES: dict[str, tuple[Any, Any]] = {
     "rate": (1e-3, 1.0),
@@ -88,9 +90,7 @@ def held_out_loss(*, rate: float, momentum: float, width: int, decay: float, see
         optimizer.step()
     with torch.no_grad():
         loss = float(F.cross_entropy(model(data.images[FIT:]), data.labels[FIT:]))
-    return (
-        min(loss, 10.0) if loss == loss else 10.0
-    )  # a run that burst counts as 10 nats, so that samplers see a number
+    return BURST if math.isnan(loss) else min(loss, BURST)
 
 
 def objective(trial: optuna.Trial) -> float:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,13 @@ def server(folder: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def write_notebook(folder: Path, name: str, source: str) -> None:
+    """A notebook with one code cell, among those of a server that runs on `folder`."""
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    written = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": kernel})
+    nbformat.write(written, folder / "notebooks" / name)  # type: ignore[no-untyped-call]
 
 
 def _free_port() -> int:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.lab import CHROMIUM, browser_page, open_notebook, server
+from tests.browser.lab import CHROMIUM, browser_page, open_notebook, server, write_notebook
 
 pytestmark = [
     pytest.mark.browser,
@@ -27,10 +25,7 @@ def page() -> Iterator[Page]:
 
 def test_the_race_plays_in_the_browser_and_follows_the_keyboard(tmp_path: Path, page: Page) -> None:
     with server(tmp_path / "lab") as address:
-        cells = [new_code_cell("from course.widgets.race import race\n\nrace()")]
-        kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
-        written = new_notebook(cells=cells, metadata={"kernelspec": kernel})
-        nbformat.write(written, tmp_path / "lab" / "notebooks" / "race.ipynb")
+        write_notebook(tmp_path / "lab", "race.ipynb", "from course.widgets.race import race\n\nrace()")
         notebook = open_notebook(page, address, "race.ipynb")
         notebook.run_all()
         widget = notebook.cell("race()").locator(".jp-OutputArea").first
