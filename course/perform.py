@@ -11,39 +11,26 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import linecache
-import os
 import random
 import signal
-import site
 import sys
-import sysconfig
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import cast
 
 import numpy as np
 import torch
 
 from course.exercise import Answer, Ask, Case, Exercise, Failure, Observation, Oracle
+from course.failing import message_of, own_lines, type_of
 from course.oracle import Here, with_costs
 from course.tree import Leaf, Tree, clone, flatten, plain, readable, to_float64
 
 MAX_PRINTED = 2_000
-MAX_MESSAGE = 500
-MAX_WHERE = 6
 FRAMES = 1_000  # Python's own limit; kernels raise it
-LIBRARIES = (
-    sysconfig.get_paths()["stdlib"] + os.sep,
-    *(f"{folder}{os.sep}" for folder in (*site.getsitepackages(), site.getusersitepackages())),
-    *(f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("course", "autograder")),
-    "<frozen",
-)
 
 
 class TimeLimit(BaseException):
@@ -214,33 +201,5 @@ def _in_answer(frame: FrameType | None) -> bool:
 def failure_of(error: BaseException, trace: TracebackType | None = None, seconds: float = 0.0) -> Failure:
     """The exception as plain data, its traceback cut to the student's own lines."""
     if type(error) is TimeLimit:
-        return Failure(type="TimeLimit", message=f"did not end within {seconds:g} s", where=_where(trace))
-    return Failure(
-        type=_told(lambda: type(error).__name__, "Exception"),
-        message=_told(lambda: str(error), "<an exception whose message cannot be read>"),
-        where=_where(trace),
-    )
-
-
-def _told(read: Callable[[], str], otherwise: str) -> str:
-    """What `read` returns, or `otherwise`: asking an exception for its message runs the answer's own code."""
-    try:
-        return readable(read(), MAX_MESSAGE)
-    except BaseException:
-        return otherwise
-
-
-def _where(trace: TracebackType | None) -> tuple[str, ...]:
-    """`line 3, in backward: node.grad += 1` for each of the student's frames, innermost last."""
-    found = [(frame.f_code, number) for frame, number in traceback.walk_tb(trace)]
-    own = [(code, number) for code, number in found if not _is_library(code.co_filename)]
-    return tuple(_line(code, number) for code, number in own[-MAX_WHERE:])
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith(LIBRARIES) or f"{os.sep}site-packages{os.sep}" in file
-
-
-def _line(code: CodeType, number: int) -> str:
-    text = _told(lambda: linecache.getline(code.co_filename, number).strip(), "")
-    return f"line {number}, in {readable(code.co_name)}" + (f": {text}" if text else "")
+        return Failure(type="TimeLimit", message=f"did not end within {seconds:g} s", where=own_lines(trace))
+    return Failure(type=type_of(error), message=message_of(error), where=own_lines(trace))

@@ -21,8 +21,9 @@ import toy
 from conftest import same_tree
 
 from course.exercise import Case, Observation, observe
+from course.failing import MAX_MESSAGE, MAX_WHERE
 from course.oracle import Here, UnknownQuestion, is_here, with_costs
-from course.perform import MAX_MESSAGE, MAX_PRINTED, MAX_WHERE, in_float64, perform, perform_all
+from course.perform import MAX_PRINTED, in_float64, perform, perform_all
 from course.tree import clone
 
 VECTOR = Case(name="vector", inputs={"x": torch.tensor([1.0, 2.0]), "numbers": [1.0, 2.0]})

@@ -14,9 +14,9 @@ import course
 COURSE = Path(course.__file__).parent
 AUTOGRADER = Path(autograder.__file__).parent
 STUDENT_SIDE = (
-    *("errors.py", "tree.py", "syllabus.py", "exercise.py", "oracle.py", "perform.py", "cells.py", "compare.py"),
-    *("graph.py", "grammar.py", "floor.py", "models.py", "uses.py"),
-    *("exercises", "experiments", "meter", "data", "figures", "widgets"),
+    *("errors.py", "tree.py", "syllabus.py", "exercise.py", "oracle.py", "perform.py", "failing.py"),
+    *("cells.py", "compare.py", "graph.py", "grammar.py", "floor.py", "models.py", "uses.py"),
+    *("exercises", "experiments", "cluster", "meter", "data", "figures", "widgets"),
 )
 # Of autograder/sandbox; the rest runs inside.
 OUTSIDE = ("__init__.py", "runner.py", "session.py", "folder.py", "stage.py", "stand_ins", "doctor.py")

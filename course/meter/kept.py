@@ -44,10 +44,15 @@ class KeptBytes:
         ignore  tensors whose storages do not count, such as the result that the caller holds anyway
         """
         ignored = all_weakly(ignore)
+        self._made = {
+            storage: made
+            for storage, made in self._made.items()
+            if not storage.expired()  # type: ignore[no-untyped-call]
+        }
         return [
             Row(op=op, shape=shape, dtype=dtype, bytes=bytes_now(storage))
             for storage, (op, shape, dtype) in self._made.items()
-            if storage not in ignored and not storage.expired()  # type: ignore[no-untyped-call]
+            if storage not in ignored
         ]
 
     def bytes_alive(self, ignore: Iterable[Tensor] = ()) -> int:
@@ -56,8 +61,10 @@ class KeptBytes:
 
 
 @contextmanager
-def kept_bytes() -> Iterator[KeptBytes]:
+def kept_bytes(*, after: Callable[[KeptBytes], object] | None = None) -> Iterator[KeptBytes]:
     """Follows every storage that an op makes in the body of the `with`; ask it afterwards what is still alive.
+
+    after  called after every op, to follow over time what is alive
 
     A storage counts where something holds it: a graph, `ctx.x = x`, a closure, a global, a list. What was made
     before the body is the caller's and never counts, its views and in-place changes included. To learn whether an
@@ -73,16 +80,16 @@ def kept_bytes() -> Iterator[KeptBytes]:
     lies in a reference cycle counts until Python's collector (`gc.collect()`) has found it. Dense tensors only.
     """
     meter = KeptBytes()
-    with _Recorder(meter):
+    with _Recorder(meter, after):
         yield meter
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hands the outputs of every op to a meter, unless they alias a tensor from outside."""
 
-    def __init__(self, meter: KeptBytes) -> None:
+    def __init__(self, meter: KeptBytes, after: Callable[[KeptBytes], object] | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._meter = meter
+        self._meter, self._after = meter, after
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -94,6 +101,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in _tensors(result):
             if weakly(tensor) not in outside:
                 self._meter.watch(tensor, func.overloadpacket.__name__)
+        if self._after is not None:
+            self._after(self._meter)
         return result
 
 

@@ -1,0 +1,33 @@
+"""A cluster on a laptop: ranks that are threads, processes or sandboxed strangers, and one way to write for them all.
+
+def step(comm): ...                                 comm: protocol.Comm, torch.distributed's verbs
+run_ranks(step, 4)                                  simulated: threads, a virtual clock, a ledger
+run_ranks(step, 4, transport="gloo")                processes of this machine, started from a notebook cell
+run_ranks(step, 64, transport=Simulated(topology=two_levels(8, 8)))
+"""
+
+from __future__ import annotations
+
+from course.cluster.errors import RanksFailed
+from course.cluster.job import Run
+from course.cluster.ledger import Event, Ledger
+from course.cluster.protocol import Comm, Work
+from course.cluster.run import run_ranks
+from course.cluster.simulated import Simulated
+from course.cluster.topology import Link, Topology, fully_connected, ring, two_levels
+
+__all__ = [
+    "Comm",
+    "Event",
+    "Ledger",
+    "Link",
+    "RanksFailed",
+    "Run",
+    "Simulated",
+    "Topology",
+    "Work",
+    "fully_connected",
+    "ring",
+    "run_ranks",
+    "two_levels",
+]

@@ -1,0 +1,138 @@
+"""What a rank says when it calls a verb: plain data, without the tensors' values.
+
+    comm.recv(x, src=1)     -->  Call(verb="recv", rank=0, group=(0, 1), peer=1, takes=(Kind(float32, (4,)),))
+
+Every transport makes its calls from here, so that all refuse the same arguments with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from course.errors import BadArgument
+
+Op: TypeAlias = Literal["sum", "mean", "max", "min", "product"]
+OPS: tuple[Op, ...] = ("sum", "mean", "max", "min", "product")
+POINT_TO_POINT = ("send", "recv")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+REDUCING = ("reduce", "all_reduce", "reduce_scatter")
+VERBS = (*POINT_TO_POINT, *ROOTED, "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+PEERS = {"send": "dst", "reduce": "dst", "gather": "dst", "recv": "src", "broadcast": "src", "scatter": "src"}
+# What every transport can reduce; tensors of any dtype can be moved.
+REDUCIBLE = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.int64, torch.int32, torch.int8, torch.uint8),
+)
+
+
+class Kind(NamedTuple):
+    """Dtype and shape of one tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Kind:
+        """That of a tensor."""
+        return cls(tensor.dtype, tuple(tensor.shape))
+
+    @property
+    def bytes(self) -> int:
+        """What a tensor of this kind sends."""
+        return self.dtype.itemsize * torch.Size(self.shape).numel()
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}"
+
+
+class Call(NamedTuple):
+    """One call of one rank.
+
+    rank, group, peer   ranks of the whole run; peer is the other side, or the root (None: any sender, or none)
+    op                  how values are combined; "" where they are not
+    gives, takes        the tensors that are read, and those that are written
+    """
+
+    verb: str
+    rank: int
+    group: tuple[int, ...]
+    peer: int | None = None
+    op: str = ""
+    gives: tuple[Kind, ...] = ()
+    takes: tuple[Kind, ...] = ()
+
+    def __str__(self) -> str:
+        """`recv(src=1)`, `all_reduce`: what the rank wrote."""
+        name = PEERS.get(self.verb)
+        return f"{self.verb}({name}={'any' if self.peer is None else self.peer})" if name else self.verb
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Its tensors: what it gives, else what it takes."""
+        return self.gives or self.takes
+
+    def details(self) -> str:
+        """`, shape (4,)` of its first tensor; nothing for a barrier."""
+        return f", shape {self.kinds[0].shape}" if self.kinds else ""
+
+
+def check_group(ranks: Sequence[int], within: Sequence[int]) -> tuple[int, ...]:
+    """The ranks of a new group as a tuple. Raises BadArgument unless they are some of `within`, each once, in order."""
+    found = tuple(ranks)
+    known = all(type(each) is int and each in within for each in found)
+    if not found or not known or list(found) != sorted(set(found)):
+        raise BadArgument(
+            f"a group must hold ranks of {list(within)}, each once and in rising order, got {list(ranks)!r}"
+        )
+    return found
+
+
+def check_peer(name: str, peer: object, group: tuple[int, ...], *, other_than: int | None = None) -> int:
+    """The rank of the whole run that `peer`, a rank of the group, names. Raises BadArgument where it names none.
+
+    other_than  a rank of the group that it may not be: nobody sends to themselves
+    """
+    size = len(group)
+    if type(peer) is not int or not 0 <= peer < size:
+        raise BadArgument(f"{name} must be a rank from 0 to {size - 1}, got {peer!r}")
+    if peer == other_than:
+        raise BadArgument(f"{name} must be another rank, got rank {peer} itself; copy the tensor instead")
+    return group[peer]
+
+
+def check_op(op: str, dtype: torch.dtype) -> None:
+    """Raises BadArgument where values of this dtype cannot be combined so."""
+    if op not in OPS:
+        raise BadArgument(f"op must be one of {', '.join(OPS)}, got {op!r}")
+    if dtype not in REDUCIBLE:
+        names = ", ".join(str(each).removeprefix("torch.") for each in REDUCIBLE)
+        raise BadArgument(f"tensors to be combined must have a dtype of {names}, got {dtype}; convert them first")
+    if op == "mean" and not dtype.is_floating_point:
+        raise BadArgument(
+            f"a mean must be of floating point tensors, got {dtype}; take the sum, and divide it yourself"
+        )
+
+
+def check_tensors(name: str, tensors: object, count: int | None = None, *, alike: bool = True) -> tuple[Tensor, ...]:
+    """The tensors as a tuple. Raises BadArgument.
+
+    count  how many they must be; None: one tensor, which is no list
+    alike  whether all must be of one dtype and shape
+    """
+    if count is None:
+        if isinstance(tensors, Tensor):
+            return (tensors,)
+        raise BadArgument(f"{name} must be a tensor, got {type(tensors).__name__}")
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Sequence) or len(tensors) != count:
+        came = f"{len(tensors)}" if isinstance(tensors, Sequence) else f"a {type(tensors).__name__}"
+        raise BadArgument(f"{name} must be a list of {count} tensors, one for each rank of the group, got {came}")
+    for each in tensors:
+        if not isinstance(each, Tensor):
+            raise BadArgument(f"{name} must be a tensor, got {type(each).__name__}")
+        if alike and Kind.of(each) != Kind.of(tensors[0]):
+            raise BadArgument(f"{name} must be of one dtype and shape, got {Kind.of(tensors[0])} and {Kind.of(each)}")
+    return tuple(tensors)

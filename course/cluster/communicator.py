@@ -1,0 +1,247 @@
+"""The verbs of a communicator, the same on every transport: arguments are checked, a Call is made, a port carries it.
+
+    comm.all_reduce(x)  --checked-->  Call, [x], [x]  --port.perform, port.begin-->  x is overwritten
+
+See `protocol.Comm` for what each verb means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from course.cluster.calls import Call, Kind, Op, check_group, check_op, check_peer, check_tensors
+from course.cluster.protocol import Comm, Work
+from course.errors import BadArgument
+
+Tensors = Sequence[Tensor]
+
+
+class Port(Protocol):
+    """What a transport offers one rank. `gives` are read and `takes` are written; they may be the same tensors."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors must lie."""
+
+    def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
+        """Make a call and wait for it. Returns the sender, as a rank of the group, where the call is a receive."""
+
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> Work:
+        """Make a call that is waited for later."""
+
+    def compute(self, seconds: float, label: str) -> None:
+        """The rank computes."""
+
+
+class Communicator:
+    """One rank's view of a group; `group` are ranks of the whole run, `me` is one of them."""
+
+    def __init__(self, port: Port, group: tuple[int, ...], me: int) -> None:
+        self._port, self._group, self._me = port, group, me
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of {self.size}>"
+
+    @property
+    def rank(self) -> int:
+        """See Comm."""
+        return self._group.index(self._me)
+
+    @property
+    def size(self) -> int:
+        """See Comm."""
+        return len(self._group)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """See Comm."""
+        return self._group
+
+    @property
+    def device(self) -> torch.device:
+        """See Comm."""
+        return self._port.device
+
+    # --- from one rank to another ---
+
+    def send(self, tensor: Tensor, dst: int) -> None:
+        """See Comm."""
+        self._call("send", tensor, (), peer=self._peer("dst", dst))
+
+    def recv(self, tensor: Tensor, src: int | None = None) -> int:
+        """See Comm."""
+        takes = check_tensors("tensor", tensor)
+        call = self._made("recv", (), takes, peer=self._source(src))
+        return self._port.perform(call, (), takes)
+
+    def isend(self, tensor: Tensor, dst: int) -> Work:
+        """See Comm."""
+        return self._begun("send", tensor, (), peer=self._peer("dst", dst))
+
+    def irecv(self, tensor: Tensor, src: int | None = None) -> Work:
+        """See Comm."""
+        return self._begun("recv", (), tensor, peer=self._source(src))
+
+    # --- collectives ---
+
+    def broadcast(self, tensor: Tensor, src: int, *, async_op: bool = False) -> Any:
+        """See Comm."""
+        root = check_peer("src", src, self._group)
+        gives = check_tensors("tensor", tensor) if root == self._me else ()
+        return self._call("broadcast", gives, tensor, peer=root, async_op=async_op)
+
+    def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: bool = False) -> Any:
+        """See Comm."""
+        return self._call("all_reduce", tensor, tensor, op=op, async_op=async_op)
+
+    def reduce(self, tensor: Tensor, dst: int, op: Op = "sum", *, async_op: bool = False) -> Any:
+        """See Comm."""
+        root = check_peer("dst", dst, self._group)
+        takes = check_tensors("tensor", tensor) if root == self._me else ()
+        return self._call("reduce", tensor, takes, peer=root, op=op, async_op=async_op)
+
+    def all_gather(self, tensors: Tensors, tensor: Tensor, *, async_op: bool = False) -> Any:
+        """See Comm."""
+        takes = check_tensors("tensors", tensors, self.size)
+        _check_pieces("tensors", takes[0], "tensor", tensor)
+        return self._call("all_gather", tensor, takes, async_op=async_op)
+
+    def all_gather_single(self, output: Tensor, tensor: Tensor, *, async_op: bool = False) -> Any:
+        """See Comm."""
+        pieces = _pieces("output", output, "tensor", tensor, self.size)
+        return self._call("all_gather", tensor, pieces, async_op=async_op)
+
+    def reduce_scatter(self, tensor: Tensor, tensors: Tensors, op: Op = "sum", *, async_op: bool = False) -> Any:
+        """See Comm."""
+        gives = check_tensors("tensors", tensors, self.size)
+        _check_pieces("tensors", gives[0], "tensor", tensor)
+        return self._call("reduce_scatter", gives, tensor, op=op, async_op=async_op)
+
+    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, op: Op = "sum", *, async_op: bool = False) -> Any:
+        """See Comm."""
+        pieces = _pieces("tensor", tensor, "output", output, self.size)
+        return self._call("reduce_scatter", pieces, output, op=op, async_op=async_op)
+
+    def all_to_all(self, outputs: Tensors, tensors: Tensors, *, async_op: bool = False) -> Any:
+        """See Comm."""
+        gives = check_tensors("tensors", tensors, self.size, alike=False)
+        takes = check_tensors("outputs", outputs, self.size, alike=False)
+        return self._call("all_to_all", gives, takes, async_op=async_op)
+
+    def gather(self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0) -> None:
+        """See Comm."""
+        root = check_peer("dst", dst, self._group)
+        takes = self._list_of_root("tensors", tensors, tensor, root)
+        self._call("gather", tensor, takes, peer=root)
+
+    def scatter(self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0) -> None:
+        """See Comm."""
+        root = check_peer("src", src, self._group)
+        gives = self._list_of_root("tensors", tensors, tensor, root)
+        self._call("scatter", gives, tensor, peer=root)
+
+    def barrier(self) -> None:
+        """See Comm."""
+        self._call("barrier", (), ())
+
+    # --- groups and the clock ---
+
+    def subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """See Comm."""
+        chosen = check_group(ranks, range(self.size))
+        if self.rank not in chosen:
+            raise BadArgument(f"only its members may make a group, but rank {self.rank} is none of {list(chosen)}")
+        return Communicator(self._port, tuple(self._group[rank] for rank in chosen), self._me)
+
+    def mesh(self, **sizes: int) -> Mapping[str, Comm]:
+        """See Comm."""
+        if math.prod(sizes.values()) != self.size or any(size < 1 for size in sizes.values()):
+            raise BadArgument(f"the sizes of a mesh must be >= 1 and their product {self.size}, got {sizes}")
+        grid = torch.arange(self.size).reshape(list(sizes.values()))
+        place = [int(each) for each in (grid == self.rank).nonzero()[0]]
+        axes: dict[str, Comm] = {}
+        for axis, name in enumerate(sizes):
+            line = grid[tuple(slice(None) if other == axis else at for other, at in enumerate(place))]
+            axes[name] = self.subgroup(line.tolist())
+        return axes
+
+    def compute(self, seconds: float, label: str = "") -> None:
+        """See Comm."""
+        if not 0 <= seconds < math.inf:
+            raise BadArgument(f"seconds must be finite and at least 0, got {seconds}")
+        self._port.compute(float(seconds), label)
+
+    # --- making calls ---
+
+    def _call(
+        self,
+        verb: str,
+        gives: Tensor | Tensors,
+        takes: Tensor | Tensors,
+        *,
+        peer: int | None = None,
+        op: str = "",
+        async_op: bool = False,
+    ) -> Work | None:
+        if async_op:
+            return self._begun(verb, gives, takes, peer=peer, op=op)
+        gives, takes = _several(gives), _several(takes)
+        self._port.perform(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
+        return None
+
+    def _begun(
+        self, verb: str, gives: Tensor | Tensors, takes: Tensor | Tensors, *, peer: int | None, op: str = ""
+    ) -> Work:
+        gives, takes = _several(gives), _several(takes)
+        return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
+
+    def _made(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str = "") -> Call:
+        device = self._port.device
+        for each in (*gives, *takes):
+            if each.device.type != device.type:
+                raise BadArgument(f"tensors must lie on {device} to be sent or received, got one on {each.device}")
+        if op:
+            check_op(op, gives[0].dtype)
+        kinds = [tuple(Kind(each.dtype, tuple(each.shape)) for each in part) for part in (gives, takes)]
+        return Call(verb, self._me, self._group, peer, op, kinds[0], kinds[1])
+
+    def _peer(self, name: str, peer: int) -> int:
+        return check_peer(name, peer, self._group, other_than=self.rank)
+
+    def _source(self, src: int | None) -> int | None:
+        return None if src is None else self._peer("src", src)
+
+    def _list_of_root(self, name: str, tensors: Tensors | None, tensor: Tensor, root: int) -> Tensors:
+        if root != self._me:
+            if tensors is not None:
+                raise BadArgument(f"{name} must be None on every rank but rank {self._group.index(root)}, the root")
+            return ()
+        found = check_tensors(name, tensors, self.size)
+        _check_pieces(name, found[0], "tensor", tensor)
+        return found
+
+
+def _several(tensors: Tensor | Tensors) -> Tensors:
+    return tensors if isinstance(tensors, tuple) else check_tensors("tensor", tensors)
+
+
+def _check_pieces(many: str, piece: Tensor, one: str, tensor: Tensor) -> None:
+    (whole,) = check_tensors(one, tensor)
+    if Kind.of(piece) != Kind.of(whole):
+        raise BadArgument(f"each of {many} must be like {one}, {Kind.of(whole)}, got {Kind.of(piece)}")
+
+
+def _pieces(whole_name: str, whole: Tensor, piece_name: str, piece: Tensor, count: int) -> Tensors:
+    """Views of `whole`, one for each rank. Raises BadArgument where it is not `count` times `piece` along dim 0."""
+    (whole,), (piece,) = check_tensors(whole_name, whole), check_tensors(piece_name, piece)
+    if not piece.dim() or whole.dtype != piece.dtype or whole.shape != (count * piece.shape[0], *piece.shape[1:]):
+        raise BadArgument(
+            f"{whole_name} must hold {count} tensors like {piece_name} along dim 0, got {Kind.of(whole)} and "
+            f"{Kind.of(piece)}"
+        )
+    return whole.reshape(count, *piece.shape).unbind()  # a view, whatever the strides: one dim is split in two

@@ -1,0 +1,45 @@
+"""What a transport is asked to run, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from course.cluster.errors import RanksFailed
+from course.cluster.ledger import Ledger
+from course.failing import message_of, own_lines, type_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """`function(comm, *inputs[rank])` on every rank. seconds: of real time that the whole run may take."""
+
+    function: Callable[..., Any]
+    ranks: int
+    inputs: Sequence[Sequence[Any]]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What the ranks returned, by rank, and the account of the run."""
+
+    values: list[Any]
+    ledger: Ledger
+
+
+class Transport(Protocol):
+    """Something that runs ranks."""
+
+    def run(self, job: Job) -> Run:
+        """Run a job to its end. Raises RanksFailed where it breaks; nothing of it goes on then."""
+
+
+def raised(rank: int, error: BaseException) -> RanksFailed:
+    """The failure of a run in which a rank raised."""
+    kind, where = type_of(error), own_lines(error.__traceback__)
+    at = f" ({where[-1]})" if where else ""
+    return RanksFailed(
+        f"rank {rank} raised {kind}: {message_of(error)}{at}", kind="RankRaised", rank=rank, type=kind, where=where
+    )

@@ -1,0 +1,117 @@
+"""What a run did and what it cost: plain data, from which figures and grades are made.
+
+    ledger.bytes_sent(rank), ledger.sent[src, dst], ledger.makespan, ledger.events ...
+
+Times are seconds of the virtual clock on simulated and brokered ranks, and of a real clock on the others. Bytes of
+collectives are those of the algorithm that `traffic.py` assumes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from course.cluster.calls import Call
+
+COMPUTE = "compute"
+
+
+class Event(NamedTuple):
+    """One thing that one rank did.
+
+    verb      of its call, or "compute"
+    called    when the rank made the call; start: when the transfer began; end: when it was over
+    number    which message between the two, or which collective of the group it is, from 1
+    sent      bytes that this rank sent for it
+    call      None for compute
+    is_async  the rank went on at once: it was begun with async_op, isend or irecv, or is an eager send
+    """
+
+    rank: int
+    verb: str
+    called: float
+    start: float
+    end: float
+    number: int = 0
+    sent: int = 0
+    call: Call | None = None
+    is_async: bool = False
+    label: str = ""
+
+
+class Wait(NamedTuple):
+    """A rank waits for something that it had begun: from `start` to `end`."""
+
+    rank: int
+    start: float
+    end: float
+    verb: str
+
+
+class Live(NamedTuple):
+    """Bytes of tensors that a rank holds from `time` on."""
+
+    rank: int
+    time: float
+    bytes: int
+
+
+@dataclass(kw_only=True)
+class Ledger:
+    """The account of a run.
+
+    events    in the order in which they ended
+    waits     for verbs that were begun with async_op, isend or irecv
+    live      bytes held over time, where they were measured
+    sent      bytes by (from, to); messages: their number by (from, to)
+    clocks    when each rank ended
+    """
+
+    size: int
+    events: list[Event] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    live: list[Live] = field(default_factory=list)
+    sent: Counter[tuple[int, int]] = field(default_factory=Counter)
+    messages: Counter[tuple[int, int]] = field(default_factory=Counter)
+    clocks: list[float] = field(default_factory=list)
+
+    @property
+    def makespan(self) -> float:
+        """When the last rank ended, in seconds."""
+        return max(self.clocks, default=0.0)
+
+    def bytes_sent(self, rank: int) -> int:
+        """Bytes that a rank sent to all others."""
+        return sum(size for (src, _), size in self.sent.items() if src == rank)
+
+    def messages_sent(self, rank: int) -> int:
+        """Messages that a rank sent to all others."""
+        return sum(count for (src, _), count in self.messages.items() if src == rank)
+
+    def peers(self, rank: int) -> tuple[int, ...]:
+        """The ranks that a rank sent messages to."""
+        return tuple(sorted(dst for (src, dst), count in self.messages.items() if src == rank and count))
+
+    def calls(self, rank: int) -> list[str]:
+        """The verbs that a rank called, in order of the calls."""
+        own = [each for each in self.events if each.rank == rank and each.call is not None]
+        return [each.verb for each in sorted(own, key=lambda each: each.called)]
+
+    def peak_bytes(self, rank: int) -> int:
+        """The most that a rank held at once; 0 where it was not measured."""
+        return max((each.bytes for each in self.live if each.rank == rank), default=0)
+
+    def charge(self, pairs: Mapping[tuple[int, int], int], counts: Mapping[tuple[int, int], int]) -> None:
+        """Add bytes and messages by (from, to)."""
+        self.sent.update(pairs)
+        self.messages.update(counts)
+
+
+def of_ranks(events: Iterable[Event]) -> dict[int, list[Event]]:
+    """The events of each rank, in order of their calls."""
+    found: defaultdict[int, list[Event]] = defaultdict(list)
+    for each in sorted(events, key=lambda each: each.called):
+        found[each.rank].append(each)
+    return dict(found)

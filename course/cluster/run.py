@@ -1,0 +1,57 @@
+"""Running one function on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from course.cluster.job import Job, Run, Transport
+from course.cluster.simulated import Simulated
+from course.cluster.topology import MAX_RANKS
+from course.errors import BadArgument
+
+Name = Literal["simulated", "gloo", "nccl"]
+SECONDS = 60.0
+
+
+def run_ranks(
+    function: Callable[..., Any],
+    ranks: int,
+    *,
+    transport: Name | Transport = "simulated",
+    inputs: Sequence[Sequence[Any]] | None = None,
+    seconds: float = SECONDS,
+) -> Run:
+    """Call `function(comm, *inputs[rank])` on every rank, and wait until all have returned.
+
+    function   may be defined in a notebook; prints come out with the number of the rank
+    ranks      how many: 1 to 128
+    transport  "simulated", "gloo" or "nccl" with their defaults, or a transport with settings: `Simulated(seed=1)`
+    inputs     what each rank gets beside its communicator; tensors are copied. By default nothing
+    seconds    of real time that the run may take
+
+    Returns what the ranks returned, by rank, and the ledger. Raises RanksFailed where a rank raises or dies, where
+    nobody can go on, where calls do not fit, where a message is never received, and at the time limit: in one sentence
+    that says who waits for what. No process of the run is left then. Raises BadArgument on what makes no sense.
+
+        >>> run_ranks(lambda comm: comm.rank, 3).values
+        [0, 1, 2]
+    """
+    if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
+        raise BadArgument(f"ranks must be a number from 1 to {MAX_RANKS}, got {ranks!r}")
+    if not seconds > 0:
+        raise BadArgument(f"seconds must be more than 0, got {seconds}")
+    if not callable(function):
+        raise BadArgument(f"function must be something to call with a communicator, got {type(function).__name__}")
+    given = [()] * ranks if inputs is None else list(inputs)
+    if len(given) != ranks:
+        raise BadArgument(f"inputs must hold one sequence of arguments for each of {ranks} ranks, got {len(given)}")
+    return _transport(transport).run(Job(function=function, ranks=ranks, inputs=given, seconds=seconds))
+
+
+def _transport(transport: Name | Transport) -> Transport:
+    if transport == "simulated":
+        return Simulated()
+    if isinstance(transport, str):
+        raise BadArgument(f"transport must be simulated, gloo or nccl, or a transport, got {transport!r}")
+    return transport

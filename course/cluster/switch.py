@@ -1,0 +1,258 @@
+"""Where the ranks' calls meet: who has to wait for whom, what fits together, and what can never come.
+
+    post(call) --> Ticket --(all calls that it needs have come)--> done, with what the rank takes
+
+One state machine for every transport. Simulated ranks and the broker of graded ranks give it tensors, and get
+tensors back; the launcher of real processes gives it the calls alone, to tell a mismatch or a deadlock while the
+processes are stuck in it. It holds no thread, socket or clock of its own: `at` is the time of a call.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from course.cluster.calls import Call
+from course.cluster.combine import combined
+from course.cluster.errors import RanksFailed
+from course.cluster.ledger import COMPUTE, Event, Ledger
+from course.cluster.network import Network
+from course.cluster.traffic import plan
+
+Group = tuple[int, ...]
+Tensors = Sequence[Tensor]
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """A call that was posted, and what came of it.
+
+    at      when; number: which message of the pair, or which collective of the group it is, from 1
+    end     when its tensors can be used; meaningless until `done`
+    takes   what the rank gets; None where calls come without tensors
+    sender  of a message that was received
+    """
+
+    call: Call
+    at: float
+    number: int
+    is_async: bool
+    given: Tensors | None
+    done: bool = False
+    end: float = 0.0
+    takes: Tensors | None = None
+    sender: int | None = None
+
+    def __str__(self) -> str:
+        """`waits in recv(src=1)`, `is in all_reduce #3, shape (4,)`."""
+        if self.call.verb in ("send", "recv"):
+            return f"waits in {self.call}"
+        return f"is in {self.call} #{self.number}{self.call.details()}"
+
+
+@dataclass(eq=False, slots=True)
+class _Message:
+    """On its way, or not yet received."""
+
+    ticket: Ticket
+    start: float
+    end: float
+
+
+@dataclass(eq=False, slots=True)
+class _Boxes:
+    """What one rank has not received yet in one group, by sender; and the receives that wait for something."""
+
+    come: dict[int, deque[_Message]] = field(default_factory=dict)
+    waiting: list[Ticket] = field(default_factory=list)
+
+
+class Switch:
+    """The calls of `size` ranks so far.
+
+    network  gives the times; None: every transfer takes none
+    seed     decides which of several senders a receive from anybody gets
+    done     tickets that were completed since the caller last looked; the caller clears it
+    """
+
+    def __init__(self, size: int, *, network: Network | None = None, seed: int = 0) -> None:
+        self.ledger = Ledger(size=size)
+        self.done: list[Ticket] = []
+        self._network = network
+        self._random = random.Random(seed)
+        self._boxes: defaultdict[tuple[Group, int], _Boxes] = defaultdict(_Boxes)
+        self._numbers: Counter[tuple[object, ...]] = Counter()
+        self._met: dict[tuple[Group, int], dict[int, Ticket]] = {}
+
+    def post(self, call: Call, given: Tensors | None = None, *, at: float = 0.0, is_async: bool = False) -> Ticket:
+        """Begin a call. Never blocks; tickets that it completes are in `done`. Raises RanksFailed on a mismatch.
+
+        given  the tensors of `call.gives`; they are read when the call completes, so a caller who goes on gives copies
+        """
+        if call.verb == "send":
+            return self._send(call, given, at)
+        if call.verb == "recv":
+            return self._receive(call, at, is_async)
+        return self._meet(call, given, at, is_async)
+
+    def compute(self, rank: int, at: float, seconds: float, label: str) -> None:
+        """Write down that a rank computes."""
+        end = at + seconds
+        self.ledger.events.append(Event(rank, COMPUTE, called=at, start=at, end=end, label=label))
+
+    # --- from one to another ---
+
+    def _send(self, call: Call, given: Tensors | None, at: float) -> Ticket:
+        """Done at once: it is eager."""
+        src, dst = call.rank, _known(call.peer)
+        size = call.gives[0].bytes
+        start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
+        ticket = Ticket(call, at, self._number("send", call.group, src, dst), True, given, done=True, end=at)
+        self.ledger.charge({(src, dst): size}, {(src, dst): 1})
+        self._write(ticket, start, end, size)
+        self.done.append(ticket)
+        boxes, message = self._boxes[call.group, dst], _Message(ticket, start, end)
+        for waiting in boxes.waiting:
+            if waiting.call.peer in (None, src):
+                boxes.waiting.remove(waiting)
+                self._deliver(message, waiting)
+                return ticket
+        boxes.come.setdefault(src, deque()).append(message)
+        return ticket
+
+    def _receive(self, call: Call, at: float, is_async: bool) -> Ticket:
+        number = self._number("recv", call.group, call.peer, call.rank)
+        ticket = Ticket(call, at, number, is_async, None)
+        boxes = self._boxes[call.group, call.rank]
+        senders = sorted(src for src, queue in boxes.come.items() if queue and call.peer in (None, src))
+        if senders:
+            self._deliver(boxes.come[self._random.choice(senders)].popleft(), ticket)
+        else:
+            boxes.waiting.append(ticket)
+        return ticket
+
+    def _deliver(self, message: _Message, to: Ticket) -> None:
+        sent = message.ticket
+        if sent.call.gives != to.call.takes:
+            raise RanksFailed(
+                f"what is received must have the dtype and shape of what was sent, but rank {to.call.rank} receives "
+                f"{to.call.takes[0]} and rank {sent.call.rank} sent {sent.call.gives[0]} in its message "
+                f"#{sent.number} to it",
+                kind="Mismatch",
+                rank=to.call.rank,
+            )
+        to.sender = to.call.group.index(sent.call.rank)
+        self._finish(to, sent.given, max(to.at, message.start), max(to.at, message.end), 0)
+
+    # --- collectives ---
+
+    def _meet(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> Ticket:
+        number = self._number("meet", call.group, call.rank)
+        ticket = Ticket(call, at, number, is_async, given)
+        met = self._met.setdefault((call.group, number), {})
+        for other in met.values():
+            _compare(other, ticket)
+            if call.verb != "all_to_all":
+                break  # the others agree with one another
+        met[call.rank] = ticket
+        if len(met) == len(call.group):
+            del self._met[call.group, number]
+            self._complete([met[rank] for rank in call.group])
+        return ticket
+
+    def _complete(self, tickets: list[Ticket]) -> None:
+        """All have come: in the order of the group."""
+        messages = plan([each.call for each in tickets])
+        at = max(each.at for each in tickets)
+        start, end = self._network.collective(messages, at) if self._network else (at, at)
+        self.ledger.charge(messages.pairs, messages.counts)
+        given = {each.call.rank: each.given for each in tickets if each.given is not None}
+        takes = combined(tickets[0].call, given) if len(given) == len(tickets) else {}
+        sent = messages.by_rank
+        for each in tickets:
+            self._finish(each, takes.get(each.call.rank), start, end, sent.get(each.call.rank, 0))
+
+    def _finish(self, ticket: Ticket, takes: Tensors | None, start: float, end: float, sent: int) -> None:
+        ticket.done, ticket.end, ticket.takes, ticket.given = True, end, takes, None
+        self._write(ticket, start, end, sent)
+        self.done.append(ticket)
+
+    def _write(self, ticket: Ticket, start: float, end: float, sent: int) -> None:
+        call = ticket.call
+        self.ledger.events.append(
+            Event(call.rank, call.verb, ticket.at, start, end, ticket.number, sent, call, ticket.is_async)
+        )
+
+    def _number(self, *what: object) -> int:
+        self._numbers[what] += 1
+        return self._numbers[what]
+
+    # --- what is left ---
+
+    def leftovers(self) -> RanksFailed | None:
+        """What was sent or begun and never came to anything, when all ranks have returned."""
+        for boxes in self._boxes.values():
+            for queue in boxes.come.values():
+                if queue:
+                    return _never_received(queue)
+            if boxes.waiting:
+                return _never_met(boxes.waiting[0], [_known(boxes.waiting[0].call.peer)])
+        for (group, _), met in self._met.items():
+            return _never_met(next(iter(met.values())), [rank for rank in group if rank not in met])
+        return None
+
+
+def _compare(one: Ticket, other: Ticket) -> None:
+    """Raises RanksFailed where two ranks of a group do not make the same call."""
+    a, b = one.call, other.call
+    same = (a.verb, a.peer, a.op) == (b.verb, b.peer, b.op)
+    if a.verb == "all_to_all":
+        here, there = a.group.index(a.rank), a.group.index(b.rank)
+        fits = same and a.gives[there] == b.takes[here] and b.gives[here] == a.takes[there]
+    else:
+        fits = same and a.kinds[:1] == b.kinds[:1]
+    if fits:
+        return
+    raise RanksFailed(
+        f"all ranks of a group must make the same calls in the same order, but rank {a.rank} {_said(one)} and "
+        f"rank {b.rank} {_said(other)}",
+        kind="Mismatch",
+        rank=b.rank,
+    )
+
+
+def _said(ticket: Ticket) -> str:
+    """`is in all_reduce #1 (sum) with float32 of shape (4,)`."""
+    call = ticket.call
+    op = f" ({call.op})" if call.op else ""
+    return f"is in {call} #{ticket.number}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
+
+
+def _never_received(queue: deque[_Message]) -> RanksFailed:
+    sent = queue[0].ticket
+    more = f" (and {len(queue) - 1} more)" if len(queue) > 1 else ""
+    return RanksFailed(
+        f"every message must be received, but rank {sent.call.peer} returned without receiving message #{sent.number} "
+        f"of rank {sent.call.rank}, {sent.call.gives[0]}{more}",
+        kind="Leftover",
+        rank=sent.call.peer,
+    )
+
+
+def _never_met(ticket: Ticket, missing: list[int]) -> RanksFailed:
+    names = ", ".join(f"rank {rank}" for rank in missing)
+    return RanksFailed(
+        f"what a rank begins must be joined by the others, but {names} returned without joining "
+        f"rank {ticket.call.rank}, which {ticket}",
+        kind="Leftover",
+        rank=missing[0] if missing else None,
+    )
+
+
+def _known(peer: int | None) -> int:
+    assert peer is not None
+    return peer

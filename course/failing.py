@@ -1,0 +1,68 @@
+"""An exception of the student's as plain data: what it says, and the student's own lines that led to it.
+
+Asking an exception for its message runs the student's code: whatever that raises becomes a phrase.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import site
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+from course.tree import readable
+
+MAX_MESSAGE = 500
+MAX_WHERE = 6
+LIBRARIES = (
+    sysconfig.get_paths()["stdlib"] + os.sep,
+    *(f"{folder}{os.sep}" for folder in (*site.getsitepackages(), site.getusersitepackages())),
+    *(f"{Path(__file__).parents[1] / package}{os.sep}" for package in ("course", "autograder")),
+    "<frozen",
+)
+
+
+def type_of(error: BaseException) -> str:
+    """The name of the exception's class."""
+    return _told(lambda: type(error).__name__, "Exception")
+
+
+def message_of(error: BaseException) -> str:
+    """Its message, readable and not long."""
+    return _told(lambda: str(error), "<an exception whose message cannot be read>")
+
+
+def own_lines(trace: TracebackType | None) -> tuple[str, ...]:
+    """`line 3, in backward: node.grad += 1` for each of the student's frames, innermost last."""
+    return _lines((frame, number) for frame, number in traceback.walk_tb(trace))
+
+
+def lines_of(frame: FrameType | None) -> tuple[str, ...]:
+    """The same for code that runs now, from its innermost frame."""
+    return _lines(reversed(list(traceback.walk_stack(frame))) if frame is not None else ())
+
+
+def _lines(frames: Iterable[tuple[FrameType, int]]) -> tuple[str, ...]:
+    own = [(frame.f_code, number) for frame, number in frames if not _is_library(frame.f_code.co_filename)]
+    return tuple(_line(code, number) for code, number in own[-MAX_WHERE:])
+
+
+def _told(read: Callable[[], str], otherwise: str) -> str:
+    """What `read` returns, or `otherwise`."""
+    try:
+        return readable(read(), MAX_MESSAGE)
+    except BaseException:
+        return otherwise
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(LIBRARIES) or f"{os.sep}site-packages{os.sep}" in file
+
+
+def _line(code: CodeType, number: int) -> str:
+    text = _told(lambda: linecache.getline(code.co_filename, number).strip(), "")
+    return f"line {number}, in {readable(code.co_name)}" + (f": {text}" if text else "")
