@@ -3,6 +3,7 @@
     Exercise.cases(rng) -> [Case]
     Exercise.probe(answer, inputs) -> Observation      the only code that ever calls an answer
     Exercise.oracle(case) -> Oracle                    what a probe asks, so that the cost is counted outside of it
+    Exercise.split(inputs) -> [inputs of each rank]    then probe(answer, comm, inputs) is called on every rank
     judge(...) -> Verdict                              one Finding per Property, and at most one Diagnosis
 
 Reference, alternatives, misconceptions and students go through the same probe. An exercise is declared once, in
@@ -12,7 +13,7 @@ its properties.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -31,6 +32,7 @@ Ask: TypeAlias = Callable[[str, Tree], Tree]
 
 PUBLIC_SEED = 20_220  # draws the cases that every student sees
 ARGUMENTS_UNCHANGED = "arguments_unchanged"
+AFTER = "after/"  # begins the keys of inputs that may not change, as the run left them
 REFUSED = "refused/"  # begins the keys that say what an answer raised on what makes no sense
 
 
@@ -128,7 +130,7 @@ def arguments_unchanged(*, needs: tuple[str, ...], points: int = 1) -> Property:
     return Property(
         name=ARGUMENTS_UNCHANGED,
         points=points,
-        keys=("after/*",),
+        keys=(f"{AFTER}*",),
         roundings=0,
         needs=needs,
         hint="An argument was changed in place (+=, sub_, out=). The caller still needs it: work on a new value.",
@@ -161,6 +163,10 @@ class Exercise:
                 disabled in grading. With `torch` or `torch.autograd` the probe has no autograd either
     oracle      answers the probe of one case, which is then called probe(answer, inputs, ask); what it counts has the
                 source "claimed" where it answers in the answer's process, and "broker" where it does so in the grader
+    split       the inputs of each rank, of as many ranks as there are parts. The probe is then called on every rank, as
+                probe(answer, comm, inputs), and what it observes on rank 0 stands under "0/..."; the ledger has what
+                was sent (course/cluster/costs.py), source "claimed" on simulated ranks and "broker" in grading
+    verbs       of a communicator that such an answer may use
     memory      the grader measures each case from outside: ledger entries "peak_bytes" (int, memory at its highest
                 above that at the start of the case) and "cpu_seconds" (float), source "kernel"; a notebook has neither
     hints       a question, a pointer, a sketch; never the code
@@ -175,6 +181,8 @@ class Exercise:
     keeps: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     oracle: Callable[[Case], Oracle] | None = None
+    split: Callable[[Inputs], Sequence[Inputs]] | None = None
+    verbs: tuple[str, ...] = ()
     memory: bool = False
     seconds: float = 5.0
 
@@ -233,3 +241,6 @@ def _validate(exercise: Exercise) -> None:
         bool(exercise.keeps) == (ARGUMENTS_UNCHANGED in seen),
         "`keeps` and the property `arguments_unchanged` must be declared together",
     )
+    demand(bool(exercise.verbs) == (exercise.split is not None), "`split` and `verbs` must be declared together")
+    demand(exercise.split is None or exercise.oracle is None, "an exercise with ranks must not have an oracle")
+    demand(exercise.split is None or not exercise.memory, "the memory of an exercise with ranks is not measured")

@@ -24,10 +24,12 @@ from typing import cast
 import numpy as np
 import torch
 
+from course.cluster import Comm, RanksFailed
 from course.exercise import Answer, Ask, Case, Exercise, Failure, Observation, Oracle
 from course.failing import message_of, own_lines, type_of
 from course.oracle import Here, with_costs
-from course.tree import Leaf, Tree, clone, flatten, plain, readable, to_float64
+from course.simulate import SPARE_SECONDS, after, on_simulated_ranks
+from course.tree import Tree, clone, readable, to_float64
 
 MAX_PRINTED = 2_000
 FRAMES = 1_000  # Python's own limit; kernels raise it
@@ -37,32 +39,39 @@ class TimeLimit(BaseException):
     """Raised inside an answer that runs too long; no `except Exception` of the answer can swallow it."""
 
 
-def perform(exercise: Exercise, answer: Answer, case: Case, *, ask: Ask | None = None) -> Observation:
+def perform(
+    exercise: Exercise, answer: Answer, case: Case, *, ask: Ask | None = None, comm: Comm | None = None
+) -> Observation:
     """What one run of `answer` on `case` shows. Never raises for what an answer does.
 
-    ask  questions to the exercise's oracle, where that lives outside; without it the oracle answers here, and what it
-         counts is added to the ledger as claimed
+    ask   questions to the exercise's oracle, where that lives outside; without it the oracle answers here, and what it
+          counts is added to the ledger as claimed
+    comm  of one rank, whose part of a case `case` is; without it an exercise with ranks runs on simulated ones here
     """
+    simulated = exercise.split is not None and comm is None
+    probe: Callable[..., Observation] = on_simulated_ranks(exercise) if simulated else exercise.probe
+    seconds = exercise.seconds + (0.0 if exercise.split is None else SPARE_SECONDS)
     oracle, asked = _to_ask(exercise, case, ask)
     inputs = cast(dict[str, object], clone(case.inputs))
+    given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)
     printed = _Printed()
     seen: Observation | None = None
     failure: Failure | None = None
     started = time.monotonic()
     try:
-        with _quiet(printed), own_state(), _time_limit(exercise.seconds):
-            seen = exercise.probe(answer, inputs, *asked)
+        with _quiet(printed), own_state(), _time_limit(seconds):
+            seen = probe(answer, *given)
     except BaseException as error:
-        failure = failure_of(error, sys.exc_info()[2], exercise.seconds)
-    if failure is None and time.monotonic() - started > exercise.seconds:
-        seen, failure = None, failure_of(TimeLimit(), None, exercise.seconds)
+        failure = failure_of(error, sys.exc_info()[2], seconds)
+    if failure is None and time.monotonic() - started > seconds:
+        seen, failure = None, failure_of(TimeLimit(), None, seconds)
     if not isinstance(seen, Observation):
         seen = Observation()
     if oracle is not None:
         seen = with_costs(seen, oracle.ledger(), "claimed")
     return dataclasses.replace(
         seen,
-        values={**seen.values, **_after(exercise, inputs)},
+        values={**seen.values, **({} if simulated else after(exercise, inputs))},
         error=failure or seen.error,
         printed=readable("".join(printed.parts)),
     )
@@ -101,12 +110,6 @@ def converted(case: Case, convert: Callable[[Tree], Tree]) -> Case:
 def stops(failure: Failure | None) -> bool:
     """Whether later cases are not run any more."""
     return failure is not None and failure.type in ("TimeLimit", "KeyboardInterrupt")
-
-
-def _after(exercise: Exercise, inputs: dict[str, object]) -> dict[str, Leaf]:
-    """The inputs that may not change, as the run left them."""
-    kept = {name: inputs[name] for name in exercise.keeps if name in inputs}
-    return flatten(plain(kept), "after") if kept else {}
 
 
 class _Printed(io.TextIOBase):
@@ -202,4 +205,6 @@ def failure_of(error: BaseException, trace: TracebackType | None = None, seconds
     """The exception as plain data, its traceback cut to the student's own lines."""
     if type(error) is TimeLimit:
         return Failure(type="TimeLimit", message=f"did not end within {seconds:g} s", where=own_lines(trace))
+    if isinstance(error, RanksFailed):
+        return Failure(type=error.type, message=message_of(error), where=error.where, rank=error.rank)
     return Failure(type=type_of(error), message=message_of(error), where=own_lines(trace))

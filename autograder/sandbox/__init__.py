@@ -23,8 +23,9 @@ Between:  wire, frame, messages     what is sent, and trusted by nobody
 from __future__ import annotations
 
 from autograder.sandbox.folder import sweep
+from autograder.sandbox.loading import RunnerError
 from autograder.sandbox.messages import Output
 from autograder.sandbox.policy import Limits
-from autograder.sandbox.runner import Runner, RunnerError, Session, open_runner
+from autograder.sandbox.runner import Runner, Session, open_runner
 
 __all__ = ["Limits", "Output", "Runner", "RunnerError", "Session", "open_runner", "sweep"]

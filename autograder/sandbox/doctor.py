@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autograder.sandbox import seccomp
+from autograder.sandbox.loading import RunnerError
 from autograder.sandbox.policy import PolicyError
-from autograder.sandbox.runner import Runner, RunnerError, open_runner
+from autograder.sandbox.runner import Runner, open_runner
 from course import exercises
 from course.cells import CodeCell
 from course.exercise import PUBLIC_SEED

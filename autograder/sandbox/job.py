@@ -24,9 +24,12 @@ from typing import Any
 from autograder.sandbox import display, removed, walls, wire
 from autograder.sandbox.messages import DISPLAY, LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.policy import Limits
+from autograder.sandbox.rank_messages import to_part
+from autograder.sandbox.rank_port import RankPort
 from course import exercises
 from course.cells import CodeCell, Loaded, load_all
-from course.exercise import Answer, Failure, Observation
+from course.cluster.communicator import Communicator
+from course.exercise import Answer, Exercise, Failure, Observation
 from course.oracle import UnknownQuestion
 from course.perform import perform
 from course.tree import Tree
@@ -146,13 +149,25 @@ def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
     wire.send(sock, "ready")
     while True:
         tree, token = wire.receive_request(sock, time.monotonic() + PATIENCE)
-        (case,) = wire.to_cases(tree)
         if isinstance(answer, Failure):
             seen = Observation(error=answer)
+        elif exercise.split is not None:
+            seen = _as_rank(exercise, answer, tree, RankPort(sock, token))
         else:
+            (case,) = wire.to_cases(tree)
             ask = functools.partial(_ask, sock, token) if exercise.oracle else None
             seen = perform(exercise, answer, case, ask=ask)
         wire.send(sock, {"seen": wire.from_observations([seen])}, token=token)
+
+
+def _as_rank(exercise: Exercise, answer: Answer, tree: Tree, port: RankPort) -> Observation:
+    """One rank's part of a case."""
+    part, rank, size = to_part(tree)
+    comm = Communicator(port, tuple(range(size)), rank, exercise.verbs)
+    seen = perform(exercise, answer, part, comm=comm)
+    if seen.error is None:
+        port.end()
+    return seen
 
 
 def _answer(loaded: Loaded) -> Answer | Failure:

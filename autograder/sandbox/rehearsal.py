@@ -14,6 +14,7 @@ import torch
 from autograder.sandbox import wire
 from autograder.sandbox.frame import decode, encode
 from course import exercises, syllabus
+from course.cluster.communicator import Communicator
 from course.exercise import Case, Exercise
 from course.oracle import UnknownQuestion
 from course.perform import perform
@@ -31,15 +32,25 @@ def rehearse() -> None:
 
 def _perform(exercise: Exercise, case: Case) -> None:
     """A case comes over the wire, and an observation goes back."""
+    if exercise.split is not None:
+        case = Case(name=case.name, inputs=exercise.split(dict(case.inputs))[0])
     token, tree = decode(encode(wire.from_cases([case]), wire.new_token()))
     (came,) = wire.to_cases(tree)
-    seen = perform(exercise, _unwritten, came, ask=_nobody)
+    comm = Communicator(_NoPort(), (0, 1), 0, exercise.verbs) if exercise.split else None
+    seen = perform(exercise, _unwritten, came, ask=_nobody, comm=comm)
     seen = dataclasses.replace(seen, values={"value": torch.zeros(3)})
     decode(encode({"seen": wire.from_observations([seen])}, token))
 
 
 def _unwritten(*arguments: object, **options: object) -> NoReturn:
     raise NotImplementedError
+
+
+class _NoPort:
+    """A port that carries nothing: a fork of a process with other threads would hang, so no ranks are simulated."""
+
+    device = torch.device("cpu")
+    perform = begin = compute = _unwritten
 
 
 def _nobody(*question: object) -> NoReturn:

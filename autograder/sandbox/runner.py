@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,20 +25,16 @@ from typing import Any, Protocol, Self
 
 from autograder.sandbox import seccomp, wire
 from autograder.sandbox.folder import Folder
-from autograder.sandbox.messages import DISPLAY, LONGEST, READY, Output
+from autograder.sandbox.loading import REPLY_SECONDS, Job, RunnerError, byte, hand
+from autograder.sandbox.messages import DISPLAY, LONGEST, Output
 from autograder.sandbox.policy import COURSE, HOME, Limits, PolicyError, command, environment
-from autograder.sandbox.session import REPLY_SECONDS, LoadedSession, byte, hand
+from autograder.sandbox.session import LoadedSession
 from autograder.sandbox.stage import stage
 from course.cells import CodeCell
-from course.errors import CourseError
 from course.exercise import Case, Exercise, Observation
 from course.tree import Tree
 
 START_SECONDS = 120.0  # a cold disk needs a minute for torch
-
-
-class RunnerError(CourseError):
-    """Students' code cannot be run here."""
 
 
 class Session(Protocol):
@@ -98,7 +95,7 @@ def _filter() -> bytes:
 
 
 class _Runner:
-    """A warm process, and jobs forked from it one at a time."""
+    """A warm process, and the jobs that it forks: those of one submission at a time."""
 
     def __init__(self, limits: Limits, program: bytes | None, *, display: bool) -> None:
         self.limits = limits
@@ -106,6 +103,7 @@ class _Runner:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._folder: Folder | None = None
+        self._one_at_a_time = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +135,7 @@ class _Runner:
     @contextlib.contextmanager
     def session(self, cells: Sequence[CodeCell], names: Sequence[str]) -> Iterator[Session]:
         """See Runner."""
-        session = LoadedSession(self._job, self.tell, self.limits, cells, names)
+        session = LoadedSession(self._job, self.limits, cells, names)
         try:
             yield session
         finally:
@@ -149,42 +147,41 @@ class _Runner:
         deadline = time.monotonic() + seconds + self.limits.spare_seconds
         request: Tree = {"sources": wire.from_sources(sources), "seconds": seconds, "output": self.limits.output}
         broken = contextlib.suppress(wire.Late, wire.BadFrame, wire.Ended)  # what came until then is shown
-        with self._job() as first, hand(first, DISPLAY) as sock, broken:
+        with self._job() as job, hand(job.first(), DISPLAY) as sock, broken:
             wire.send(sock, request)
             while len(shown) < len(sources):
                 shown += wire.to_outputs(wire.receive(sock, deadline), 1)
         return shown
 
     @contextlib.contextmanager
-    def _job(self) -> Iterator[socket.socket]:
-        """A job of the warm process: the socket to its first process, which is there already."""
+    def _job(self) -> Iterator[Job]:
+        """A job of the warm process. Several threads may each open one."""
         folder = self._start()
         home = tempfile.mkdtemp(dir=folder) if self._program is None else HOME
         ours, theirs = socket.socketpair()
+        job = None
         try:
             with ours:
                 with theirs:
                     message = {"do": "job", "limits": dataclasses.asdict(self.limits), "home": home}
-                    self.tell(message, theirs)
-                if byte(ours, REPLY_SECONDS) != READY:
-                    raise RunnerError(
-                        "the walls around a submission must stand, but one was refused; see `autograder doctor`"
-                    )
-                yield ours
+                    job = Job(ours, self.tell(message, theirs)["job"], self.tell)
+                yield job
         finally:
-            self.tell({"do": "end"})
+            if job is not None:
+                job.tell({"do": "end"})
             if self._program is None:
                 shutil.rmtree(home, ignore_errors=True)
 
     def tell(self, message: dict[str, Any], passed: socket.socket | None = None) -> dict[str, Any]:
         """One control message and its reply. Raises RunnerError where the warm process is gone."""
-        try:
-            assert self._control is not None
-            self._control.settimeout(REPLY_SECONDS)
-            socket.send_fds(self._control, [json.dumps(message).encode()], [passed.fileno()] if passed else [])
-            reply = self._control.recv(LONGEST)
-        except OSError:
-            reply = b""
+        with self._one_at_a_time:
+            try:
+                assert self._control is not None
+                self._control.settimeout(REPLY_SECONDS)
+                socket.send_fds(self._control, [json.dumps(message).encode()], [passed.fileno()] if passed else [])
+                reply = self._control.recv(LONGEST)
+            except OSError:
+                reply = b""
         if not reply:
             self.close()
             raise RunnerError("the warm process must live as long as the batch, but it ended; see `autograder doctor`")

@@ -14,12 +14,15 @@ import course
 COURSE = Path(course.__file__).parent
 AUTOGRADER = Path(autograder.__file__).parent
 STUDENT_SIDE = (
-    *("errors.py", "tree.py", "syllabus.py", "exercise.py", "oracle.py", "perform.py", "failing.py"),
+    *("errors.py", "tree.py", "syllabus.py", "exercise.py", "oracle.py", "perform.py", "simulate.py", "failing.py"),
     *("cells.py", "compare.py", "graph.py", "grammar.py", "floor.py", "models.py", "uses.py"),
     *("exercises", "experiments", "cluster", "meter", "data", "figures", "widgets"),
 )
 # Of autograder/sandbox; the rest runs inside.
-OUTSIDE = ("__init__.py", "runner.py", "session.py", "folder.py", "stage.py", "stand_ins", "doctor.py")
+OUTSIDE = (
+    *("__init__.py", "runner.py", "session.py", "loading.py", "ranks.py", "broker.py", "line.py"),
+    *("folder.py", "stage.py", "stand_ins", "doctor.py", "incoming.py"),
+)
 
 
 def stage(to: Path) -> None:

@@ -2,11 +2,13 @@
 
     grader --control--> warm process --fork--> first process of a job (job.py)
 
-It runs no student's code, no backward pass and no second thread: a fork of a process that did would hang. While a job
-runs it watches tasks and memory by the kernel's account, which also works where control groups cannot be had, and it
-measures the cost of a case when the grader asks.
+It runs no student's code, no backward pass and no second thread: a fork of a process that did would hang. A submission
+has one job, and one more for each rank of an exercise that has several. While they run it watches tasks and memory by
+the kernel's account, which also works where control groups cannot be had, and it measures the cost of a case when the
+grader asks.
 
-Control messages are JSON: {"do": "job" | "mark" | "spent" | "why" | "end"}; each gets one reply.
+Control messages are JSON: {"do": "job" | "mark" | "spent" | "why" | "end"}; each gets one reply. That to "job" tells
+the number of the job, which "why" and "end" must say.
 """
 
 from __future__ import annotations
@@ -34,13 +36,12 @@ WATCH_SECONDS = 0.05
 
 @dataclass
 class _Job:
-    """The job that runs now. `pid` is its first process as seen from here, `parent` our own child before it."""
+    """A job that runs now. `pid` is its first process as seen from here, `parent` our own child before it."""
 
     pid: int
     parent: int
     limits: Limits
     session: int | None
-    marked: list[Process]
     why: str = ""
 
 
@@ -48,34 +49,34 @@ def main(control: socket.socket, program: bytes | None, *, with_display: bool) -
     """Serve jobs until the grader closes the control socket. `program` is the system call filter; None: no walls."""
     _warm_up(with_display=with_display)
     _send(control, {"ready": os.getpid()})
-    shared, current = own_memory(), None
+    shared, jobs, marked = own_memory(), dict[int, _Job](), list[Process]()
     while True:
-        ready, _, _ = select.select([control], [], [], WATCH_SECONDS if current else None)
-        if not ready and current:
-            _watch(current, shared)
+        ready, _, _ = select.select([control], [], [], WATCH_SECONDS if jobs else None)
+        if not ready:
+            _watch(jobs, shared)
             continue
         data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 1)
         if not data:
             break
         message = json.loads(data)
         if message["do"] == "job":
-            current = _start(message, socket.socket(fileno=descriptors[0]), control, program)
+            started = _start(message, socket.socket(fileno=descriptors[0]), control, program)
+            jobs[started.parent] = started
+            _send(control, {"job": started.parent})
+        elif message["do"] == "mark":
+            marked = _census(jobs)
+            reset_peaks(marked)
             _send(control, {})
-        elif message["do"] == "mark" and current:
-            current.marked = census(current.session)
-            reset_peaks(current.marked)
-            _send(control, {})
-        elif message["do"] == "spent" and current:
-            peak, seconds = spent(current.marked, census(current.session), shared)
+        elif message["do"] == "spent":
+            peak, seconds = spent(marked, _census(jobs), shared)
             _send(control, {"peak_bytes": peak, "cpu_seconds": seconds})
-        elif message["do"] == "why" and current:
-            _send(control, {"why": current.why})
-        elif message["do"] == "end" and current:
-            _end(current)
+        elif message["do"] == "why":
+            _send(control, {"why": jobs[message["job"]].why})
+        elif message["do"] == "end":
+            _end(jobs.pop(message["job"]))
             _send(control, {})
-            current = None
-    if current:
-        _end(current)
+    for each in jobs.values():
+        _end(each)
 
 
 def _warm_up(*, with_display: bool) -> None:
@@ -112,7 +113,7 @@ def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket,
     with os.fdopen(read, "rb") as pipe:
         told = pipe.read()
     pid = int(told or b"0")
-    return _Job(pid=pid, parent=parent, limits=limits, session=None if program is not None else parent, marked=[])
+    return _Job(pid=pid, parent=parent, limits=limits, session=None if program is not None else parent)
 
 
 def _build(sock: socket.socket, place: job.Place, write: int) -> None:
@@ -135,17 +136,25 @@ def _build(sock: socket.socket, place: job.Place, write: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _watch(current: _Job, shared: int) -> None:
-    """End the job where it has more tasks or memory than it may."""
-    found = census(current.session)
+def _census(jobs: dict[int, _Job]) -> list[Process]:
+    """All processes of all jobs: they belong to one submission."""
+    sessions = [each.session for each in jobs.values()]
+    return census() if None in sessions else [found for each in sessions for found in census(each)]
+
+
+def _watch(jobs: dict[int, _Job], shared: int) -> None:
+    """End all jobs where they have more tasks or memory together than a submission may; tasks for each of them."""
+    found, limits = _census(jobs), next(iter(jobs.values())).limits
     tasks, used = sum(each.threads for each in found), memory(found, shared)
-    if tasks > current.limits.tasks:
-        current.why = f"more than {current.limits.tasks} processes and threads"
-    elif used > current.limits.memory:
-        current.why = f"more than {current.limits.memory >> 20} MiB of memory"
+    if tasks > limits.tasks * len(jobs):
+        why = f"more than {limits.tasks} processes and threads"
+    elif used > limits.memory:
+        why = f"more than {limits.memory >> 20} MiB of memory"
     else:
         return
-    _kill(current)
+    for each in jobs.values():
+        each.why = why
+        _kill(each)
 
 
 def _kill(current: _Job) -> None:

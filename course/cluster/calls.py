@@ -136,3 +136,41 @@ def check_tensors(name: str, tensors: object, count: int | None = None, *, alike
         if alike and Kind.of(each) != Kind.of(tensors[0]):
             raise BadArgument(f"{name} must be of one dtype and shape, got {Kind.of(tensors[0])} and {Kind.of(each)}")
     return tuple(tensors)
+
+
+def check_form(call: Call, size: int) -> None:
+    """Raises BadArgument unless a call that came from elsewhere is one that a communicator of `size` ranks makes."""
+    group, peer, verb = check_group(call.group, range(size)), call.peer, call.verb
+    if verb not in VERBS or call.rank not in group:
+        raise BadArgument("a call must be of a verb that we know, by a member of its group")
+    if verb in PEERS and not (peer is None and verb == "recv"):
+        other_than = group.index(call.rank) if verb in POINT_TO_POINT else None
+        check_peer(PEERS[verb], group.index(peer) if peer in group else None, group, other_than=other_than)
+    elif peer is not None:
+        raise BadArgument(f"{verb} must not name a rank")
+    if (len(call.gives), len(call.takes)) != _counts(verb, len(group), is_root=peer == call.rank):
+        raise BadArgument(f"{verb} must come with other numbers of tensors than {len(call.gives)}, {len(call.takes)}")
+    if verb != "all_to_all" and len({*call.gives, *call.takes}) > 1:
+        raise BadArgument(f"the tensors of {verb} must be of one dtype and shape")
+    if verb in REDUCING:
+        check_op(call.op, call.gives[0].dtype)
+    elif call.op:
+        raise BadArgument(f"{verb} must not name an op")
+
+
+def _counts(verb: str, size: int, *, is_root: bool) -> tuple[int, int]:
+    """How many tensors a rank gives and takes."""
+    root = int(is_root)
+    return {
+        "send": (1, 0),
+        "recv": (0, 1),
+        "broadcast": (root, 1),
+        "reduce": (1, root),
+        "gather": (1, root * size),
+        "scatter": (root * size, 1),
+        "all_reduce": (1, 1),
+        "all_gather": (1, size),
+        "reduce_scatter": (size, 1),
+        "all_to_all": (size, size),
+        "barrier": (0, 0),
+    }[verb]

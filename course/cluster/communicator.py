@@ -8,7 +8,7 @@ See `protocol.Comm` for what each verb means.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -39,10 +39,13 @@ class Port(Protocol):
 
 
 class Communicator:
-    """One rank's view of a group; `group` are ranks of the whole run, `me` is one of them."""
+    """One rank's view of a group; `group` are ranks of the whole run, `me` is one of them.
 
-    def __init__(self, port: Port, group: tuple[int, ...], me: int) -> None:
-        self._port, self._group, self._me = port, group, me
+    verbs  that it offers; None: all
+    """
+
+    def __init__(self, port: Port, group: tuple[int, ...], me: int, verbs: Collection[str] | None = None) -> None:
+        self._port, self._group, self._me, self._verbs = port, group, me, verbs
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
@@ -156,7 +159,7 @@ class Communicator:
         chosen = check_group(ranks, range(self.size))
         if self.rank not in chosen:
             raise BadArgument(f"only its members may make a group, but rank {self.rank} is none of {list(chosen)}")
-        return Communicator(self._port, tuple(self._group[rank] for rank in chosen), self._me)
+        return Communicator(self._port, tuple(self._group[rank] for rank in chosen), self._me, self._verbs)
 
     def mesh(self, **sizes: int) -> Mapping[str, Comm]:
         """See Comm."""
@@ -201,6 +204,8 @@ class Communicator:
         return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
 
     def _made(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str = "") -> Call:
+        if self._verbs is not None and verb not in self._verbs:
+            raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
         device = self._port.device
         for each in (*gives, *takes):
             if each.device.type != device.type:

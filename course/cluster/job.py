@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,12 +13,17 @@ from course.failing import message_of, own_lines, type_of
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """`function(comm, *inputs[rank])` on every rank. seconds: of real time that the whole run may take."""
+    """`function(comm, *inputs[rank])` on every rank.
+
+    seconds  of real time that the whole run may take
+    verbs    that communicators offer; None: all
+    """
 
     function: Callable[..., Any]
     ranks: int
     inputs: Sequence[Sequence[Any]]
     seconds: float
+    verbs: Collection[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

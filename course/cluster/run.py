@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 from course.cluster.job import Job, Run, Transport
@@ -21,6 +21,7 @@ def run_ranks(
     transport: Name | Transport = "simulated",
     inputs: Sequence[Sequence[Any]] | None = None,
     seconds: float = SECONDS,
+    verbs: Collection[str] | None = None,
 ) -> Run:
     """Call `function(comm, *inputs[rank])` on every rank, and wait until all have returned.
 
@@ -29,6 +30,7 @@ def run_ranks(
     transport  "simulated", "gloo" or "nccl" with their defaults, or a transport with settings: `Simulated(seed=1)`
     inputs     what each rank gets beside its communicator; tensors are copied. By default nothing
     seconds    of real time that the run may take
+    verbs      that the communicators offer; by default all
 
     Returns what the ranks returned, by rank, and the ledger. Raises RanksFailed where a rank raises or dies, where
     nobody can go on, where calls do not fit, where a message is never received, and at the time limit: in one sentence
@@ -46,7 +48,8 @@ def run_ranks(
     given = [()] * ranks if inputs is None else list(inputs)
     if len(given) != ranks:
         raise BadArgument(f"inputs must hold one sequence of arguments for each of {ranks} ranks, got {len(given)}")
-    return _transport(transport).run(Job(function=function, ranks=ranks, inputs=given, seconds=seconds))
+    job = Job(function=function, ranks=ranks, inputs=given, seconds=seconds, verbs=verbs)
+    return _transport(transport).run(job)
 
 
 def _transport(transport: Name | Transport) -> Transport:

@@ -149,7 +149,8 @@ class _Simulation:
         rank.turn.acquire()
         try:
             self._resume(rank)
-            comm = Communicator(_Port(self, rank), tuple(range(self._job.ranks)), rank.number)
+            everybody = tuple(range(self._job.ranks))
+            comm = Communicator(_Port(self, rank), everybody, rank.number, self._job.verbs)
             with self._memory(rank):
                 inputs = tree_map_only(Tensor, _copied, tuple(self._job.inputs[rank.number]))
                 self._values[rank.number] = self._job.function(comm, *inputs)

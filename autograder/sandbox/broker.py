@@ -1,0 +1,218 @@
+"""The trusted side of ranks that are strangers to one another: it does their collectives, and counts them.
+
+    rank 0 --calls--> broker <--calls-- rank 1          each has a socket, and nothing else in common
+             <--what it takes--     --what it takes-->
+
+As on simulated ranks the call with the smallest virtual time is made next, and only when every rank that is not
+waiting has said something: so that neither values nor costs depend on which process was faster. A rank that waits must
+be silent. One that lies, floods, drips, stalls or dies ends the run with a sentence that names it; others are told.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autograder.sandbox.line import Line, stop
+from autograder.sandbox.rank_messages import Computed, Posted, Waits
+from course.cluster.errors import RanksFailed
+from course.cluster.ledger import Ledger, Wait
+from course.cluster.network import Network
+from course.cluster.standing import RETURNED, RUNNING, deadlock, told
+from course.cluster.switch import Switch, Ticket
+from course.cluster.topology import fully_connected
+from course.exercise import Failure, Observation
+
+MAX_CALLS = 20_000  # of all ranks together
+MAX_BYTES = 256 * 2**20  # that all ranks together may send
+
+
+@dataclass(eq=False)
+class _Rank:
+    """One rank.
+
+    clock    virtual seconds
+    tickets  its calls, by number; None where it has got, or waits for, what it takes
+    waits    the ticket that it waits for
+    """
+
+    line: Line
+    clock: float = 0.0
+    tickets: list[Ticket | None] = field(default_factory=list)
+    waits: Ticket | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether its next word is awaited: it neither waits nor has ended, nor was heard already."""
+        return self.waits is None and self.line.seen is None and not self.line.said
+
+    @property
+    def standing(self) -> str:
+        """What it does, in words; a call that was heard is not made before every rank has spoken."""
+        if self.line.seen is not None:
+            return RETURNED
+        calls = [said.call for said in self.line.said if isinstance(said, Posted)]
+        return str(self.waits or (f"has called {calls[0]}{calls[0].details()}" if calls else RUNNING))
+
+
+class Broker:
+    """One run of ranks over their sockets; each has got its part of the case, with `token`.
+
+    verbs     that the ranks may use
+    seed      shuffles what happens at the same time, as on simulated ranks
+    deadline  on the monotonic clock
+    """
+
+    def __init__(
+        self, socks: Sequence[socket.socket], token: str, *, verbs: Sequence[str], seed: int, deadline: float
+    ) -> None:
+        size = len(socks)
+        self._ranks = [_Rank(Line(number, size, sock, token)) for number, sock in enumerate(socks)]
+        self._verbs, self._deadline, self._seconds = verbs, deadline, deadline - time.monotonic()
+        self._switch = Switch(size, network=Network(fully_connected(size)), seed=seed)
+        self._random = [random.Random(f"{seed} {number}") for number in range(size)]  # whoever speaks first
+        self._next: list[tuple[float, float, int]] = []
+        self._calls = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was sent so far."""
+        self._switch.ledger.clocks = [rank.clock for rank in self._ranks]
+        return self._switch.ledger
+
+    @property
+    def stuck(self) -> list[int]:
+        """After a run that failed: ranks that did not stop when they were told to."""
+        return [number for number, rank in enumerate(self._ranks) if rank.line.seen is None]
+
+    def run(self) -> list[Observation]:
+        """What each rank saw. Raises RanksFailed, after the others were told why."""
+        try:
+            while self.stuck:
+                self._hear()
+                while self._next and not any(rank.runs for rank in self._ranks):
+                    self._make_next()
+            left = self._switch.leftovers()
+            if left is not None:
+                raise left
+        except RanksFailed as failure:
+            failure.ledger = self.ledger
+            waiting = [rank.line for rank in self._ranks if rank.waits is not None]
+            stop([rank.line for rank in self._ranks], waiting, str(failure))
+            raise
+        return [rank.line.seen for rank in self._ranks if rank.line.seen is not None]
+
+    # --- hearing ---
+
+    def _hear(self) -> None:
+        """Read until every rank that runs has said something. Raises RanksFailed where none runs, or one breaks off."""
+        if not any(rank.runs for rank in self._ranks):
+            raise deadlock(self._standing())
+        with selectors.DefaultSelector() as selector:
+            for number, rank in enumerate(self._ranks):
+                if rank.runs or rank.waits is not None:
+                    selector.register(rank.line.sock, selectors.EVENT_READ, number)
+            while running := [number for number, rank in enumerate(self._ranks) if rank.runs]:
+                for key, _ in selector.select(max(0.0, self._deadline - time.monotonic())):
+                    if self._listen(key.data):
+                        selector.unregister(key.fileobj)
+                if time.monotonic() > self._deadline:
+                    raise self._late(running[0])
+
+    def _listen(self, number: int) -> bool:
+        """Read what has come from one rank; whether it has said something."""
+        rank = self._ranks[number]
+        if rank.waits is not None:
+            raise rank.line.broke_silence()
+        if not rank.line.hear():
+            return False
+        if sum(each.line.bytes for each in self._ranks) > MAX_BYTES:
+            raise rank.line.failed("Flood", f"and the others must not send more than {MAX_BYTES >> 20} MiB together")
+        self._announce(number)
+        return bool(rank.line.said)
+
+    def _announce(self, number: int) -> None:
+        """What a rank has said comes at its time; ties in an order shuffled by the seed."""
+        rank = self._ranks[number]
+        if rank.line.said and rank.waits is None:
+            heapq.heappush(self._next, (rank.clock, self._random[number].random(), number))
+
+    # --- making calls ---
+
+    def _make_next(self) -> None:
+        number = heapq.heappop(self._next)[-1]
+        rank = self._ranks[number]
+        said = rank.line.said.popleft()
+        if isinstance(said, Posted):
+            self._post(rank, said)
+        elif isinstance(said, Computed):
+            self._switch.compute(number, rank.clock, said.seconds, said.label)
+            rank.clock += said.seconds
+        elif isinstance(said, Waits):
+            self._wait(rank, said)
+        else:
+            rank.line.seen = said.seen
+            if said.seen.error is not None:
+                raise _raised(number, said.seen.error)
+        self._announce(number)
+
+    def _post(self, rank: _Rank, said: Posted) -> None:
+        self._calls += 1
+        if said.call.verb not in self._verbs:
+            raise rank.line.failed("BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}")
+        if self._calls > MAX_CALLS:
+            raise rank.line.failed("Flood", f"and the others must not make more than {MAX_CALLS} calls together")
+        rank.tickets.append(self._switch.post(said.call, said.gives, at=rank.clock, is_async=said.is_async))
+        self._wake()
+
+    def _wait(self, rank: _Rank, said: Waits) -> None:
+        ticket = rank.tickets[said.number] if said.number < len(rank.tickets) else None
+        if ticket is None:
+            raise rank.line.failed("BadReply", f"must wait for a call of its own, once, but waits for #{said.number}")
+        if said.asks:
+            rank.line.reply({"done": ticket.done and ticket.end <= rank.clock}, self._deadline)
+            return
+        rank.waits, rank.tickets[said.number] = ticket, None
+        self._wake()
+
+    def _wake(self) -> None:
+        """Ranks that wait for a ticket that is done get what they take."""
+        self._switch.done.clear()
+        for number, rank in enumerate(self._ranks):
+            ticket = rank.waits
+            if ticket is None or not ticket.done:
+                continue
+            rank.waits, since = None, rank.clock
+            rank.clock = max(rank.clock, ticket.end)
+            if ticket.is_async:
+                self._switch.ledger.waits.append(Wait(number, since, rank.clock, ticket.call.verb))
+            rank.line.reply({"takes": list(ticket.takes or ()), "sender": ticket.sender or 0}, self._deadline)
+            ticket.takes = None
+
+    # --- what breaks ---
+
+    def _standing(self) -> dict[int, str]:
+        return {number: rank.standing for number, rank in enumerate(self._ranks)}
+
+    def _late(self, running: int) -> RanksFailed:
+        return RanksFailed(
+            f"the ranks must end within {self._seconds:g} s, but {told(self._standing())}",
+            kind="TimeLimit",
+            rank=running,
+        )
+
+
+def _raised(rank: int, error: Failure) -> RanksFailed:
+    at = f" ({error.where[-1]})" if error.where else ""
+    return RanksFailed(
+        f"rank {rank} raised {error.type}: {error.message}{at}",
+        kind="RankRaised",
+        rank=rank,
+        type=error.type,
+        where=error.where,
+    )

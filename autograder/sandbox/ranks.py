@@ -1,0 +1,107 @@
+"""Exercises with several ranks: each has a job with namespaces of its own, and a broker stands between them.
+
+case --split--> parts --> performers <--calls--> broker;  observations --merged--> one observation
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from autograder.sandbox import wire
+from autograder.sandbox.broker import Broker
+from autograder.sandbox.loading import Loading, NotStarted
+from autograder.sandbox.rank_messages import from_part
+from course.cluster import RanksFailed
+from course.cluster.costs import costs
+from course.exercise import Case, Exercise, Failure, Observation
+from course.oracle import with_costs
+from course.perform import stops
+from course.simulate import merged
+from course.tree import clone
+
+ENDS = ("RankDied", "BadReply", "Flood", "TimeLimit")  # later cases are not run any more
+
+
+class Ranks:
+    """The ranks of one submission. The first has the job of the submission, `another` makes one for each further."""
+
+    def __init__(self, first: Loading, another: Callable[[], Loading]) -> None:
+        self._loadings, self._another = [first], another
+        self._performers: dict[int, socket.socket] = {}
+
+    def close(self) -> None:
+        """End the jobs of all ranks but the first."""
+        self._let_go(list(self._performers))
+        for each in self._loadings[1:]:
+            each.close()
+        del self._loadings[1:]
+
+    def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
+        """One observation per case."""
+        seen: list[Observation] = []
+        try:
+            for number, case in enumerate(cases):
+                if seen and _ends(seen[-1].error):
+                    seen.append(Observation(error=seen[-1].error))
+                else:
+                    seen.append(self._observe(exercise, case, seed=number))
+        except NotStarted as error:
+            seen += [error.seen] * (len(cases) - len(seen))
+        finally:
+            self._let_go(list(self._performers))
+        return tuple(seen)
+
+    def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
+        """One case. Raises NotStarted."""
+        assert exercise.split is not None
+        parts = exercise.split({name: clone(value) for name, value in case.inputs.items()})
+        socks, token = self._start(exercise, len(parts)), wire.new_token()
+        deadline = time.monotonic() + exercise.seconds
+        broker = Broker(socks, token, verbs=exercise.verbs, seed=seed, deadline=deadline)
+        try:
+            for rank, part in enumerate(parts):
+                given = Case(name=case.name, inputs=part)
+                with contextlib.suppress(wire.Late, wire.Ended):  # the broker hears that it has gone
+                    wire.send(socks[rank], from_part(given, rank, len(parts)), token=token, deadline=deadline)
+            return merged(broker.run(), broker.ledger, "broker")
+        except RanksFailed as failure:
+            why = self._clear_up(broker.stuck)
+            return with_costs(Observation(error=_told(failure, why)), costs(broker.ledger), "broker")
+
+    def _start(self, exercise: Exercise, count: int) -> list[socket.socket]:
+        """A performer for each rank, those that are there already first. Raises NotStarted."""
+        missing = [rank for rank in range(count) if rank not in self._performers]
+        if missing:
+            with ThreadPoolExecutor(len(missing)) as pool:  # they wait for other processes
+                while len(self._loadings) < count:
+                    self._loadings.append(self._another())
+                started = [pool.submit(self._loadings[rank].start, exercise) for rank in missing]
+                for rank, future in zip(missing, started, strict=True):
+                    if future.exception() is None:
+                        self._performers[rank] = future.result()
+            for future in started:
+                future.result()
+        return [self._performers[rank] for rank in range(count)]
+
+    def _clear_up(self, stuck: Sequence[int]) -> str:
+        """End the processes of ranks that did not stop. The watchdog's reason, where it was faster."""
+        self._let_go(stuck)
+        return next((why for rank in stuck if (why := self._loadings[rank].sweep())), "")
+
+    def _let_go(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._performers.pop(rank).close()
+
+
+def _told(failure: RanksFailed, why: str) -> Failure:
+    told = Failure(type=failure.type, message=str(failure), where=failure.where, rank=failure.rank)
+    return dataclasses.replace(told, type="ProcessDied", message=f"the run was ended: {why}") if why else told
+
+
+def _ends(failure: Failure | None) -> bool:
+    return failure is not None and (failure.type in (*ENDS, "ProcessDied") or stops(failure))

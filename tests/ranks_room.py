@@ -1,0 +1,58 @@
+"""A sandbox in which the toy exercise with ranks can be performed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import toy_ranks
+
+from autograder.sandbox import runner as running
+from course.cells import CodeCell
+from course.exercise import Failure, Observation
+
+STAGED = Path("course/exercises/start_here/running_mean.py")
+
+
+@contextlib.contextmanager
+def staged_with_toy():
+    """Runners that start in the body find the toy in place of the exercise whose id it bears."""
+    ours = running.stage
+
+    def stage(to: Path) -> None:
+        ours(to)
+        (to / STAGED).write_text(Path(toy_ranks.__file__).read_text())
+
+    running.stage = stage
+    try:
+        yield
+    finally:
+        running.stage = ours
+
+
+def perform_ranks(opened, source: str, cases, exercise=toy_ranks.EXERCISE) -> tuple[Observation, ...]:
+    """What is seen of an answer to the toy."""
+    with opened.session([CodeCell(source=source, answers=exercise.name)], [exercise.name]) as session:
+        return session.perform(exercise, cases)
+
+
+def answer(body: str, head: str = "") -> str:
+    """An answer whose body may name `comm`, `x`, `rank`, `size` and `port`, what stands behind the communicator."""
+    lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
+    first = "    rank, size, port = comm.rank, comm.size, getattr(comm, '_port', None)"
+    return f"import contextlib, os, socket, time\nimport torch\n{head}\ndef running_mean(comm, x):\n{first}\n{lines}\n"
+
+
+def broken(opened, body: str, *, head: str = "", exercise=toy_ranks.EXERCISE) -> tuple[Failure, float]:
+    """How a run of this answer on three ranks failed, and after how many seconds; a right answer works afterwards."""
+    (case,) = [each for each in exercise.draw(3) if each.name == "3 ranks"]
+    names = [exercise.name]
+    with opened.session([CodeCell(source=answer(body, head), answers=exercise.name)], names) as session:
+        started = time.monotonic()
+        (seen,) = session.perform(exercise, [case])
+        seconds = time.monotonic() - started
+    (after,) = perform_ranks(opened, toy_ranks.RING, [case])
+    assert after.error is None
+    assert seen.error is not None
+    return seen.error, seconds

@@ -1,0 +1,162 @@
+"""Ranks in sandboxes with a broker between them: right answers as on simulated ranks, and what breaks is told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import toy_ranks
+from conftest import same_leaf
+from ranks_room import answer, broken, perform_ranks, staged_with_toy
+
+from autograder.sandbox import open_runner
+from course.judge import judge
+from course.perform import in_float64, perform_all
+
+EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=20.0)  # what is told at once comes long before
+
+
+@pytest.fixture(scope="module", params=["sandbox", "trusted"])
+def room(request):
+    """One warm process with the toy exercise, with walls and without."""
+    with staged_with_toy(), open_runner(trusted=request.param == "trusted", display=False) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    """One warm process with the toy exercise, with walls."""
+    with staged_with_toy(), open_runner(display=False) as opened:
+        yield opened
+
+
+def ring():
+    """The ring as a function of this process."""
+    names: dict[str, object] = {}
+    exec(toy_ranks.RING, names)
+    return names["running_mean"]
+
+
+# right answers
+
+
+def test_a_ring_has_the_values_and_the_costs_of_simulated_ranks(room):
+    cases = EXERCISE.draw(5)
+    simulated = perform_all(EXERCISE, ring(), cases)
+    brokered = perform_ranks(room, toy_ranks.RING, cases)
+    for ours, theirs in zip(simulated, brokered, strict=True):
+        assert theirs.error is None
+        for one, other in ((ours.values, theirs.values), (ours.ledger, theirs.ledger)):
+            assert one.keys() == other.keys()
+            assert all(same_leaf(value, other[key]) for key, value in one.items())
+
+
+def test_costs_are_the_brokers_and_claims_nowhere(sandbox):
+    seen = perform_ranks(sandbox, toy_ranks.RING, EXERCISE.draw(5))
+    assert {source for each in seen for source in each.sources.values()} == {"broker"}
+
+
+def test_a_right_answer_gets_full_marks_and_a_dear_one_loses_the_cost(sandbox):
+    cases = EXERCISE.draw(5)
+    expected = perform_all(EXERCISE, ring(), [in_float64(case) for case in cases])
+    dear = answer(
+        "others = [each for each in range(size) if each != rank]\n"
+        "for each in others:\n    comm.send(x, each)\n"
+        "total, came = x.clone(), torch.empty_like(x)\n"
+        "for each in others:\n    comm.recv(came, each)\n    total += came\n"
+        "return total"
+    )
+    points = {}
+    for name, source in (("ring", toy_ranks.RING), ("dear", dear)):
+        verdict = judge(EXERCISE, cases, perform_ranks(sandbox, source, cases), expected, ())
+        points[name] = {each.property for each in verdict.findings if each.held}
+    assert points["ring"] == {"total", "few_bytes", "arguments_unchanged"}
+    assert points["dear"] == {"total", "arguments_unchanged"}
+
+
+def test_a_changed_argument_is_seen_on_the_rank_that_changed_it(sandbox):
+    source = toy_ranks.RING.replace("size, rank =", "x += comm.rank == 1\n    size, rank =")
+    (seen,) = perform_ranks(sandbox, source, EXERCISE.draw(5)[1:2])
+    original = EXERCISE.draw(5)[1].inputs["parts"]
+    assert torch.equal(seen.values["after/0/x"], original[0])
+    assert torch.equal(seen.values["after/1/x"], original[1] + 1)
+
+
+def test_what_is_begun_is_sent_as_it_is_at_the_next_call(sandbox):
+    body = (
+        "came = torch.zeros_like(x)\n"
+        "work = comm.isend(x.clone().fill_(1.0), (rank + 1) % size)\n"
+        "mine = torch.full_like(x, 2.0)\n"
+        "other = comm.isend(mine, (rank + 1) % size)\n"
+        "mine.fill_(3.0)\n"
+        "first, second = comm.irecv(torch.zeros_like(x), (rank - 1) % size), comm.irecv(came, (rank - 1) % size)\n"
+        "second.wait(); first.wait(); work.wait(); other.wait(); other.wait()\n"
+        "return came"
+    )
+    (seen,) = perform_ranks(sandbox, answer(body), EXERCISE.draw(5)[2:3])
+    assert seen.error is None
+    assert float(seen.values["2/total"][0]) == 3.0
+
+
+def test_ranks_of_a_submission_have_separate_random_states_and_globals(sandbox):
+    head = "COUNT = []"
+    body = "COUNT.append(rank)\ncomm.barrier()\nreturn torch.tensor([float(len(COUNT))])"
+    (seen,) = perform_ranks(sandbox, answer(body, head), EXERCISE.draw(5)[3:])
+    assert [float(seen.values[f"{rank}/total"]) for rank in range(4)] == [1.0] * 4
+
+
+# runs that cannot go on
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "rank", "words"),
+    [
+        ("comm.recv(x.clone(), (rank + 1) % size)", "Deadlock", 0, "rank 2 waits in recv(src=0)"),
+        ("return x if rank == 1 else comm.barrier()", "Deadlock", 0, "rank 1 has returned"),
+        ("comm.barrier() if rank else comm.recv(x.clone(), 1)", "Deadlock", 0, "ranks 1, 2 are in barrier #1"),
+        ("comm.send(x, (rank + 1) % size)\nreturn x", "Leftover", None, "every message must be received"),
+        ("comm.irecv(x.clone(), (rank + 1) % size)\nreturn x", "Leftover", None, "joined by the others"),
+        ("if rank == 1:\n    raise KeyError('oh')\ncomm.barrier()", "KeyError", 1, "rank 1 raised KeyError: 'oh'"),
+        ("comm.send(x, size)", "BadArgument", None, "dst must be a rank from 0 to 2, got 3"),
+        ("comm.send(x, rank)", "BadArgument", None, "dst must be another rank"),
+        ("comm.all_reduce(x.clone())", "BadArgument", None, "all_reduce must not be used here"),
+        (
+            "comm.send(x[: 5 + rank], (rank + 1) % size)\ncomm.recv(x[:5].clone(), (rank - 1) % size)",
+            "Mismatch",
+            None,
+            "must have the dtype and shape of what was sent",
+        ),
+        (
+            "comm.send(x.double() if rank else x, (rank + 1) % size)\ncomm.recv(x.clone(), (rank - 1) % size)",
+            "Mismatch",
+            None,
+            "float64",
+        ),
+        ("comm.broadcast(x.clone(), 0) if rank else comm.barrier()", "Mismatch", None, "is in broadcast(src=0) #1"),
+        ("comm.broadcast(x[: 4 + rank].clone(), 0)", "Mismatch", None, "of shape (5,)"),
+        ("comm.broadcast(x.clone(), int(rank == 2))", "Mismatch", None, "broadcast(src=1)"),
+    ],
+)
+def test_a_broken_run_is_told_at_once(sandbox, body, kind, rank, words):
+    failure, seconds = broken(sandbox, body, exercise=EXERCISE)
+    assert failure.type == kind
+    assert rank in (None, failure.rank)
+    assert words in failure.message
+    assert seconds < EXERCISE.seconds / 2
+
+
+def test_after_a_broken_case_the_next_one_is_performed(sandbox):
+    body = "if size == 3:\n    comm.recv(x.clone(), (rank + 1) % size)\n" + "return running(comm, x)"
+    head = toy_ranks.RING.replace("def running_mean", "def running")
+    seen = perform_ranks(sandbox, answer(body, head), EXERCISE.draw(5))
+    assert [each.error.type if each.error else None for each in seen] == [None, None, "Deadlock", None]
+
+
+def test_an_endless_loop_ends_at_the_time_limit_and_names_the_rank(sandbox):
+    exercise = dataclasses.replace(EXERCISE, seconds=1.5)
+    failure, seconds = broken(sandbox, "while rank == 1:\n    pass\ncomm.barrier()", exercise=exercise)
+    assert (failure.type, failure.rank) == ("TimeLimit", 1)
+    assert "rank 1 is running" in failure.message
+    assert "ranks 0, 2 have called barrier" in failure.message
+    assert seconds < EXERCISE.seconds
