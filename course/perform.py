@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import random
 import signal
@@ -50,31 +51,35 @@ def perform(
     """
     simulated = exercise.split is not None and comm is None
     probe: Callable[..., Observation] = on_simulated_ranks(exercise) if simulated else exercise.probe
-    seconds = exercise.seconds + (0.0 if exercise.split is None else SPARE_SECONDS)
     oracle, asked = _to_ask(exercise, case, ask)
     inputs = cast(dict[str, object], clone(case.inputs))
     given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)
+    spare = 0.0 if exercise.split is None else SPARE_SECONDS
+    seen = guarded(functools.partial(probe, answer, *given), exercise.seconds + spare)
+    if oracle is not None:
+        seen = with_costs(seen, oracle.ledger(), "claimed")
+    return dataclasses.replace(seen, values={**seen.values, **({} if simulated else after(exercise, inputs))})
+
+
+def guarded(run: Callable[[], Observation], seconds: float) -> Observation:
+    """What `run`, which calls an answer, observes: what it raises, prints and how long it takes are part of it.
+
+    No function of this module may stand between this one and the answer: the alarm looks for it (see `_in_answer`).
+    """
     printed = _Printed()
     seen: Observation | None = None
     failure: Failure | None = None
     started = time.monotonic()
     try:
         with _quiet(printed), own_state(), _time_limit(seconds):
-            seen = probe(answer, *given)
+            seen = run()
     except BaseException as error:
         failure = failure_of(error, sys.exc_info()[2], seconds)
     if failure is None and time.monotonic() - started > seconds:
         seen, failure = None, failure_of(TimeLimit(), None, seconds)
     if not isinstance(seen, Observation):
         seen = Observation()
-    if oracle is not None:
-        seen = with_costs(seen, oracle.ledger(), "claimed")
-    return dataclasses.replace(
-        seen,
-        values={**seen.values, **({} if simulated else after(exercise, inputs))},
-        error=failure or seen.error,
-        printed=readable("".join(printed.parts)),
-    )
+    return dataclasses.replace(seen, error=failure or seen.error, printed=readable("".join(printed.parts)))
 
 
 def _to_ask(exercise: Exercise, case: Case, ask: Ask | None) -> tuple[Oracle | None, tuple[Ask, ...]]:
@@ -198,13 +203,13 @@ def _in_answer(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code.co_filename != __file__:
         called, frame = frame, frame.f_back
     entered = called is not None and called.f_code.co_filename != contextlib.__file__
-    return entered and frame is not None and frame.f_code is perform.__code__
+    return entered and frame is not None and frame.f_code is guarded.__code__
 
 
 def failure_of(error: BaseException, trace: TracebackType | None = None, seconds: float = 0.0) -> Failure:
     """The exception as plain data, its traceback cut to the student's own lines."""
     if type(error) is TimeLimit:
         return Failure(type="TimeLimit", message=f"did not end within {seconds:g} s", where=own_lines(trace))
-    if isinstance(error, RanksFailed):
+    if type(error) is RanksFailed:  # isinstance would ask the exception
         return Failure(type=error.type, message=message_of(error), where=error.where, rank=error.rank)
     return Failure(type=type_of(error), message=message_of(error), where=own_lines(trace))

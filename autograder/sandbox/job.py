@@ -24,14 +24,15 @@ from typing import Any
 from autograder.sandbox import display, removed, walls, wire
 from autograder.sandbox.messages import DISPLAY, LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.policy import Limits
-from autograder.sandbox.rank_messages import to_part
+from autograder.sandbox.rank_messages import RankCall, to_part
 from autograder.sandbox.rank_port import RankPort
 from course import exercises
 from course.cells import CodeCell, Loaded, load_all
 from course.cluster.communicator import Communicator
-from course.exercise import Answer, Exercise, Failure, Observation
+from course.exercise import Answer, Exercise, Failure, Observation, observe
 from course.oracle import UnknownQuestion
-from course.perform import perform
+from course.perform import guarded, perform
+from course.simulate import SPARE_SECONDS
 from course.tree import Tree
 
 PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
@@ -140,6 +141,9 @@ def _without_autograd(loaded: dict[str, Loaded], sock: socket.socket) -> None:
 def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
     """One exercise: answer each case that comes."""
     request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
+    if "function" in request:
+        _caller(loaded[request["function"]], sock, RankCall(**request))
+        return
     exercise = exercises.load(request["exercise"])
     if exercise.memory:
         _return_large_blocks()
@@ -158,6 +162,23 @@ def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
             ask = functools.partial(_ask, sock, token) if exercise.oracle else None
             seen = perform(exercise, answer, case, ask=ask)
         wire.send(sock, {"seen": wire.from_observations([seen])}, token=token)
+
+
+def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
+    """A function that belongs to no exercise, as one rank."""
+    wire.send(sock, "ready")
+    tree, token = wire.receive_request(sock, time.monotonic() + PATIENCE)
+    (part, rank, size), answer, port = to_part(tree), _answer(loaded), RankPort(sock, token)
+    comm = Communicator(port, tuple(range(size)), rank, call.verbs)
+
+    def run() -> Observation:
+        assert not isinstance(answer, Failure)
+        value = answer(comm, *part.inputs["given"])  # type: ignore[misc]
+        port.end()
+        return observe({"value": value})
+
+    seen = Observation(error=answer) if isinstance(answer, Failure) else guarded(run, call.seconds + SPARE_SECONDS)
+    wire.send(sock, {"seen": wire.from_observations([seen])}, token=token)
 
 
 def _as_rank(exercise: Exercise, answer: Answer, tree: Tree, port: RankPort) -> Observation:

@@ -1,6 +1,6 @@
 """A job in which the cells of a submission are loaded: it is started, and performers are forked from it.
 
-    Loading.start(exercise) --> the socket of a new performer, ready for cases
+    Loading.start(task) --> the socket of a new performer, ready for cases
 
 A loader that was killed or stopped meanwhile is started again. Where the cells do not load together, each answer is
 loaded alone.
@@ -12,6 +12,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from autograder.sandbox import wire
@@ -54,6 +55,20 @@ class Job:
 OpenJob = Callable[[], contextlib.AbstractContextManager[Job]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a performer is for: the answer's name, and what it is told. removes: see Exercise."""
+
+    name: str
+    request: Tree
+    removes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, exercise: Exercise) -> Task:
+        """To perform an exercise."""
+        return cls(name=exercise.name, request={"exercise": exercise.id}, removes=exercise.removes)
+
+
 class NotStarted(CourseError):
     """No performer could be started; `seen` is what is observed instead of every case."""
 
@@ -81,18 +96,18 @@ class Loading:
         self._let_go()
         self._stack.close()
 
-    def start(self, exercise: Exercise) -> socket.socket:
-        """A new performer of this exercise. Raises NotStarted."""
+    def start(self, task: Task) -> socket.socket:
+        """A new performer. Raises NotStarted."""
         for _ in range(ATTEMPTS):
-            if self._loader is not None and exercise.name not in self._loaded:
+            if self._loader is not None and task.name not in self._loaded:
                 self.sweep()
             if self._loader is None:
-                names = self._names if self._together else [exercise.name]
+                names = self._names if self._together else [task.name]
                 if not self._load(names):
                     if len(names) == 1:
                         raise NotStarted(self._problem)
                     continue
-            sock = self._performer(exercise)
+            sock = self._performer(task)
             if sock is not None:
                 return sock
             self.sweep()
@@ -144,14 +159,14 @@ class Loading:
         self._loader, self._loaded = ours, names
         return True
 
-    def _performer(self, exercise: Exercise) -> socket.socket | None:
+    def _performer(self, task: Task) -> socket.socket | None:
         """None where the loader did not even fork. Raises NotStarted where it answers nonsense."""
         try:
-            sock = hand(self._parent(exercise), PERFORM)
+            sock = hand(self._parent(task), PERFORM)
         except OSError:
             return None
         try:
-            wire.send(sock, {"exercise": exercise.id})
+            wire.send(sock, task.request)
             wire.receive(sock, time.monotonic() + self._limits.load_seconds)
         except (wire.Late, wire.Ended, wire.BadFrame) as error:
             sock.close()
@@ -161,10 +176,10 @@ class Loading:
             raise NotStarted(observed(error, "the preparation", self._limits.load_seconds)) from None
         return sock
 
-    def _parent(self, exercise: Exercise) -> socket.socket:
+    def _parent(self, task: Task) -> socket.socket:
         """The process to fork: the loader, or its fork without autograd. Raises OSError."""
         assert self._loader is not None
-        if AUTOGRAD.isdisjoint(exercise.removes):
+        if AUTOGRAD.isdisjoint(task.removes):
             return self._loader
         if self._without_autograd is None:
             self._without_autograd = hand(self._loader, WITHOUT_AUTOGRAD)

@@ -33,6 +33,15 @@ MAX_LABEL = 100
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankCall:
+    """To call a function on every rank: its name, the verbs that it may use, and its time limit."""
+
+    function: str
+    verbs: Sequence[str]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Posted:
     """A call with the tensors that it gives."""
 

@@ -11,18 +11,19 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from autograder.sandbox import wire
 from autograder.sandbox.broker import Broker
-from autograder.sandbox.loading import Loading, NotStarted
-from autograder.sandbox.rank_messages import from_part
-from course.cluster import RanksFailed
+from autograder.sandbox.loading import Loading, NotStarted, RunnerError, Task
+from autograder.sandbox.rank_messages import RankCall, from_part
+from course.cluster import RanksFailed, Run
 from course.cluster.costs import costs
-from course.exercise import Case, Exercise, Failure, Observation
+from course.exercise import Case, Exercise, Failure, Inputs, Observation
 from course.oracle import with_costs
 from course.perform import stops
 from course.simulate import merged
-from course.tree import clone
+from course.tree import Tree, clone
 
 ENDS = ("RankDied", "BadReply", "Flood", "TimeLimit")  # later cases are not run any more
 
@@ -56,31 +57,54 @@ class Ranks:
             self._let_go(list(self._performers))
         return tuple(seen)
 
+    def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
+        """See runner.Session."""
+        request: Tree = {"function": call.function, "verbs": list(call.verbs), "seconds": call.seconds}
+        try:
+            broker = self._broker(Task(name=call.function, request=request), parts, call.verbs, call.seconds)
+            try:
+                seen = broker.run()
+            except RanksFailed:
+                self._clear_up(broker.stuck)
+                raise
+        except NotStarted as error:
+            raise RunnerError(f"{call.function} must load in the sandbox, but: {error}") from None
+        finally:
+            self._let_go(list(self._performers))
+        return Run(values=[_value(each) for each in seen], ledger=broker.ledger)
+
     def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
         """One case. Raises NotStarted."""
         assert exercise.split is not None
         parts = exercise.split({name: clone(value) for name, value in case.inputs.items()})
-        socks, token = self._start(exercise, len(parts)), wire.new_token()
-        deadline = time.monotonic() + exercise.seconds
-        broker = Broker(socks, token, verbs=exercise.verbs, seed=seed, deadline=deadline)
+        broker = self._broker(Task.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
         try:
-            for rank, part in enumerate(parts):
-                given = Case(name=case.name, inputs=part)
-                with contextlib.suppress(wire.Late, wire.Ended):  # the broker hears that it has gone
-                    wire.send(socks[rank], from_part(given, rank, len(parts)), token=token, deadline=deadline)
             return merged(broker.run(), broker.ledger, "broker")
         except RanksFailed as failure:
             why = self._clear_up(broker.stuck)
             return with_costs(Observation(error=_told(failure, why)), costs(broker.ledger), "broker")
 
-    def _start(self, exercise: Exercise, count: int) -> list[socket.socket]:
+    def _broker(
+        self, task: Task, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0
+    ) -> Broker:
+        """A broker between ranks that have got their parts. Raises NotStarted."""
+        socks, token = self._start(task, len(parts)), wire.new_token()
+        deadline = time.monotonic() + seconds
+        broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline)
+        for rank, part in enumerate(parts):
+            with contextlib.suppress(wire.Late, wire.Ended):  # the broker hears that it has gone
+                given = Case(name="", inputs=part)
+                wire.send(socks[rank], from_part(given, rank, len(parts)), token=token, deadline=deadline)
+        return broker
+
+    def _start(self, task: Task, count: int) -> list[socket.socket]:
         """A performer for each rank, those that are there already first. Raises NotStarted."""
         missing = [rank for rank in range(count) if rank not in self._performers]
         if missing:
             with ThreadPoolExecutor(len(missing)) as pool:  # they wait for other processes
                 while len(self._loadings) < count:
                     self._loadings.append(self._another())
-                started = [pool.submit(self._loadings[rank].start, exercise) for rank in missing]
+                started = [pool.submit(self._loadings[rank].start, task) for rank in missing]
                 for rank, future in zip(missing, started, strict=True):
                     if future.exception() is None:
                         self._performers[rank] = future.result()
@@ -96,6 +120,12 @@ class Ranks:
     def _let_go(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
             self._performers.pop(rank).close()
+
+
+def _value(seen: Observation) -> Any:
+    """What a rank returned: one leaf, or leaves by path."""
+    found = {key.removeprefix("value").lstrip("/"): value for key, value in seen.values.items()}
+    return found[""] if set(found) == {""} else found
 
 
 def _told(failure: RanksFailed, why: str) -> Failure:

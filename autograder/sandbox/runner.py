@@ -28,10 +28,12 @@ from autograder.sandbox.folder import Folder
 from autograder.sandbox.loading import REPLY_SECONDS, Job, RunnerError, byte, hand
 from autograder.sandbox.messages import DISPLAY, LONGEST, Output
 from autograder.sandbox.policy import COURSE, HOME, Limits, PolicyError, command, environment
+from autograder.sandbox.rank_messages import RankCall
 from autograder.sandbox.session import LoadedSession
 from autograder.sandbox.stage import stage
 from course.cells import CodeCell
-from course.exercise import Case, Exercise, Observation
+from course.cluster import Run
+from course.exercise import Case, Exercise, Inputs, Observation
 from course.tree import Tree
 
 START_SECONDS = 120.0  # a cold disk needs a minute for torch
@@ -41,7 +43,13 @@ class Session(Protocol):
     """One submission, loaded."""
 
     def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
-        """One observation per case, in order, in a fork of the process that loaded the cells."""
+        """One observation per case, in order, in a fork of the process that loaded the cells; of one for each rank."""
+
+    def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
+        """Call a function of the cells on every rank, with the parts; no exercise is needed.
+
+        Raises RanksFailed, and RunnerError where the cells do not load.
+        """
 
 
 class Runner(Protocol):

@@ -14,12 +14,14 @@ import time
 from collections.abc import Sequence
 
 from autograder.sandbox import wire
-from autograder.sandbox.loading import Loading, NotStarted, OpenJob, failed, observed
+from autograder.sandbox.loading import Loading, NotStarted, OpenJob, Task, failed, observed
 from autograder.sandbox.policy import Limits
+from autograder.sandbox.rank_messages import RankCall
 from autograder.sandbox.ranks import Ranks
 from course.cells import CodeCell
+from course.cluster import Run
 from course.errors import CourseError
-from course.exercise import Case, Exercise, Observation, Oracle
+from course.exercise import Case, Exercise, Inputs, Observation, Oracle
 from course.oracle import with_costs
 from course.perform import stops
 from course.tree import Tree
@@ -33,6 +35,10 @@ class LoadedSession:
         self._alone = Loading(job, limits, cells, names)
         self._ranks = Ranks(self._alone, lambda: Loading(job, limits, cells, names))
 
+    def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
+        """See Session."""
+        return self._ranks.call(call, parts)
+
     def close(self) -> None:
         """End the jobs."""
         self._ranks.close()
@@ -43,7 +49,7 @@ class LoadedSession:
         if exercise.split is not None:
             return self._ranks.perform(exercise, cases)
         try:
-            sock = self._alone.start(exercise)
+            sock = self._alone.start(Task.of(exercise))
         except NotStarted as error:
             return (error.seen,) * len(cases)
         with sock:

@@ -1,0 +1,105 @@
+"""`run_ranks` on brokered ranks: the same function as on simulated ones, also from a notebook's cells."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+import torch
+from nbclient import NotebookClient
+
+from autograder.sandbox import Brokered
+from course.cluster import RanksFailed, run_ranks
+from course.cluster.costs import costs
+from course.errors import BadArgument
+
+SHARE = 0.5
+
+
+def half(comm, x, factor=1.0):
+    """Everybody's x, summed around the ring, times a constant of this module."""
+    total, came = x.clone(), x.clone()
+    for _ in range(comm.size - 1):
+        comm.send(came, (comm.rank + 1) % comm.size)
+        comm.recv(came, (comm.rank - 1) % comm.size)
+        total += came
+    return total * SHARE * factor
+
+
+def several(comm):
+    """Not one tensor."""
+    return {"rank": comm.rank, "parts": [torch.ones(2), "text"]}
+
+
+def fails(comm):
+    """One rank raises."""
+    if comm.rank == 1:
+        raise ValueError("no")
+    comm.barrier()
+
+
+@pytest.fixture(scope="module")
+def brokered():
+    """One warm process for all tests of this file."""
+    with Brokered() as opened:
+        yield opened
+
+
+def test_values_and_bytes_are_those_of_simulated_ranks(brokered):
+    inputs = [(torch.arange(5.0) + rank, 2.0) for rank in range(3)]
+    ours, theirs = (run_ranks(half, 3, inputs=inputs, transport=each) for each in ("simulated", brokered))
+    assert all(map(torch.equal, ours.values, theirs.values))
+    assert torch.equal(costs(ours.ledger)["bytes"], costs(theirs.ledger)["bytes"])
+    assert ours.ledger.makespan == theirs.ledger.makespan
+
+
+def test_what_is_no_single_leaf_comes_back_by_path(brokered):
+    found = run_ranks(several, 2, transport=brokered).values[1]
+    assert found["rank"] == 1
+    assert found["parts/0"].tolist() == [1.0, 1.0]
+    assert found["parts/1"] == "text"
+
+
+def test_a_failure_names_the_rank(brokered):
+    with pytest.raises(RanksFailed, match="rank 1 raised ValueError: no") as caught:
+        run_ranks(fails, 3, transport=brokered)
+    assert caught.value.rank == 1
+    assert caught.value.ledger is not None
+
+
+def test_a_function_without_a_source_is_refused(brokered):
+    with pytest.raises(BadArgument, match="must be defined with `def`"):
+        run_ranks(lambda comm: comm.rank, 2, transport=brokered)
+
+
+def test_verbs_that_are_not_offered_are_refused(brokered):
+    with pytest.raises(RanksFailed, match="recv must not be used here, only send"):
+        run_ranks(half, 2, transport=brokered, verbs=("send",), inputs=[(torch.ones(2),)] * 2)
+
+
+NOTEBOOK = (
+    "import torch\nfrom course.cluster import run_ranks\nfrom autograder.sandbox import Brokered\nSCALE = 2.0",
+    "def helper(x):\n    return SCALE * x",
+    """
+def ring(comm, x):
+    came = torch.empty_like(x)
+    comm.send(helper(x), (comm.rank + 1) % comm.size)
+    comm.recv(came, (comm.rank - 1) % comm.size)
+    return came
+""",
+    """
+inputs = [(torch.full((3,), float(rank)),) for rank in range(4)]
+with Brokered() as brokered:
+    for transport in ("simulated", brokered):
+        run = run_ranks(ring, 4, inputs=inputs, transport=transport)
+        print([each.tolist() for each in run.values], sorted(run.ledger.sent.items()))
+""",
+)
+
+
+@pytest.mark.slow
+def test_a_function_of_a_notebook_runs_unchanged():
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in NOTEBOOK])
+    NotebookClient(notebook, timeout=120).execute()
+    simulated, brokered = "".join(each.text for each in notebook.cells[-1].outputs).splitlines()
+    assert simulated == brokered
+    assert "[[6.0, 6.0, 6.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [4.0, 4.0, 4.0]]" in simulated
