@@ -1,0 +1,130 @@
+"""Who sent what to whom, step by step, from the account of a run: plain data under the picture of messages.
+
+ledger --steps--> [[Message, Message, Collective, ...], ...]
+
+A step is no time. Every rank begins at most one message or collective in a step, and in a later step than all that it
+has received before: the order that L. Lamport calls "happened before" ("Time, clocks, and the ordering of events in a
+distributed system", 1978). The steps are therefore those of the algorithm, however long its messages take.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from course.cluster.calls import POINT_TO_POINT, Call
+from course.cluster.ledger import Event, Ledger
+
+Group: TypeAlias = tuple[int, ...]
+
+
+class Message(NamedTuple):
+    """From one rank to another, both of the whole run. number: which one between the two, from 1."""
+
+    src: int
+    dst: int
+    bytes: int
+    verb: str
+    number: int
+
+    @property
+    def sent(self) -> Mapping[int, int]:
+        """Bytes by the rank that sends them."""
+        return {self.src: self.bytes}
+
+
+class Collective(NamedTuple):
+    """A call of all ranks of a group. number: which one of the group, from 1; bytes: what its ranks send in all."""
+
+    group: Group
+    sent: dict[int, int]
+    verb: str
+    number: int
+    call: Call
+
+    @property
+    def bytes(self) -> int:
+        """What its ranks send in all."""
+        return sum(self.sent.values())
+
+
+Step: TypeAlias = list[Message | Collective]
+
+
+class _Sent(NamedTuple):
+    """A message that nobody has received yet."""
+
+    src: int
+    end: float
+    step: int
+
+
+def steps(ledger: Ledger) -> list[Step]:
+    """What begins in each step; every message and every collective of the ledger once."""
+    found: list[Step] = []
+    behind: Counter[int] = Counter()  # by rank: how many steps it has behind it
+    under_way: defaultdict[tuple[Group, int], list[_Sent]] = defaultdict(list)  # by receiver, in the order of sending
+    collectives = _collectives(ledger)
+    for call, event in _calls(ledger):
+        if event.verb == "recv":
+            sent = _received(under_way[call.group, event.rank], call, event)
+            behind[event.rank] = max(behind[event.rank], sent + 1)
+        elif event.verb == "send":
+            message = Message(event.rank, _known(call.peer), event.sent, event.verb, event.number)
+            step = _put(message, [event.rank], found, behind)
+            under_way[call.group, message.dst].append(_Sent(event.rank, event.end, step))
+        elif (collective := collectives.pop((call.group, event.number), None)) is not None:
+            _put(collective, call.group, found, behind)
+    return found
+
+
+def _calls(ledger: Ledger) -> list[tuple[Call, Event]]:
+    """In the order of their effects: a send counts when it is called, a receive at its end, a collective at its start.
+
+    Ties stay in the order of the ledger.
+    """
+    calls = [(each.call, each) for each in ledger.events if each.call is not None]
+    return sorted(calls, key=lambda pair: _moment(pair[1]))
+
+
+def _moment(event: Event) -> float:
+    return {"send": event.called, "recv": event.end}.get(event.verb, event.start)
+
+
+def _collectives(ledger: Ledger) -> dict[tuple[Group, int], Collective]:
+    """By group and number, with the bytes of all ranks that the ledger knows of."""
+    found: dict[tuple[Group, int], Collective] = {}
+    for event in ledger.events:
+        if event.call is not None and event.verb not in POINT_TO_POINT:
+            group = event.call.group
+            made = Collective(group, dict.fromkeys(group, 0), event.verb, event.number, event.call)
+            found.setdefault((group, event.number), made).sent[event.rank] = event.sent
+    return found
+
+
+def _put(each: Message | Collective, ranks: Sequence[int], found: list[Step], behind: Counter[int]) -> int:
+    """Into the first step that none of its ranks has behind it. Returns the step, from 0."""
+    step = max(behind[rank] for rank in ranks)
+    behind.update({rank: step + 1 - behind[rank] for rank in ranks})
+    found.extend([] for _ in range(step + 1 - len(found)))
+    found[step].append(each)
+    return step
+
+
+def _received(waiting: list[_Sent], call: Call, event: Event) -> int:
+    """Take the message out of those that wait, and return its step; -1 where the ledger does not know it.
+
+    A receive from anybody does not say from whom: it is the message whose end fits its own.
+    """
+    heads = {each.src: each for each in reversed(waiting) if call.peer in (None, each.src)}
+    if not heads:
+        return -1
+    sent = min(heads.values(), key=lambda each: (abs(max(each.end, event.called) - event.end), each.src))
+    waiting.remove(sent)
+    return sent.step
+
+
+def _known(peer: int | None) -> int:
+    assert peer is not None
+    return peer
