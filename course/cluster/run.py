@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 from course.cluster.job import Job, Run, Transport
+from course.cluster.processes import Gloo, Nccl
 from course.cluster.simulated import Simulated
 from course.cluster.topology import MAX_RANKS
 from course.errors import BadArgument
 
 Name = Literal["simulated", "gloo", "nccl"]
+TRANSPORTS: dict[str, Callable[[], Transport]] = {"simulated": Simulated, "gloo": Gloo, "nccl": Nccl}
 SECONDS = 60.0
 
 
@@ -53,8 +55,8 @@ def run_ranks(
 
 
 def _transport(transport: Name | Transport) -> Transport:
-    if transport == "simulated":
-        return Simulated()
-    if isinstance(transport, str):
-        raise BadArgument(f"transport must be simulated, gloo or nccl, or a transport, got {transport!r}")
-    return transport
+    if not isinstance(transport, str):
+        return transport
+    if transport not in TRANSPORTS:
+        raise BadArgument(f"transport must be {', '.join(TRANSPORTS)}, or a transport, got {transport!r}")
+    return TRANSPORTS[transport]()

@@ -277,9 +277,9 @@ class _Simulation:
         for rank in self._ranks:
             thread = _thread(rank)
             while thread.is_alive() and time.monotonic() < deadline:
-                if self.failed is not None and rank is self._now:
+                thread.join(POLL_SECONDS)  # most end by themselves; one that is just ending must not be interrupted
+                if self.failed is not None and rank is self._now and thread.is_alive():
                     _interrupt(thread)
-                thread.join(POLL_SECONDS)
 
     def _late(self) -> RanksFailed:
         frame = sys._current_frames().get(_thread(self._now).ident or 0)

@@ -1,0 +1,123 @@
+"""What the launcher knows of ranks that are processes: their calls, as they report them before they make them.
+
+    report  --post, without tensors-->  Switch  -->  mismatch, deadlock, leftover; who sent what to whom
+
+A rank waits, by this account, when it has reported that it waits for a call that the others' reports have not
+completed. Such a rank can make no report until others make one; so when all ranks wait or have returned, none ever
+goes on. (A rank with threads of its own that make calls is outside of this: one rank makes one call after another.)
+
+The ledger is the ranks' claim: bytes and messages are those of the calls that they say they make, as the simulated
+transport counts them, and times are seconds of the machine's clock since all were ready.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from course.cluster.calls import Call
+from course.cluster.errors import RanksFailed
+from course.cluster.ledger import Ledger, Wait
+from course.cluster.reports import Called, Report
+from course.cluster.standing import RETURNED, RUNNING, deadlock
+from course.cluster.switch import Switch, Ticket
+
+
+class Account:
+    """Of one run. started: when all ranks were ready, by time.monotonic.
+
+    answers  (rank, number of its call, sender): receives that asked the launcher; the caller clears it
+    """
+
+    def __init__(self, size: int, started: float) -> None:
+        self.answers: list[tuple[int, int, int]] = []
+        self._started = started
+        self._switch = Switch(size)
+        self._clocks = [0.0] * size
+        self._tickets: list[list[Ticket]] = [[] for _ in range(size)]
+        self._waits: list[Ticket | None] = [None] * size
+        self._returned = [False] * size
+        self._asking: dict[int, tuple[int, int]] = {}  # rank and number, by the id of the ticket
+        self._ends: dict[int, float] = {}  # by the id of the call
+        self._begun: defaultdict[int, dict[int, float]] = defaultdict(dict)  # by rank: since when it waits for a call
+
+    def hear(self, rank: int, report: Report) -> None:
+        """Take a report of a rank. Raises RanksFailed where its call does not fit the others'."""
+        at = report.at - self._started
+        self._end(rank, report.ended)
+        self._waits[rank] = None
+        match report.what:
+            case "called":
+                self._call(rank, report.data, at)
+            case "waits":
+                self._waits[rank] = self._tickets[rank][report.data]
+                self._begun[rank][report.data] = at
+            case "computes":
+                seconds, label = report.data
+                self._switch.compute(rank, at, seconds, label)
+            case "returned":
+                self._returned[rank] = True
+                self._clocks[rank] = at
+
+    @property
+    def all_returned(self) -> bool:
+        """Whether every rank has."""
+        return all(self._returned)
+
+    def has_returned(self, rank: int) -> bool:
+        """Whether this one has."""
+        return self._returned[rank]
+
+    def is_running(self, rank: int) -> bool:
+        """Whether it neither waits nor has returned."""
+        ticket = self._waits[rank]
+        return not self._returned[rank] and (ticket is None or ticket.done)
+
+    def standing(self) -> dict[int, str]:
+        """What each rank does, in words."""
+        return {rank: self._standing(rank) for rank in range(len(self._returned))}
+
+    def broken(self) -> RanksFailed | None:
+        """Why the run cannot go on, or has ended with something left over; None where it is well."""
+        if self.all_returned:
+            return self._switch.leftovers()
+        if any(self.is_running(rank) for rank in range(len(self._returned))):
+            return None
+        return deadlock(self.standing())
+
+    def ledger(self) -> Ledger:
+        """What was called until now, in the order in which it ended."""
+        ledger = self._switch.ledger
+        timed = [each._replace(end=max(each.end, self._ends.get(id(each.call), 0.0))) for each in ledger.events]
+        ledger.events = sorted(timed, key=lambda each: each.end)
+        ledger.clocks = self._clocks
+        return ledger
+
+    def _standing(self, rank: int) -> str:
+        if self._returned[rank]:
+            return RETURNED
+        return RUNNING if self.is_running(rank) else str(self._waits[rank])
+
+    def _call(self, rank: int, called: Called, at: float) -> None:
+        call, is_async, is_asking = called
+        ticket = self._switch.post(call, at=at, is_async=is_async)
+        if is_asking:
+            self._asking[id(ticket)] = (rank, len(self._tickets[rank]))
+        self._tickets[rank].append(ticket)
+        if not is_async and call.verb != "send":
+            self._waits[rank] = ticket
+        for done in self._switch.done:
+            if id(done) in self._asking:
+                self.answers.append((*self._asking.pop(id(done)), _sender(done)))
+        self._switch.done.clear()
+
+    def _end(self, rank: int, ended: tuple[tuple[int, float], ...]) -> None:
+        for number, at in ended:
+            call: Call = self._tickets[rank][number].call
+            self._ends[id(call)] = end = at - self._started
+            if (began := self._begun[rank].pop(number, None)) is not None:
+                self._switch.ledger.waits.append(Wait(rank, began, end, call.verb))
+
+
+def _sender(ticket: Ticket) -> int:
+    assert ticket.sender is not None
+    return ticket.call.group[ticket.sender]

@@ -1,0 +1,201 @@
+"""The launcher of ranks that are processes: starts them, hears their reports, prints what they print, ends them.
+
+start  -->  all ready: go  -->  reports, output, deaths  -->  all have returned: end
+                                      |-->  something broke: listen a moment for the reason, kill, raise
+
+It works in the caller's thread: a notebook shows under a cell what the cell's own thread prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
+from typing import Any, cast
+
+import cloudpickle
+
+from course.cluster.account import Account
+from course.cluster.errors import Kind, RanksFailed
+from course.cluster.job import Run
+from course.cluster.rank_main import Assignment
+from course.cluster.reports import Failure, Report, Word
+from course.cluster.server import RankProcess, start
+from course.cluster.standing import told
+from course.failing import message_of, type_of
+
+START_SECONDS = 60.0  # for all ranks to be ready; not of the run's own time
+GATHER_SECONDS = 0.2  # to hear the reason of a failure after the first sign of it
+LINE_SECONDS = 0.3  # for a rank to say where it is
+LEAVING_SECONDS = 5.0  # for ranks to flush and end
+# Which of several failures is told: the others follow from it.
+FIRST: tuple[Kind, ...] = ("Mismatch", "RankDied", "RankRaised", "Deadlock", "Leftover", "TimeLimit")
+
+
+class Launch:
+    """One run of one process for each assignment."""
+
+    def __init__(self, assignments: Sequence[Assignment], seconds: float) -> None:
+        self._assignments, self._seconds = assignments, seconds
+        self._ranks: list[RankProcess] = []
+        self._account = Account(len(assignments), time.monotonic())
+        self._values: dict[int, Any] = {}
+        self._ready: set[int] = set()
+        self._lines: dict[int, tuple[str, ...]] = {}
+        self._failures: list[tuple[bool, int, RanksFailed]] = []  # whether others caused it, order of FIRST, what
+        self._has_ended = False
+
+    def run(self) -> Run:
+        """To the end. Raises RanksFailed; no process of the run is left then."""
+        try:
+            for rank, each in enumerate(self._assignments):
+                self._ranks.append(start(rank, cloudpickle.dumps(each)))
+            self._until(lambda: len(self._ready) == len(self._ranks), START_SECONDS, "be ready")
+            self._account = Account(len(self._assignments), time.monotonic())
+            self._say(Word("go"))
+            self._until(lambda: self._account.all_returned, self._seconds, "end")
+            self._note(self._account.broken())
+            self._raise_failure()
+            self._has_ended = True
+        finally:
+            self._end()
+        return Run(values=[self._values[rank.number] for rank in self._ranks], ledger=self._account.ledger())
+
+    def _until(self, is_over: Callable[[], bool], seconds: float, what: str) -> None:
+        """Hear the ranks until it is over. Raises RanksFailed where something breaks, or at the time limit."""
+        deadline = time.monotonic() + seconds
+        while not is_over():
+            self._hear(max(0.0, deadline - time.monotonic()))
+            self._note_stuck()
+            if self._failures:
+                self._hear_for(GATHER_SECONDS)
+                self._raise_failure()
+            if time.monotonic() >= deadline and not is_over():
+                self._note(self._late(seconds, what))
+                self._raise_failure()
+
+    # --- hearing ---
+
+    def _hear_for(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._hear(left)
+
+    def _hear(self, seconds: float) -> None:
+        """Wait so long for something, and take what has come."""
+        sources: dict[Any, tuple[RankProcess, str]] = {}
+        for rank in self._ranks:
+            sources |= {source: (rank, name) for name, source in rank.sources().items()}
+        if not sources:
+            time.sleep(seconds)
+        ready = [sources[cast(Any, source)] for source in wait(list(sources), timeout=seconds)]
+        for rank, name in sorted(ready, key=lambda item: item[1] == "death"):  # first what it said
+            if name == "output":
+                rank.show()
+            elif name == "pipe":
+                self._hear_reports(rank)
+            else:
+                self._hear_reports(rank)
+                self._note_death(rank)
+
+    def _hear_reports(self, rank: RankProcess) -> None:
+        for report in rank.reports():
+            self._take(rank, report)
+
+    def _take(self, rank: RankProcess, report: Report) -> None:
+        match report.what:
+            case "ready":
+                self._ready.add(rank.number)
+            case "line":
+                self._lines[rank.number] = report.data
+            case "failed":
+                self._note_failure(rank.number, report.data)
+            case _:
+                self._note_report(rank.number, report)
+
+    def _note_report(self, rank: int, report: Report) -> None:
+        if any(failure.kind == "Mismatch" for _, _, failure in self._failures):
+            return
+        if report.what == "returned":
+            self._keep(rank, report.data)
+        try:
+            self._account.hear(rank, report)
+        except RanksFailed as failure:
+            self._note(failure)
+        for waiting, number, src in self._account.answers:
+            self._ranks[waiting].say(Word("sender", number, src))
+        self._account.answers.clear()
+
+    def _keep(self, rank: int, data: bytes) -> None:
+        try:
+            self._values[rank] = cloudpickle.loads(data)
+        except Exception as error:  # whatever the value's own __setstate__ raises
+            told = f"rank {rank} returned something that cannot be read here: {message_of(error)}"
+            self._note(RanksFailed(told, kind="RankRaised", rank=rank, type=type_of(error)))
+
+    # --- what breaks ---
+
+    def _note(self, failure: RanksFailed | None, *, is_lost: bool = False) -> None:
+        if failure is not None:
+            self._failures.append((is_lost, FIRST.index(failure.kind), failure))
+
+    def _note_stuck(self) -> None:
+        if not self._failures and not self._account.all_returned:
+            self._note(self._account.broken())
+
+    def _note_failure(self, rank: int, failure: Failure) -> None:
+        message, name, where, is_lost = failure
+        self._note(RanksFailed(message, kind="RankRaised", rank=rank, type=name, where=where), is_lost=is_lost)
+
+    def _note_death(self, rank: RankProcess) -> None:
+        status = rank.ended()
+        if self._account.has_returned(rank.number):
+            return
+        how = f"ended by itself with exit status {status}, before it returned"
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                how = f"killed by signal {-status} ({signal.Signals(-status).name})"
+        self._note(RanksFailed(f"rank {rank.number} died: {how}", kind="RankDied", rank=rank.number))
+
+    def _late(self, seconds: float, what: str) -> RanksFailed:
+        running = [rank for rank in self._ranks if self._account.is_running(rank.number)]
+        for rank in running:
+            rank.say(Word("where"))
+        self._hear_for(LINE_SECONDS)
+        rank = next((each for each in running if self._lines.get(each.number)), (running or self._ranks)[0])
+        where = self._lines.get(rank.number, ())
+        at = f" ({where[-1]})" if where else ""
+        standing = told(self._account.standing())
+        return RanksFailed(
+            f"the ranks must {what} within {seconds:g} s, but rank {rank.number} is still running{at}; {standing}",
+            kind="TimeLimit",
+            rank=rank.number,
+            where=where,
+        )
+
+    def _raise_failure(self) -> None:
+        """The reason, where something broke: what follows from others' failures comes last."""
+        if self._failures:
+            _, _, failure = min(self._failures, key=lambda item: item[:2])
+            failure.ledger = self._account.ledger()
+            raise failure
+
+    # --- the end ---
+
+    def _say(self, word: Word) -> None:
+        for rank in self._ranks:
+            rank.say(word)
+
+    def _end(self) -> None:
+        """No process is left, and what was printed is out."""
+        if self._has_ended:
+            self._say(Word("end"))
+            until = time.monotonic() + LEAVING_SECONDS
+            while (left := until - time.monotonic()) > 0 and any(rank.is_alive() for rank in self._ranks):
+                self._hear(left)
+        for rank in self._ranks:
+            rank.kill()
+        for rank in self._ranks:
+            rank.close()
