@@ -20,9 +20,10 @@ import torch
 from nbclient import NotebookClient
 from torch._C._distributed_c10d import FileStore
 
-from course.cluster import Gloo, RanksFailed, run_ranks
+from course.cluster import RanksFailed, run_ranks
 from course.cluster.communicator import Communicator
 from course.cluster.distributed import DistributedPort
+from course.cluster.processes import Gloo
 from course.cluster.reports import Nobody
 from course.errors import BadArgument
 

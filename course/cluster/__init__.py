@@ -11,7 +11,6 @@ from __future__ import annotations
 from course.cluster.errors import RanksFailed
 from course.cluster.job import Run
 from course.cluster.ledger import Event, Ledger
-from course.cluster.processes import Gloo, Nccl
 from course.cluster.protocol import Comm, Work
 from course.cluster.run import run_ranks
 from course.cluster.simulated import Simulated
@@ -20,10 +19,8 @@ from course.cluster.topology import Link, Topology, fully_connected, ring, two_l
 __all__ = [
     "Comm",
     "Event",
-    "Gloo",
     "Ledger",
     "Link",
-    "Nccl",
     "RanksFailed",
     "Run",
     "Simulated",

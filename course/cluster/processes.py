@@ -64,6 +64,7 @@ def _run(job: Job, backend: Literal["gloo", "nccl"]) -> Run:
                 backend=backend,
                 folder=folder,
                 seconds=job.seconds + SPARE_SECONDS,
+                verbs=job.verbs,
                 random_state=torch.get_rng_state(),
                 environment=dict(os.environ),
                 sources=_sources(),

@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TextIO
@@ -48,6 +48,7 @@ class Assignment:
     backend       "gloo" or "nccl"
     folder        where the ranks find each other
     seconds       that a call of torch.distributed may take
+    verbs         that the communicator offers; None: all
     random_state  that of the caller's torch generator
     environment   the caller's, which may have changed since the server of the processes was started
     sources       lines of code that lies in no file, by name: cells of a notebook
@@ -58,6 +59,7 @@ class Assignment:
     backend: str
     folder: str
     seconds: float
+    verbs: Collection[str] | None
     random_state: Tensor
     environment: dict[str, str]
     sources: dict[str, list[str]]
@@ -79,7 +81,7 @@ def main(rank: int, pipe: Connection, output: Connection) -> NoReturn:
         reporter.tell("ready")
         words.go.wait()
         torch.set_rng_state(given.random_state)
-        _call(rank, function, Communicator(port, tuple(range(given.size)), rank), inputs, reporter)
+        _call(rank, function, Communicator(port, tuple(range(given.size)), rank, given.verbs), inputs, reporter)
     except BaseException as error:
         _flush()
         reporter.tell("failed", _failure(rank, error))

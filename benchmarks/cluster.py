@@ -1,0 +1,243 @@
+"""What a cluster on a laptop costs: verbs on every transport, the simulator at 64 ranks, launches, and a whole check.
+
+    python benchmarks/cluster.py              everything, minutes
+    python benchmarks/cluster.py --quick      fewer rounds
+
+Each latency is the median over rounds; the transports take turns, so that whatever else the machine does meets all of
+them. Ratios are against the simulated transport in the same round.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import typer
+from measuring import ROOT, machine
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+import toy_ranks
+from ranks_room import staged_with_toy
+
+from autograder.sandbox import Brokered, Runner, open_runner
+from course.cells import CodeCell
+from course.cluster import RanksFailed, run_ranks
+from course.judge import judge
+from course.perform import in_float64, perform_all
+
+RANKS = 4
+SIZES = {"4 B": 1, "16 KiB": 2**12, "1 MiB": 2**18}  # float32 elements that a rank gives
+CALLS = 20  # of one verb in one run
+
+
+# Functions that sandboxed ranks load must stand in one file with what they use.
+def verb(comm, name, elements, calls):
+    """Seconds for one call of a verb, as this rank sees it; the first two are not counted."""
+    import time
+
+    import torch
+
+    x = torch.ones(elements)
+    rows = [torch.ones(elements) for _ in range(comm.size)]
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+    def once():
+        if name == "send, recv":
+            comm.send(x, after)
+            comm.recv(rows[0], before)
+        elif name == "broadcast":
+            comm.broadcast(x, 0)
+        elif name == "all_gather":
+            comm.all_gather(rows, x)
+        elif name == "reduce_scatter":
+            comm.reduce_scatter(x, rows)
+        elif name == "all_reduce":
+            comm.all_reduce(x)
+        else:
+            comm.barrier()
+
+    for _ in range(2):
+        once()
+    started = time.perf_counter()
+    for _ in range(calls):
+        once()
+    return (time.perf_counter() - started) / calls
+
+
+def ddp_step(comm):
+    """One step of torch's own DDP, on the default group."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    model = DistributedDataParallel(torch.nn.Linear(64, 64))
+    model(torch.ones(8, 64)).sum().backward()
+    return float(model.module.weight.grad.sum())
+
+
+def thousand(comm):
+    """A thousand collectives."""
+    import torch
+
+    x = torch.ones(4)
+    for _ in range(1000):
+        comm.all_reduce(x, "mean")
+
+
+def latencies(brokered: Brokered, rounds: int) -> Table:
+    """Milliseconds for one call by four ranks, by verb, size and transport."""
+    transports: dict[str, Any] = {"simulated": "simulated", "brokered": brokered, "gloo": "gloo"}
+    table = Table(title=f"one call by {RANKS} ranks, milliseconds (times the simulated one)")
+    for name in ("verb", "each rank gives", *transports):
+        table.add_column(name, justify="left" if name == "verb" else "right")
+    for name in ("barrier", "send, recv", "broadcast", "all_gather", "reduce_scatter", "all_reduce"):
+        for label, elements in SIZES.items():
+            if name == "barrier" and elements > 1:
+                continue
+            found: dict[str, list[float]] = {each: [] for each in transports}
+            for _ in range(rounds):
+                for each, transport in transports.items():
+                    inputs = [(name, elements, CALLS)] * RANKS
+                    run = run_ranks(verb, RANKS, transport=transport, inputs=inputs)
+                    found[each].append(max(run.values))
+            times = {each: 1000 * statistics.median(values) for each, values in found.items()}
+            cells = [f"{value:.2f} ({value / times['simulated']:.1f})" for value in times.values()]
+            table.add_row(name, "" if name == "barrier" else label, *cells)
+    return table
+
+
+def simulator(rounds: int) -> Table:
+    """Seconds of 64 simulated ranks with 1,000 collectives each; wanted: at most 5."""
+    times = [_timed(lambda: run_ranks(thousand, 64)) for _ in range(rounds)]
+    table = Table("what", "seconds", title="the simulator (wanted: at most 5 s)")
+    table.add_row("64 ranks, 1,000 all_reduces: median", f"{statistics.median(times):.2f}")
+    table.add_row("at most", f"{max(times):.2f}")
+    return table
+
+
+def launches(count: int) -> Table:
+    """Runs of four gloo processes with a DDP step; the caller has run a backward and an operation on two threads."""
+    torch.set_num_threads(2)
+    torch.ones(512, 512, requires_grad=True).mm(torch.ones(512, 512)).sum().backward()
+    times, failed = list[float](), list[str]()
+    for _ in range(count):
+        started = time.perf_counter()
+        try:
+            run_ranks(ddp_step, RANKS, transport="gloo", seconds=30)
+            times.append(time.perf_counter() - started)
+        except RanksFailed as error:
+            failed.append(str(error))
+    torch.set_num_threads(1)
+    table = Table("what", "", title="launches of 4 gloo processes with a DDP step")
+    table.add_row("clean", f"{len(times)} of {count}")
+    table.add_row("seconds: median, at most", f"{statistics.median(times):.2f}, {max(times):.2f}")
+    for each in failed[:3]:
+        table.add_row("failed", each)
+    return table
+
+
+def checks(runner: Runner, rounds: int) -> Table:
+    """Seconds of a whole check with four ranks: jobs, cells, ranks, judging. Wanted: 0.15 brokered, 0.03 simulated."""
+    exercise = toy_ranks.EXERCISE
+    (case,) = [each for each in exercise.draw(1) if each.name == f"{RANKS} ranks"]
+    names: dict[str, Any] = {}
+    exec(toy_ranks.RING, names)
+    answer = names["running_mean"]
+
+    def simulated() -> None:
+        expected = perform_all(exercise, answer, [in_float64(case)])
+        assert judge(exercise, [case], perform_all(exercise, answer, [case]), expected, ()).points
+
+    def brokered() -> None:
+        expected = perform_all(exercise, answer, [in_float64(case)])
+        with runner.session([CodeCell(source=toy_ranks.RING, answers="running_mean")], ["running_mean"]) as session:
+            assert judge(exercise, [case], session.perform(exercise, [case]), expected, ()).points
+
+    table = Table("check of a ring all-reduce by 4 ranks", "median", "at most", "wanted", title="seconds")
+    times = {"simulated": list[float](), "brokered": list[float]()}
+    for _ in range(rounds):
+        times["simulated"].append(_timed(simulated))
+        times["brokered"].append(_timed(brokered))
+    for (name, found), wanted in zip(times.items(), ("0.03", "0.15"), strict=True):
+        table.add_row(name, f"{statistics.median(found):.3f}", f"{max(found):.3f}", wanted)
+    return table
+
+
+def told(brokered: Brokered, rounds: int) -> Table:
+    """Seconds until a broken run is told, the slowest of all; wanted: within a second."""
+    table = Table("transport", "slowest", title="broken runs, seconds until they are told (wanted: 1)")
+    transports: dict[str, Any] = {"simulated": "simulated", "brokered": brokered, "gloo": "gloo"}
+    for name, transport in transports.items():
+        slowest = max(
+            _timed(lambda transport=transport, how=how: _breaks(transport, how)) for how in HOW for _ in range(rounds)
+        )
+        table.add_row(name, f"{slowest:.2f}")
+    return table
+
+
+HOW = ("all receive", "early return", "raises", "verbs", "shapes", "dtypes", "leftover", "bad rank")
+
+
+def broken(comm, how):
+    """A run that cannot go on, by its name."""
+    import torch
+
+    x, after = torch.ones(4), (comm.rank + 1) % comm.size
+    if how == "all receive":
+        comm.recv(x, after)
+    elif how == "early return" and comm.rank == 1:
+        return
+    elif how == "raises" and comm.rank == 1:
+        raise ValueError("no")
+    elif how == "verbs":
+        comm.broadcast(x, 0) if comm.rank else comm.all_reduce(x)
+    elif how == "shapes":
+        comm.all_reduce(x[: 1 + comm.rank])
+    elif how == "dtypes":
+        comm.all_reduce(x.double() if comm.rank else x)
+    elif how == "leftover":
+        comm.send(x, after)
+    elif how == "bad rank":
+        comm.send(x, comm.size)
+    else:
+        comm.barrier()
+
+
+def _breaks(transport: Any, how: str) -> None:
+    try:
+        run_ranks(broken, RANKS, transport=transport, inputs=[(how,)] * RANKS, seconds=30)
+    except RanksFailed as failure:
+        if failure.kind != "TimeLimit":
+            return
+    raise RuntimeError(f"{how} was not told")
+
+
+def _timed(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def main(quick: bool = False) -> None:
+    """Measure, and print tables."""
+    rounds = 2 if quick else 7
+    torch.set_num_threads(1)
+    console = Console(width=120)
+    console.print(machine())
+    with staged_with_toy(), open_runner(display=False) as runner:
+        brokered = Brokered(runner)
+        for transport in ("gloo", brokered):  # whatever starts once, starts now
+            run_ranks(verb, RANKS, transport=transport, inputs=[("barrier", 1, 1)] * RANKS)
+        console.print(checks(runner, 5 * rounds), simulator(rounds), told(brokered, rounds), sep="\n")
+        console.print(latencies(brokered, rounds))
+    console.print(launches(20 if quick else 200))
+
+
+if __name__ == "__main__":
+    typer.run(main)
