@@ -488,7 +488,7 @@ BROKEN = [
     (differ_in_shape, "Mismatch", "with float32 of shape (3,)"),
     (differ_in_dtype, "Mismatch", "rank 1 receives float64 of shape (2,) and rank 0 sent float32 of shape (2,)"),
     (leave_a_message, "Leftover", "rank 1 returned without receiving message #1 of rank 0"),
-    (leave_a_collective, "Leftover", "rank 1, rank 2 returned without joining rank 0, which is in all_reduce #1"),
+    (leave_a_collective, "Leftover", "ranks 1, 2 returned without joining rank 0, which is in all_reduce #1"),
 ]
 
 
@@ -519,7 +519,7 @@ def test_at_the_time_limit_the_line_of_an_endless_loop_is_told():
                 pass
         comm.barrier()
 
-    with pytest.raises(RanksFailed, match=r"within 1 s, but rank 1 is still running \(line \d+, in looping") as told:
+    with pytest.raises(RanksFailed, match=r"within 1 s, but rank 1 still runs \(line \d+, in looping") as told:
         gloo(looping, seconds=1)
     assert (told.value.kind, told.value.rank) == ("TimeLimit", 1)
     assert "rank 0 is in barrier #1" in str(told.value)

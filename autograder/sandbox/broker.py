@@ -23,8 +23,9 @@ from autograder.sandbox.rank_messages import Computed, Posted, Waits
 from course.cluster.errors import RanksFailed
 from course.cluster.ledger import Ledger, Wait
 from course.cluster.network import Network
-from course.cluster.standing import RETURNED, RUNNING, deadlock, told
-from course.cluster.switch import Switch, Ticket
+from course.cluster.standing import RETURNED, RUNNING, deadlock, late
+from course.cluster.switch import Switch
+from course.cluster.tickets import Ticket
 from course.cluster.topology import fully_connected
 from course.exercise import Failure, Observation
 
@@ -122,7 +123,7 @@ class Broker:
                     if self._listen(key.data):
                         selector.unregister(key.fileobj)
                 if time.monotonic() > self._deadline:
-                    raise self._late(running[0])
+                    raise late(self._seconds, running[0], (), self._standing())
 
     def _listen(self, number: int) -> bool:
         """Read what has come from one rank; whether it has said something."""
@@ -198,13 +199,6 @@ class Broker:
 
     def _standing(self) -> dict[int, str]:
         return {number: rank.standing for number, rank in enumerate(self._ranks)}
-
-    def _late(self, running: int) -> RanksFailed:
-        return RanksFailed(
-            f"the ranks must end within {self._seconds:g} s, but {told(self._standing())}",
-            kind="TimeLimit",
-            rank=running,
-        )
 
 
 def _raised(rank: int, error: Failure) -> RanksFailed:

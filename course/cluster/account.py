@@ -19,7 +19,8 @@ from course.cluster.errors import RanksFailed
 from course.cluster.ledger import Ledger, Wait
 from course.cluster.reports import Called, Report
 from course.cluster.standing import RETURNED, RUNNING, deadlock
-from course.cluster.switch import Switch, Ticket
+from course.cluster.switch import Switch
+from course.cluster.tickets import Ticket
 
 
 class Account:

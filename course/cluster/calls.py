@@ -117,6 +117,15 @@ def check_op(op: str, dtype: torch.dtype) -> None:
         )
 
 
+def check_place(tensors: Sequence[Tensor], device: torch.device) -> None:
+    """Raises BadArgument where a tensor lies on another kind of device, or is not dense."""
+    for each in tensors:
+        if each.device.type != device.type:
+            raise BadArgument(f"tensors must lie on {device} to be sent or received, got one on {each.device}")
+        if each.layout != torch.strided:
+            raise BadArgument(f"tensors must be dense to be sent or received, got one of layout {each.layout}")
+
+
 def check_tensors(name: str, tensors: object, count: int | None = None, *, alike: bool = True) -> tuple[Tensor, ...]:
     """The tensors as a tuple. Raises BadArgument.
 

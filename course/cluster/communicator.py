@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from course.cluster.calls import Call, Kind, Op, check_group, check_op, check_peer, check_tensors
+from course.cluster.calls import Call, Kind, Op, check_group, check_op, check_peer, check_place, check_tensors
 from course.cluster.protocol import Comm, Work
 from course.errors import BadArgument
 
@@ -46,6 +46,7 @@ class Communicator:
 
     def __init__(self, port: Port, group: tuple[int, ...], me: int, verbs: Collection[str] | None = None) -> None:
         self._port, self._group, self._me, self._verbs = port, group, me, verbs
+        self._known: dict[object, Call] = {}
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
@@ -74,79 +75,81 @@ class Communicator:
 
     def send(self, tensor: Tensor, dst: int) -> None:
         """See Comm."""
-        self._call("send", tensor, (), peer=self._peer("dst", dst))
+        self._call("send", _one(tensor), (), peer=self._peer("dst", dst))
 
     def recv(self, tensor: Tensor, src: int | None = None) -> int:
         """See Comm."""
-        takes = check_tensors("tensor", tensor)
+        takes = _one(tensor)
         call = self._made("recv", (), takes, peer=self._source(src))
         return self._port.perform(call, (), takes)
 
     def isend(self, tensor: Tensor, dst: int) -> Work:
         """See Comm."""
-        return self._begun("send", tensor, (), peer=self._peer("dst", dst))
+        return self._begun("send", _one(tensor), (), peer=self._peer("dst", dst))
 
     def irecv(self, tensor: Tensor, src: int | None = None) -> Work:
         """See Comm."""
-        return self._begun("recv", (), tensor, peer=self._source(src))
+        return self._begun("recv", (), _one(tensor), peer=self._source(src))
 
     # --- collectives ---
 
     def broadcast(self, tensor: Tensor, src: int, *, async_op: bool = False) -> Any:
         """See Comm."""
         root = check_peer("src", src, self._group)
-        gives = check_tensors("tensor", tensor) if root == self._me else ()
-        return self._call("broadcast", gives, tensor, peer=root, async_op=async_op)
+        takes = _one(tensor)
+        return self._call("broadcast", takes if root == self._me else (), takes, peer=root, async_op=async_op)
 
     def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: bool = False) -> Any:
         """See Comm."""
-        return self._call("all_reduce", tensor, tensor, op=op, async_op=async_op)
+        both = _one(tensor)
+        return self._call("all_reduce", both, both, op=op, async_op=async_op)
 
     def reduce(self, tensor: Tensor, dst: int, op: Op = "sum", *, async_op: bool = False) -> Any:
         """See Comm."""
         root = check_peer("dst", dst, self._group)
-        takes = check_tensors("tensor", tensor) if root == self._me else ()
-        return self._call("reduce", tensor, takes, peer=root, op=op, async_op=async_op)
+        gives = _one(tensor)
+        return self._call("reduce", gives, gives if root == self._me else (), peer=root, op=op, async_op=async_op)
 
     def all_gather(self, tensors: Tensors, tensor: Tensor, *, async_op: bool = False) -> Any:
         """See Comm."""
         takes = check_tensors("tensors", tensors, self.size)
         _check_pieces("tensors", takes[0], "tensor", tensor)
-        return self._call("all_gather", tensor, takes, async_op=async_op)
+        return self._call("all_gather", _one(tensor), takes, async_op=async_op)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, *, async_op: bool = False) -> Any:
         """See Comm."""
         pieces = _pieces("output", output, "tensor", tensor, self.size)
-        return self._call("all_gather", tensor, pieces, async_op=async_op)
+        return self._call("all_gather", _one(tensor), pieces, async_op=async_op)
 
     def reduce_scatter(self, tensor: Tensor, tensors: Tensors, op: Op = "sum", *, async_op: bool = False) -> Any:
         """See Comm."""
         gives = check_tensors("tensors", tensors, self.size)
         _check_pieces("tensors", gives[0], "tensor", tensor)
-        return self._call("reduce_scatter", gives, tensor, op=op, async_op=async_op)
+        return self._call("reduce_scatter", gives, _one(tensor), op=op, async_op=async_op)
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, op: Op = "sum", *, async_op: bool = False) -> Any:
         """See Comm."""
         pieces = _pieces("tensor", tensor, "output", output, self.size)
-        return self._call("reduce_scatter", pieces, output, op=op, async_op=async_op)
+        return self._call("reduce_scatter", pieces, _one(output), op=op, async_op=async_op)
 
     def all_to_all(self, outputs: Tensors, tensors: Tensors, *, async_op: bool = False) -> Any:
         """See Comm."""
         gives = check_tensors("tensors", tensors, self.size, alike=False)
         takes = check_tensors("outputs", outputs, self.size, alike=False)
+        _check_pieces("outputs", takes[self.rank], "tensors[rank]", gives[self.rank])
         return self._call("all_to_all", gives, takes, async_op=async_op)
 
     def gather(self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0) -> None:
         """See Comm."""
         root = check_peer("dst", dst, self._group)
         takes = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("gather", tensor, takes, peer=root)
+        self._call("gather", _one(tensor), takes, peer=root)
 
     def scatter(self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0) -> None:
         """See Comm."""
         root = check_peer("src", src, self._group)
         gives = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("scatter", gives, tensor, peer=root)
+        self._call("scatter", gives, _one(tensor), peer=root)
 
     def barrier(self) -> None:
         """See Comm."""
@@ -184,36 +187,33 @@ class Communicator:
     def _call(
         self,
         verb: str,
-        gives: Tensor | Tensors,
-        takes: Tensor | Tensors,
+        gives: Tensors,
+        takes: Tensors,
         *,
         peer: int | None = None,
-        op: str = "",
+        op: str | None = None,
         async_op: bool = False,
     ) -> Work | None:
         if async_op:
             return self._begun(verb, gives, takes, peer=peer, op=op)
-        gives, takes = _several(gives), _several(takes)
         self._port.perform(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
         return None
 
-    def _begun(
-        self, verb: str, gives: Tensor | Tensors, takes: Tensor | Tensors, *, peer: int | None, op: str = ""
-    ) -> Work:
-        gives, takes = _several(gives), _several(takes)
+    def _begun(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Work:
         return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
 
-    def _made(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str = "") -> Call:
+    def _made(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Call:
         if self._verbs is not None and verb not in self._verbs:
             raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
-        device = self._port.device
-        for each in (*gives, *takes):
-            if each.device.type != device.type:
-                raise BadArgument(f"tensors must lie on {device} to be sent or received, got one on {each.device}")
-        if op:
+        check_place(gives if takes is gives else (*gives, *takes), self._port.device)
+        if op is not None:
             check_op(op, gives[0].dtype)
-        kinds = [tuple(Kind(each.dtype, tuple(each.shape)) for each in part) for part in (gives, takes)]
-        return Call(verb, self._me, self._group, peer, op, kinds[0], kinds[1])
+        given = tuple(Kind(each.dtype, tuple(each.shape)) for each in gives)
+        taken = given if takes is gives else tuple(Kind(each.dtype, tuple(each.shape)) for each in takes)
+        key = (verb, peer, op, given, taken)
+        if key not in self._known:  # equal calls are one object: Python's collector has less to look through
+            self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken)
+        return self._known[key]
 
     def _peer(self, name: str, peer: int) -> int:
         return check_peer(name, peer, self._group, other_than=self.rank)
@@ -231,8 +231,8 @@ class Communicator:
         return found
 
 
-def _several(tensors: Tensor | Tensors) -> Tensors:
-    return tensors if isinstance(tensors, tuple) else check_tensors("tensor", tensors)
+def _one(tensor: Tensor) -> Tensors:
+    return check_tensors("tensor", tensor)
 
 
 def _check_pieces(many: str, piece: Tensor, one: str, tensor: Tensor) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from course.cluster.errors import RanksFailed
 from course.cluster.ledger import Ledger
@@ -39,6 +43,18 @@ class Transport(Protocol):
 
     def run(self, job: Job) -> Run:
         """Run a job to its end. Raises RanksFailed where it breaks; nothing of it goes on then."""
+
+
+def copied(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Inputs of a rank's own: tensors and modules in them are copied, and a leaf that wants a gradient stays one."""
+    found: tuple[Any, ...] = tree_map_only((Tensor, nn.Module), _copied, tuple(inputs))
+    return found
+
+
+def _copied(given: Tensor | nn.Module) -> Tensor | nn.Module:
+    if isinstance(given, (nn.Module, nn.Parameter)):
+        return copy.deepcopy(given)
+    return given.detach().clone().requires_grad_(given.requires_grad)
 
 
 def raised(rank: int, error: BaseException) -> RanksFailed:

@@ -23,7 +23,7 @@ from course.cluster.job import Run
 from course.cluster.rank_main import Assignment
 from course.cluster.reports import Failure, Report, Word
 from course.cluster.server import RankProcess, start
-from course.cluster.standing import told
+from course.cluster.standing import late
 from course.failing import message_of, type_of
 
 START_SECONDS = 60.0  # for all ranks to be ready; not of the run's own time
@@ -165,15 +165,7 @@ class Launch:
             rank.say(Word("where"))
         self._hear_for(LINE_SECONDS)
         rank = next((each for each in running if self._lines.get(each.number)), (running or self._ranks)[0])
-        where = self._lines.get(rank.number, ())
-        at = f" ({where[-1]})" if where else ""
-        standing = told(self._account.standing())
-        return RanksFailed(
-            f"the ranks must {what} within {seconds:g} s, but rank {rank.number} is still running{at}; {standing}",
-            kind="TimeLimit",
-            rank=rank.number,
-            where=where,
-        )
+        return late(seconds, rank.number, self._lines.get(rank.number, ()), self._account.standing(), what)
 
     def _raise_failure(self) -> None:
         """The reason, where something broke: what follows from others' failures comes last."""

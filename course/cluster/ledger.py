@@ -27,6 +27,7 @@ class Event(NamedTuple):
     sent      bytes that this rank sent for it
     call      None for compute
     is_async  the rank went on at once: it was begun with async_op, isend or irecv, or is an eager send
+    order     which of the rank's events it is, in the order of its calls, from 1
     """
 
     rank: int
@@ -39,6 +40,7 @@ class Event(NamedTuple):
     call: Call | None = None
     is_async: bool = False
     label: str = ""
+    order: int = 0
 
 
 class Wait(NamedTuple):
@@ -62,7 +64,7 @@ class Live(NamedTuple):
 class Ledger:
     """The account of a run.
 
-    events    in the order in which they ended
+    events    in the order in which they came about: a collective when its last rank had called
     waits     for verbs that were begun with async_op, isend or irecv
     live      bytes held over time, where they were measured
     sent      bytes by (from, to); messages: their number by (from, to)
@@ -96,8 +98,8 @@ class Ledger:
 
     def calls(self, rank: int) -> list[str]:
         """The verbs that a rank called, in order of the calls."""
-        own = [each for each in self.events if each.rank == rank and each.call is not None]
-        return [each.verb for each in sorted(own, key=lambda each: each.called)]
+        own = of_ranks(each for each in self.events if each.rank == rank and each.call is not None)
+        return [each.verb for each in own.get(rank, [])]
 
     def peak_bytes(self, rank: int) -> int:
         """The most that a rank held at once; 0 where it was not measured."""
@@ -112,6 +114,6 @@ class Ledger:
 def of_ranks(events: Iterable[Event]) -> dict[int, list[Event]]:
     """The events of each rank, in order of their calls."""
     found: defaultdict[int, list[Event]] = defaultdict(list)
-    for each in sorted(events, key=lambda each: each.called):
+    for each in sorted(events, key=lambda each: (each.called, each.order)):
         found[each.rank].append(each)
     return dict(found)

@@ -28,7 +28,7 @@ def run_ranks(
     function   may be defined in a notebook; prints come out with the number of the rank
     ranks      how many: 1 to 128
     transport  "simulated", "gloo" or "nccl" with their defaults, or a transport with settings: `Simulated(seed=1)`
-    inputs     what each rank gets beside its communicator; tensors are copied. By default nothing
+    inputs     what each rank gets beside its communicator; tensors and modules are copied. By default nothing
     seconds    of real time that the run may take
     verbs      that the communicators offer; by default all
 
@@ -45,14 +45,24 @@ def run_ranks(
         raise BadArgument(f"seconds must be more than 0, got {seconds}")
     if not callable(function):
         raise BadArgument(f"function must be something to call with a communicator, got {type(function).__name__}")
+    if inputs is not None and not isinstance(inputs, Sequence):
+        raise BadArgument(f"inputs must be a list of sequences, one for each rank, got {type(inputs).__name__}")
     given = [()] * ranks if inputs is None else list(inputs)
     if len(given) != ranks:
         raise BadArgument(f"inputs must hold one sequence of arguments for each of {ranks} ranks, got {len(given)}")
+    for rank, each in enumerate(given):
+        if not isinstance(each, Sequence) or isinstance(each, str):
+            raise BadArgument(
+                f"inputs must hold a sequence of arguments for each rank, got {type(each).__name__} for rank {rank}; "
+                "write (x,) for a single x"
+            )
     job = Job(function=function, ranks=ranks, inputs=given, seconds=seconds, verbs=verbs)
     return _transport(transport).run(job)
 
 
 def _transport(transport: Name | Transport) -> Transport:
+    if isinstance(transport, type) or (not isinstance(transport, str) and not hasattr(transport, "run")):
+        raise BadArgument(f"transport must be a name or a transport, such as Simulated(seed=1), got {transport!r}")
     if not isinstance(transport, str):
         return transport
     if transport == "simulated":

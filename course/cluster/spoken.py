@@ -23,7 +23,7 @@ class Spoken:
 
     def __init__(self, ranks: int) -> None:
         self._parts = {f"rank {rank}": rank for rank in range(ranks)}
-        self._begun = [""] * ranks
+        self._begun: dict[tuple[TextIO, int], str] = {}
         self._lines: deque[tuple[TextIO, int, str]] = deque()
         self._before: tuple[TextIO, TextIO] | None = None
 
@@ -34,11 +34,11 @@ class Spoken:
 
     def __exit__(self, *exception: object) -> None:
         if self._before is not None:
-            for rank, rest in enumerate(self._begun):
-                if rest:
-                    self._lines.append((self._before[0], rank, rest))
-            self.show()
             sys.stdout, sys.stderr = self._before
+            self.show()
+            rest = sorted(self._begun.items(), key=lambda item: item[0][1])
+            self._lines.extend((stream, rank, line) for (stream, rank), line in rest if line)
+            self.show()
 
     def show(self) -> None:
         """Print the lines that have come."""
@@ -51,7 +51,7 @@ class Spoken:
         rank = self._parts.get(threading.current_thread().name)
         if rank is None:
             return False
-        *whole, self._begun[rank] = (self._begun[rank] + text).split("\n")
+        *whole, self._begun[stream, rank] = (self._begun.get((stream, rank), "") + text).split("\n")
         self._lines.extend((stream, rank, line) for line in whole)
         return True
 

@@ -31,6 +31,18 @@ def deadlock(standing: Mapping[int, str]) -> RanksFailed:
     )
 
 
+def late(
+    seconds: float, rank: int, where: tuple[str, ...], standing: Mapping[int, str], what: str = "end"
+) -> RanksFailed:
+    """The failure of a run that has not ended (`what`) in time: `rank` still runs, in the lines `where`."""
+    at = f" ({where[-1]})" if where else ""
+    others = {other: words for other, words in standing.items() if other != rank}
+    sentences = [f"the ranks must {what} within {seconds:g} s, but rank {rank} still runs{at}"]
+    return RanksFailed(
+        "; ".join(sentences + ([told(others)] if others else [])), kind="TimeLimit", rank=rank, where=where
+    )
+
+
 def names(ranks: Sequence[int]) -> str:
     """`0, 2 to 5`."""
     runs: list[list[int]] = []

@@ -11,64 +11,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-from torch import Tensor
 
 from course.cluster.calls import Call
 from course.cluster.combine import combined
 from course.cluster.errors import RanksFailed
 from course.cluster.ledger import COMPUTE, Event, Ledger
+from course.cluster.misfits import compare, never_joined, never_received, never_sent, not_what_was_sent
 from course.cluster.network import Network
+from course.cluster.tickets import Boxes, Message, Tensors, Ticket
 from course.cluster.traffic import plan
 
 Group = tuple[int, ...]
-Tensors = Sequence[Tensor]
-
-
-@dataclass(eq=False, slots=True)
-class Ticket:
-    """A call that was posted, and what came of it.
-
-    at      when; number: which message of the pair, or which collective of the group it is, from 1
-    end     when its tensors can be used; meaningless until `done`
-    takes   what the rank gets; None where calls come without tensors
-    sender  of a message that was received
-    """
-
-    call: Call
-    at: float
-    number: int
-    is_async: bool
-    given: Tensors | None
-    done: bool = False
-    end: float = 0.0
-    takes: Tensors | None = None
-    sender: int | None = None
-
-    def __str__(self) -> str:
-        """`waits in recv(src=1)`, `is in all_reduce #3, shape (4,)`."""
-        if self.call.verb in ("send", "recv"):
-            return f"waits in {self.call}"
-        return f"is in {self.call} #{self.number}{self.call.details()}"
-
-
-@dataclass(eq=False, slots=True)
-class _Message:
-    """On its way, or not yet received."""
-
-    ticket: Ticket
-    start: float
-    end: float
-
-
-@dataclass(eq=False, slots=True)
-class _Boxes:
-    """What one rank has not received yet in one group, by sender; and the receives that wait for something."""
-
-    come: dict[int, deque[_Message]] = field(default_factory=dict)
-    waiting: list[Ticket] = field(default_factory=list)
 
 
 class Switch:
@@ -84,7 +37,7 @@ class Switch:
         self.done: list[Ticket] = []
         self._network = network
         self._random = random.Random(seed)
-        self._boxes: defaultdict[tuple[Group, int], _Boxes] = defaultdict(_Boxes)
+        self._boxes: defaultdict[tuple[Group, int], Boxes] = defaultdict(Boxes)
         self._numbers: Counter[tuple[object, ...]] = Counter()
         self._met: dict[tuple[Group, int], dict[int, Ticket]] = {}
 
@@ -102,7 +55,8 @@ class Switch:
     def compute(self, rank: int, at: float, seconds: float, label: str) -> None:
         """Write down that a rank computes."""
         end = at + seconds
-        self.ledger.events.append(Event(rank, COMPUTE, called=at, start=at, end=end, label=label))
+        order = self._number(rank)
+        self.ledger.events.append(Event(rank, COMPUTE, called=at, start=at, end=end, label=label, order=order))
 
     # --- from one to another ---
 
@@ -111,11 +65,12 @@ class Switch:
         src, dst = call.rank, _known(call.peer)
         size = call.gives[0].bytes
         start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
-        ticket = Ticket(call, at, self._number("send", call.group, src, dst), True, given, done=True, end=at)
+        number = self._number("send", call.group, src, dst)
+        ticket = Ticket(call, at, number, self._number(src), True, given, done=True, end=at)
         self.ledger.charge({(src, dst): size}, {(src, dst): 1})
         self._write(ticket, start, end, size)
         self.done.append(ticket)
-        boxes, message = self._boxes[call.group, dst], _Message(ticket, start, end)
+        boxes, message = self._boxes[call.group, dst], Message(ticket, start, end)
         for waiting in boxes.waiting:
             if waiting.call.peer in (None, src):
                 boxes.waiting.remove(waiting)
@@ -125,8 +80,7 @@ class Switch:
         return ticket
 
     def _receive(self, call: Call, at: float, is_async: bool) -> Ticket:
-        number = self._number("recv", call.group, call.peer, call.rank)
-        ticket = Ticket(call, at, number, is_async, None)
+        ticket = Ticket(call, at, 0, self._number(call.rank), is_async, None)  # its message brings the number
         boxes = self._boxes[call.group, call.rank]
         senders = sorted(src for src, queue in boxes.come.items() if queue and call.peer in (None, src))
         if senders:
@@ -135,27 +89,21 @@ class Switch:
             boxes.waiting.append(ticket)
         return ticket
 
-    def _deliver(self, message: _Message, to: Ticket) -> None:
+    def _deliver(self, message: Message, to: Ticket) -> None:
         sent = message.ticket
         if sent.call.gives != to.call.takes:
-            raise RanksFailed(
-                f"what is received must have the dtype and shape of what was sent, but rank {to.call.rank} receives "
-                f"{to.call.takes[0]} and rank {sent.call.rank} sent {sent.call.gives[0]} in its message "
-                f"#{sent.number} to it",
-                kind="Mismatch",
-                rank=to.call.rank,
-            )
-        to.sender = to.call.group.index(sent.call.rank)
+            raise not_what_was_sent(sent, to)
+        to.sender, to.number = to.call.group.index(sent.call.rank), sent.number
         self._finish(to, sent.given, max(to.at, message.start), max(to.at, message.end), 0)
 
     # --- collectives ---
 
     def _meet(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> Ticket:
         number = self._number("meet", call.group, call.rank)
-        ticket = Ticket(call, at, number, is_async, given)
+        ticket = Ticket(call, at, number, self._number(call.rank), is_async, given)
         met = self._met.setdefault((call.group, number), {})
         for other in met.values():
-            _compare(other, ticket)
+            compare(other, ticket)
             if call.verb != "all_to_all":
                 break  # the others agree with one another
         met[call.rank] = ticket
@@ -184,7 +132,10 @@ class Switch:
     def _write(self, ticket: Ticket, start: float, end: float, sent: int) -> None:
         call = ticket.call
         self.ledger.events.append(
-            Event(call.rank, call.verb, ticket.at, start, end, ticket.number, sent, call, ticket.is_async)
+            Event(
+                *(call.rank, call.verb, ticket.at, start, end, ticket.number, sent, call, ticket.is_async),
+                order=ticket.order,
+            )
         )
 
     def _number(self, *what: object) -> int:
@@ -198,59 +149,12 @@ class Switch:
         for boxes in self._boxes.values():
             for queue in boxes.come.values():
                 if queue:
-                    return _never_received(queue)
+                    return never_received(queue)
             if boxes.waiting:
-                return _never_met(boxes.waiting[0], [_known(boxes.waiting[0].call.peer)])
+                return never_sent(boxes.waiting[0])
         for (group, _), met in self._met.items():
-            return _never_met(next(iter(met.values())), [rank for rank in group if rank not in met])
+            return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
         return None
-
-
-def _compare(one: Ticket, other: Ticket) -> None:
-    """Raises RanksFailed where two ranks of a group do not make the same call."""
-    a, b = one.call, other.call
-    same = (a.verb, a.peer, a.op) == (b.verb, b.peer, b.op)
-    if a.verb == "all_to_all":
-        here, there = a.group.index(a.rank), a.group.index(b.rank)
-        fits = same and a.gives[there] == b.takes[here] and b.gives[here] == a.takes[there]
-    else:
-        fits = same and a.kinds[:1] == b.kinds[:1]
-    if fits:
-        return
-    raise RanksFailed(
-        f"all ranks of a group must make the same calls in the same order, but rank {a.rank} {_said(one)} and "
-        f"rank {b.rank} {_said(other)}",
-        kind="Mismatch",
-        rank=b.rank,
-    )
-
-
-def _said(ticket: Ticket) -> str:
-    """`is in all_reduce #1 (sum) with float32 of shape (4,)`."""
-    call = ticket.call
-    op = f" ({call.op})" if call.op else ""
-    return f"is in {call} #{ticket.number}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
-
-
-def _never_received(queue: deque[_Message]) -> RanksFailed:
-    sent = queue[0].ticket
-    more = f" (and {len(queue) - 1} more)" if len(queue) > 1 else ""
-    return RanksFailed(
-        f"every message must be received, but rank {sent.call.peer} returned without receiving message #{sent.number} "
-        f"of rank {sent.call.rank}, {sent.call.gives[0]}{more}",
-        kind="Leftover",
-        rank=sent.call.peer,
-    )
-
-
-def _never_met(ticket: Ticket, missing: list[int]) -> RanksFailed:
-    names = ", ".join(f"rank {rank}" for rank in missing)
-    return RanksFailed(
-        f"what a rank begins must be joined by the others, but {names} returned without joining "
-        f"rank {ticket.call.rank}, which {ticket}",
-        kind="Leftover",
-        rank=missing[0] if missing else None,
-    )
 
 
 def _known(peer: int | None) -> int:

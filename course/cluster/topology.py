@@ -75,7 +75,7 @@ def two_levels(nodes: int, per_node: int, *, inside: Link | None = None, between
     between  of a node, shared by its ranks
     """
     inside, between = inside or Link(latency=1e-6, bandwidth=1e11), between or Link()
-    size = _checked(nodes * per_node)
+    size = _checked(nodes * per_node if min(nodes, per_node) > 0 else 0)
     links = _ports(range(size), inside)
     links |= {f"node {node} out": between for node in range(nodes)}
     links |= {f"node {node} in": Link(latency=0.0, bandwidth=between.bandwidth) for node in range(nodes)}

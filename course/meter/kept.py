@@ -21,13 +21,9 @@ FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor([1.0])` calls on
 
 
 class KeptBytes:
-    """The storages that ops made, by weak reference: watching keeps nothing alive.
-
-    paused  while it is True, what ops make is somebody else's and does not count
-    """
+    """The storages that ops made, by weak reference: watching keeps nothing alive."""
 
     def __init__(self) -> None:
-        self.paused = False
         self._made: dict[StorageWeakRef, tuple[str, tuple[int, ...], torch.dtype]] = {}
 
     def __deepcopy__(self, memo: object) -> KeptBytes:
@@ -100,8 +96,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         operation: Callable[..., Any] = func
         result = operation(*args, **(kwargs or {}))
-        if self._meter.paused:
-            return result
         given = [] if func is FRESH else _tensors((args, kwargs))
         outside = all_weakly(tensor for tensor in given if not self._meter.watches(tensor))
         for tensor in _tensors(result):

@@ -1,0 +1,107 @@
+"""Arguments that make no sense by themselves: refused where they are written, in words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from course.cluster import RanksFailed, Simulated, fully_connected, run_ranks
+from course.errors import BadArgument
+
+ONE, TWO = torch.ones(1), torch.ones(2)
+CALLS = {
+    "dst must be a rank from 0 to 1, got 2": lambda c: c.send(ONE, 2),
+    "dst must be a rank from 0 to 1, got -1": lambda c: c.send(ONE, -1),
+    "dst must be a rank from 0 to 1, got True": lambda c: c.isend(ONE, True),
+    "src must be a rank from 0 to 1, got '1'": lambda c: c.recv(ONE, "1"),
+    "src must be a rank from 0 to 1, got 1.0": lambda c: c.irecv(ONE, 1.0),
+    "src must be a rank from 0 to 1, got None": lambda c: c.broadcast(ONE, None),
+    "dst must be a rank from 0 to 1, got 7": lambda c: c.gather(ONE, None, 7),
+    "src must be another rank, got rank 0 itself": lambda c: c.recv(ONE, 0),
+    "dst must be another rank, got rank 0 itself": lambda c: c.send(ONE, 0),
+    "op must be one of sum, mean, max, min, product, got 'avg'": lambda c: c.all_reduce(ONE, "avg"),
+    "op must be one of sum, mean, max, min, product, got ''": lambda c: c.all_reduce(ONE, ""),
+    "a mean must be of floating point tensors, got torch.int64": lambda c: c.all_reduce(ONE.long(), "mean"),
+    "tensors to be combined must have a dtype of float64": lambda c: c.all_reduce(ONE.bool()),
+    "float32, float16, bfloat16, int64, int32, int8, uint8, got torch.complex64": lambda c: c.reduce(
+        ONE.to(torch.complex64), 0
+    ),
+    "tensor must be a tensor, got float": lambda c: c.send(1.0, 1),
+    "tensor must be a tensor, got list": lambda c: c.all_reduce([ONE]),
+    "tensor must be a tensor, got tuple": lambda c: c.all_reduce((ONE,)),
+    "tensor must be a tensor, got int": lambda c: c.recv(3),
+    "tensors must be a list of 2 tensors, one for each rank of the group, got 1": lambda c: c.all_gather([ONE], ONE),
+    "tensors must be a list of 2 tensors, one for each rank of the group, got 3": lambda c: c.reduce_scatter(
+        ONE, [ONE] * 3
+    ),
+    "tensors must be a list of 2 tensors, one for each rank of the group, got a Tensor": lambda c: c.all_gather(
+        TWO, ONE
+    ),
+    "tensors must be a list of 2 tensors, one for each rank of the group, got a NoneType": lambda c: c.scatter(ONE),
+    "tensors must be a tensor, got int": lambda c: c.all_gather([ONE, 1], ONE),
+    "outputs must be a tensor, got str": lambda c: c.all_to_all([ONE, "x"], [ONE, ONE]),
+    "tensors must be of one dtype and shape": lambda c: c.all_gather([ONE, TWO], ONE),
+    "each of tensors must be like tensor, float32 of shape": lambda c: c.all_gather([TWO, TWO], ONE),
+    "each of outputs must be like": lambda c: c.all_to_all([TWO, ONE], [ONE, ONE]),
+    "output must hold 2 tensors like tensor along dim 0": lambda c: c.all_gather_single(torch.ones(3), ONE),
+    "tensor must hold 2 tensors like output along dim 0": lambda c: c.reduce_scatter_single(TWO, TWO),
+    "along dim 0, got float32 of shape () and float32 of shape ()": lambda c: c.all_gather_single(ONE[0], ONE[0]),
+    "tensors must lie on cpu to be sent or received, got one on meta": lambda c: c.send(ONE.to("meta"), 1),
+    "tensors must be dense to be sent or received, got one of layout torch.sparse_coo": lambda c: c.all_reduce(
+        ONE.to_sparse()
+    ),
+}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_call_that_makes_no_sense_raises_in_its_rank(words):
+    def step(comm):
+        if comm.rank == 0:
+            CALLS[words](comm)
+
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(step, 2)
+    assert (failed.value.rank, failed.value.type) == (0, "BadArgument")
+    assert words in str(failed.value)
+
+
+@pytest.mark.parametrize("verb", ["gather", "scatter"])
+def test_only_the_root_gives_a_list(verb):
+    with pytest.raises(RanksFailed, match="tensors must be None on every rank but rank 0, the root"):
+        run_ranks(lambda comm: getattr(comm, verb)(ONE.clone(), [TWO[:1], TWO[1:]], 0), 2)
+
+
+RUNS = {
+    "ranks must be a number from 1 to 128, got 0": lambda: run_ranks(print, 0),
+    "ranks must be a number from 1 to 128, got 129": lambda: run_ranks(print, 129),
+    "ranks must be a number from 1 to 128, got 2.0": lambda: run_ranks(print, 2.0),
+    "ranks must be a number from 1 to 128, got True": lambda: run_ranks(print, True),
+    "seconds must be more than 0, got 0": lambda: run_ranks(print, 2, seconds=0),
+    "seconds must be more than 0, got nan": lambda: run_ranks(print, 2, seconds=float("nan")),
+    "function must be something to call with a communicator, got int": lambda: run_ranks(3, 2),
+    "inputs must hold one sequence of arguments for each of 2 ranks, got 1": lambda: run_ranks(print, 2, inputs=[(1,)]),
+    "inputs must hold a sequence of arguments for each rank, got Tensor for rank 0; write (x,)": lambda: run_ranks(
+        print, 2, inputs=[ONE, ONE]
+    ),
+    "inputs must be a list of sequences, one for each rank, got Tensor": lambda: run_ranks(print, 2, inputs=TWO),
+    "transport must be simulated, gloo or nccl, or a transport, got 'mpi'": lambda: run_ranks(
+        print, 2, transport="mpi"
+    ),
+    "transport must be a name or a transport, such as Simulated(seed=1), got <class": lambda: run_ranks(
+        print, 2, transport=Simulated
+    ),
+    "transport must be a name or a transport, such as Simulated(seed=1), got None": lambda: run_ranks(
+        print, 2, transport=None
+    ),
+    "the topology must have 2 ranks, got fully connected of 3": lambda: run_ranks(
+        print, 2, transport=Simulated(topology=fully_connected(3))
+    ),
+    "clock must be declared or measured, got 'wall'": lambda: Simulated(clock="wall"),
+}
+
+
+@pytest.mark.parametrize("words", RUNS)
+def test_a_run_that_makes_no_sense_is_refused(words):
+    with pytest.raises(BadArgument) as refused:
+        RUNS[words]()
+    assert words in str(refused.value)

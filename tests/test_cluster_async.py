@@ -1,0 +1,163 @@
+"""Calls that are begun and waited for later: when tensors are read, when they are written, and when it is over."""
+
+from __future__ import annotations
+
+import torch
+from collectives import Case, cases, reduced, same
+from hypothesis import given
+
+from course.cluster import Link, Simulated, fully_connected, run_ranks
+
+SLOW = Simulated(topology=fully_connected(2, Link(latency=1.0, bandwidth=1e30)))
+
+
+@given(cases(reducing=True))
+def test_begun_collectives_give_what_the_plain_ones_give_in_whatever_order_they_are_waited_for(case: Case):
+    def step(comm):
+        x, y, z = case.tensor(comm.rank), case.tensor(comm.rank, 1), case.empty()
+        works = [
+            comm.all_reduce(x, case.op, async_op=True),
+            comm.broadcast(y, case.root, async_op=True),
+            comm.reduce_scatter(z, [case.tensor(comm.rank, p) for p in range(comm.size)], case.op, async_op=True),
+        ]
+        for work in reversed(works) if comm.rank % 2 else works:
+            work.wait()
+            work.wait()  # at once
+        return x, y, z
+
+    ranks = range(case.size)
+    for place, (x, y, z) in enumerate(case.run(step)):
+        assert same(x, reduced(case.op, [case.values(rank) for rank in ranks]))
+        assert same(y, case.values(case.root, 1))
+        assert same(z, reduced(case.op, [case.values(rank, place) for rank in ranks]))
+
+
+def test_every_collective_can_be_begun():
+    def step(comm):
+        rows = [torch.zeros(1) for _ in range(6)]
+        works = [
+            comm.reduce(torch.ones(1), 0, async_op=True),
+            comm.all_gather(rows[:2], torch.ones(1), async_op=True),
+            comm.all_gather_single(out := torch.zeros(2), torch.ones(1), async_op=True),
+            comm.reduce_scatter_single(rows[2], torch.ones(2), async_op=True),
+            comm.all_to_all(rows[3:5], [torch.ones(1), torch.ones(1)], async_op=True),
+        ]
+        for work in works:
+            work.wait()
+        return [each.item() for each in (*rows, *out)]
+
+    assert run_ranks(step, 2).values == [[1, 1, 2, 1, 1, 0, 1, 1]] * 2
+
+
+def test_before_wait_the_tensor_still_holds_its_old_value():
+    def step(comm):
+        x = torch.ones(1)
+        work = comm.all_reduce(x, async_op=True)
+        comm.barrier()  # the call is made, and over
+        before = x.item()
+        work.wait()
+        return before, x.item()
+
+    assert run_ranks(step, 3).values == [(1.0, 3.0)] * 3
+
+
+def test_a_tensor_that_is_overwritten_between_isend_and_wait_is_sent_overwritten():
+    def step(comm):
+        x = torch.zeros(1)
+        if comm.rank == 0:
+            work = comm.isend(x, 1)
+            x.fill_(7)
+            work.wait()
+            x.fill_(8)
+        else:
+            comm.recv(x, 0)
+        return x.item()
+
+    assert run_ranks(step, 2).values == [8.0, 7.0]
+
+
+def test_a_begun_call_is_made_at_the_next_call_whatever_that_is():
+    def step(comm):
+        x = torch.zeros(1)
+        if comm.rank == 0:
+            comm.isend(x.fill_(1), 1)
+            comm.compute(5.0)
+            x.fill_(2)
+        else:
+            comm.recv(x, 0)
+        return x.item()
+
+    assert run_ranks(step, 2).values == [2.0, 1.0]
+
+
+def test_what_was_begun_last_is_made_when_the_rank_returns():
+    def step(comm):
+        x = torch.zeros(1)
+        if comm.rank == 0:
+            comm.isend(torch.ones(1), 1)
+        else:
+            comm.recv(x, 0)
+        return x.item()
+
+    assert run_ranks(step, 2).values == [0.0, 1.0]
+
+
+def test_neighbours_may_all_begin_to_receive_first():
+    def step(comm):
+        left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+        x = torch.zeros(1)
+        work = comm.irecv(x, left)
+        comm.isend(torch.full((1,), float(comm.rank)), right).wait()
+        work.wait()
+        return x.item()
+
+    assert run_ranks(step, 5).values == [4.0, 0.0, 1.0, 2.0, 3.0]
+
+
+def test_receives_that_were_begun_get_the_messages_in_order_though_waited_for_in_another():
+    def step(comm):
+        if comm.rank == 0:
+            for value in (1.0, 2.0, 3.0):
+                comm.send(torch.tensor(value), 1)
+            return None
+        rows = [torch.tensor(0.0) for _ in range(3)]
+        works = [comm.irecv(row, src) for row, src in zip(rows, (0, None, 0), strict=True)]
+        for place in (2, 0, 1):
+            works[place].wait()
+        return [row.item() for row in rows]
+
+    assert run_ranks(step, 2).values[1] == [1.0, 2.0, 3.0]
+
+
+def test_a_work_is_completed_when_its_time_has_come_and_asking_takes_no_time():
+    def step(comm):
+        work = comm.all_reduce(torch.zeros(1), async_op=True)
+        early = work.is_completed()
+        comm.compute(3.0)
+        return early, work.is_completed()
+
+    run = run_ranks(step, 2, transport=SLOW)
+    assert run.values == [(False, True)] * 2
+    assert run.ledger.clocks == [3.0, 3.0]
+
+
+def test_a_loop_that_asks_until_completed_sees_what_another_rank_does_meanwhile():
+    def step(comm):
+        if comm.rank == 0:
+            comm.compute(3.0)
+            comm.send(torch.zeros(1), 1)
+            return 0
+        work, asked = comm.irecv(torch.zeros(1), 0), 0
+        while not work.is_completed():
+            comm.compute(1.0)
+            asked += 1
+        return asked
+
+    assert run_ranks(step, 2, transport=SLOW).values[1] == 4  # sent at 3 s, there at 4 s
+
+
+def test_a_work_may_be_waited_for_after_the_run():
+    x = torch.zeros(1)
+    works = run_ranks(lambda comm: comm.all_reduce(x, async_op=True) if comm.rank == 0 else comm.all_reduce(x + 1), 2)
+    works.values[0].wait()
+    assert x.item() == 1.0

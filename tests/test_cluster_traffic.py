@@ -1,0 +1,140 @@
+"""Bytes and messages of every verb, against formulas."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import torch
+from hypothesis import given
+
+from course.cluster import Ledger, run_ranks
+
+SIZES = st.integers(0, 40)
+RANKS = st.integers(1, 9)
+
+
+def ledger_of(step, ranks) -> Ledger:
+    return run_ranks(step, ranks).ledger
+
+
+def bytes_of(count):
+    return torch.zeros(count, dtype=torch.uint8)
+
+
+@given(RANKS, SIZES)
+def test_all_reduce_sends_twice_the_tensor_but_for_one_share_to_the_next_rank(ranks, n):
+    ledger = ledger_of(lambda comm: comm.all_reduce(bytes_of(n)), ranks)
+    assert sum(ledger.sent.values()) == 2 * (ranks - 1) * n
+    for rank in range(ranks):
+        assert abs(ledger.bytes_sent(rank) - 2 * (ranks - 1) * n / ranks) < 2
+        assert ledger.messages_sent(rank) == 2 * (ranks - 1)
+        assert ledger.peers(rank) == (((rank + 1) % ranks,) if ranks > 1 else ())
+
+
+@given(RANKS, SIZES)
+def test_all_gather_and_reduce_scatter_send_every_piece_but_one_to_the_next_rank(ranks, n):
+    def gather(comm):
+        comm.all_gather([bytes_of(n) for _ in range(ranks)], bytes_of(n))
+
+    def scatter(comm):
+        comm.reduce_scatter_single(bytes_of(n), bytes_of(n * ranks))
+
+    wanted = {(rank, (rank + 1) % ranks): (ranks - 1) * n for rank in range(ranks) if ranks > 1}
+    for step in (gather, scatter):
+        assert ledger_of(step, ranks).sent == wanted
+
+
+@given(RANKS, SIZES, st.data())
+def test_broadcast_and_reduce_send_the_tensor_once_over_each_link_of_a_chain(ranks, n, data):
+    root = data.draw(st.integers(0, ranks - 1))
+    chain = [(root + step) % ranks for step in range(ranks)]
+    away = dict.fromkeys(pairwise(chain), n)
+    assert ledger_of(lambda comm: comm.broadcast(bytes_of(n), root), ranks).sent == away
+    assert ledger_of(lambda comm: comm.reduce(bytes_of(n), root), ranks).sent == {(b, a): n for a, b in away}
+
+
+@given(RANKS, SIZES, st.data())
+def test_gather_and_scatter_send_straight_to_and_from_the_root(ranks, n, data):
+    root = data.draw(st.integers(0, ranks - 1))
+
+    def gather(comm):
+        comm.gather(bytes_of(n), [bytes_of(n) for _ in range(ranks)] if comm.rank == root else None, root)
+
+    def scatter(comm):
+        comm.scatter(bytes_of(n), [bytes_of(n) for _ in range(ranks)] if comm.rank == root else None, root)
+
+    others = [rank for rank in range(ranks) if rank != root]
+    assert ledger_of(gather, ranks).sent == {(rank, root): n for rank in others}
+    assert ledger_of(scatter, ranks).sent == {(root, rank): n for rank in others}
+
+
+@given(RANKS)
+def test_all_to_all_sends_each_pair_its_own_piece(ranks):
+    def step(comm):
+        comm.all_to_all(
+            [bytes_of(10 * src + comm.rank) for src in range(ranks)],
+            [bytes_of(10 * comm.rank + dst) for dst in range(ranks)],
+        )
+
+    pairs = {(src, dst): 10 * src + dst for src in range(ranks) for dst in range(ranks) if src != dst}
+    ledger = ledger_of(step, ranks)
+    assert ledger.sent == pairs
+    assert ledger.messages == dict.fromkeys(pairs, 1)
+
+
+@given(RANKS)
+def test_a_barrier_takes_log_p_rounds_of_empty_messages(ranks):
+    ledger = ledger_of(lambda comm: comm.barrier(), ranks)
+    assert sum(ledger.sent.values()) == 0
+    assert all(ledger.messages_sent(rank) == math.ceil(math.log2(ranks)) for rank in range(ranks))
+
+
+@given(st.integers(2, 6), SIZES)
+def test_a_message_is_charged_to_its_pair_when_it_is_sent(ranks, n):
+    def step(comm):
+        if comm.rank == 0:
+            for dst in range(1, ranks):
+                for _ in range(dst):
+                    comm.send(bytes_of(n), dst)
+        for _ in range(comm.rank):
+            comm.recv(bytes_of(n))
+
+    ledger = ledger_of(step, ranks)
+    assert ledger.sent == {(0, dst): dst * n for dst in range(1, ranks)}
+    assert ledger.messages == {(0, dst): dst for dst in range(1, ranks)}
+    assert ledger.peers(0) == tuple(range(1, ranks))
+
+
+@given(st.sampled_from([(0, 2), (1, 2, 3), (3,)]), SIZES)
+def test_a_group_is_charged_by_ranks_of_the_whole_run(group, n):
+    def step(comm):
+        if comm.rank in group:
+            comm.subgroup(group).all_gather([bytes_of(n) for _ in group], bytes_of(n))
+
+    after = dict(zip(group, (*group[1:], group[0]), strict=True))
+    wanted = {pair: (len(group) - 1) * n for pair in after.items() if len(group) > 1}
+    assert ledger_of(step, 4).sent == wanted
+
+
+def test_the_bytes_of_each_event_add_up_to_those_of_its_rank():
+    def step(comm):
+        x = torch.zeros(10)
+        comm.all_reduce(x)
+        comm.broadcast(x, 2)
+        comm.all_gather([torch.zeros(10) for _ in range(3)], x)
+        comm.send(x, (comm.rank + 1) % 3)
+        comm.recv(x)
+
+    ledger = ledger_of(step, 3)
+    for rank in range(3):
+        assert sum(each.sent for each in ledger.events if each.rank == rank) == ledger.bytes_sent(rank)
+
+
+def test_a_dtype_counts_with_the_bytes_of_its_items():
+    def step(comm):
+        comm.all_reduce(torch.zeros(6, dtype=torch.bfloat16))
+        comm.all_reduce(torch.zeros(6, dtype=torch.float64))
+
+    assert sum(ledger_of(step, 3).sent.values()) == 4 * 6 * 2 + 4 * 6 * 8
