@@ -61,7 +61,7 @@ def test_every_kind_of_message_works_and_a_rank_that_raises_ends_the_others(tmp_
     )
     status, told, complaints, left = torchrun(str(script))
     assert (status, left) == (1, [])
-    assert sorted(told.split()) == ["0", "1"]
+    assert sorted("".join(told.split())) == ["0", "1"]  # the ranks share one output
     assert "ZeroDivisionError: one half" in complaints
 
 
