@@ -77,29 +77,39 @@ def test_verbs_that_are_not_offered_are_refused(brokered):
 
 
 NOTEBOOK = (
-    "import torch\nfrom course.cluster import run_ranks\nfrom autograder.sandbox import Brokered\nSCALE = 2.0",
-    "def helper(x):\n    return SCALE * x",
+    "import torch\nfrom course.cluster import run_ranks\nfrom autograder.sandbox import Brokered\nSTART = 0",
+    "def place(step, comm):\n    return (comm.rank - step - START) % comm.size",
     """
-def ring(comm, x):
-    came = torch.empty_like(x)
-    comm.send(helper(x), (comm.rank + 1) % comm.size)
-    comm.recv(came, (comm.rank - 1) % comm.size)
-    return came
+def ring_all_reduce(comm, x):
+    pieces = list(torch.cat([x, x.new_zeros(-len(x) % comm.size)]).chunk(comm.size))
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for step in range(2 * (comm.size - 1)):
+        comm.send(pieces[place(step, comm)], after)
+        came = torch.empty_like(pieces[0])
+        comm.recv(came, before)
+        if step < comm.size - 1:
+            came += pieces[place(step + 1, comm)]
+        pieces[place(step + 1, comm)] = came
+    return torch.cat(pieces)[: len(x)]
 """,
     """
-inputs = [(torch.full((3,), float(rank)),) for rank in range(4)]
+inputs = [(torch.arange(10.0) * (rank + 1),) for rank in range(4)]
+names = ["simulated", "gloo"] + ["nccl"] * (torch.cuda.device_count() >= 4)
 with Brokered() as brokered:
-    for transport in ("simulated", brokered):
-        run = run_ranks(ring, 4, inputs=inputs, transport=transport)
-        print([each.tolist() for each in run.values], sorted(run.ledger.sent.items()))
+    for transport in [*names, brokered]:
+        run = run_ranks(ring_all_reduce, 4, inputs=inputs, transport=transport)
+        sent = [sorted(each.items()) for each in (run.ledger.sent, run.ledger.messages)]
+        print([each.tolist() for each in run.values], sent)
 """,
 )
 
 
 @pytest.mark.slow
-def test_a_function_of_a_notebook_runs_unchanged():
+def test_one_function_of_a_notebook_runs_unchanged_on_every_transport():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in NOTEBOOK])
     NotebookClient(notebook, timeout=120).execute()
-    simulated, brokered = "".join(each.text for each in notebook.cells[-1].outputs).splitlines()
-    assert simulated == brokered
-    assert "[[6.0, 6.0, 6.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [4.0, 4.0, 4.0]]" in simulated
+    simulated, *others = "".join(each.text for each in notebook.cells[-1].outputs).splitlines()
+    assert len(others) >= 2
+    assert set(others) == {simulated}
+    assert str([float(10 * value) for value in range(10)]) in simulated
+    assert "((0, 1), 72)" in simulated

@@ -1,0 +1,75 @@
+"""Running functions on gloo, in tests."""
+
+from __future__ import annotations
+
+import sys
+
+import cloudpickle
+import psutil
+import torch
+
+from course.cluster import run_ranks
+
+LIMIT = 30  # seconds that only a hang takes
+TOLD = 10  # seconds within which a failure must be told, on a busy machine: far below LIMIT
+
+
+def by_value(module):
+    """As in a notebook: functions of this module go by value, and ranks need not import it."""
+    cloudpickle.register_pickle_by_value(sys.modules[module])
+
+
+by_value(__name__)
+
+
+def gloo(function, ranks=2, **options):
+    return run_ranks(function, ranks, transport="gloo", seconds=options.pop("seconds", LIMIT), **options)
+
+
+def both(function, ranks, **options):
+    """The same run on gloo and on simulated ranks; their values must be equal, and their bytes and messages."""
+    real, simulated = gloo(function, ranks, **options), run_ranks(function, ranks, **options)
+    torch.testing.assert_close(real.values, simulated.values, rtol=0, atol=0)
+    assert (real.ledger.sent, real.ledger.messages) == (simulated.ledger.sent, simulated.ledger.messages)
+    return real
+
+
+def rank_processes():
+    """Processes that the server of ranks has started and that are still there."""
+    return [each for child in psutil.Process().children() for each in child.children(recursive=True)]
+
+
+def ring_all_reduce(comm, x):
+    """Pieces go round the ring twice: first they are summed, then handed on."""
+    x = x.clone()
+    pieces = list(x.chunk(comm.size))
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for step in range(2 * (comm.size - 1)):
+        comm.send(pieces[(comm.rank - step) % comm.size], after)
+        came = torch.empty_like(pieces[(comm.rank - step - 1) % comm.size])
+        comm.recv(came, before)
+        piece = pieces[(comm.rank - step - 1) % comm.size]
+        piece.copy_(piece + came if step < comm.size - 1 else came)
+    return x
+
+
+def every_verb(comm):
+    me, size = comm.rank, comm.size
+    mine = torch.arange(4.0) + 10 * me
+    outs = [torch.empty(4) for _ in range(size)]
+    rows = [mine + place for place in range(size)]
+    many, some = [each.clone() for each in rows], torch.empty(4)
+    summed, best, rooted, told = mine.clone(), mine.clone(), mine.clone(), mine.clone()
+    comm.all_reduce(summed)
+    comm.all_reduce(best, op="max")
+    comm.reduce(rooted, dst=size - 1, op="product")
+    comm.broadcast(told, src=size - 1)
+    comm.all_gather(outs, mine)
+    comm.reduce_scatter(some, rows, op="mean")
+    comm.all_to_all(many, rows)
+    gathered = [torch.empty(4) for _ in range(size)] if me == 0 else None
+    comm.gather(mine, gathered, dst=0)
+    got = torch.empty(4)
+    comm.scatter(got, rows if me == 0 else None, src=0)
+    comm.barrier()
+    return [summed, best, rooted, told, *outs, some, *many, *(gathered or []), got]
