@@ -204,8 +204,19 @@ def test_a_receive_from_anybody_that_was_begun_and_never_met():
     assert "nobody sent what rank 1 began to receive with recv(src=any)" in str(error)
 
 
-def test_a_collective_that_all_began_and_nobody_waited_for_is_nothing_left():
-    run_ranks(lambda comm: comm.all_reduce(torch.zeros(1), async_op=True) and None, 3)
+@pytest.mark.parametrize("begun", ["all_reduce", "recv"])
+def test_what_was_begun_and_met_must_be_waited_for(begun):
+    def step(comm):
+        if begun == "all_reduce":
+            comm.all_reduce(torch.zeros(1), async_op=True)
+        elif comm.rank == 0:
+            comm.irecv(torch.zeros(1), 1)
+        else:
+            comm.send(ONE, 0)
+
+    error = failure(step, 2)
+    assert error.kind == "Leftover"
+    assert "returned without wait() for" in str(error)
 
 
 def test_the_rank_that_raises_is_told_before_what_it_left():

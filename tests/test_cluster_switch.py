@@ -63,7 +63,7 @@ def test_receive_from_anybody_may_follow_receive_from_one():
 
 def everything(comm):
     x = torch.ones(8)
-    comm.all_reduce(x, async_op=True)
+    work = comm.all_reduce(x.clone(), async_op=True)
     comm.compute(0.5, "work")
     for _ in range(comm.size - 1):
         if comm.rank:
@@ -72,6 +72,7 @@ def everything(comm):
             for _ in range(comm.size - 1):
                 comm.recv(x)
     comm.subgroup([r for r in range(comm.size) if r % 2 == comm.rank % 2]).all_reduce(x)
+    work.wait()
     return x.tolist()
 
 
@@ -170,9 +171,10 @@ def test_calls_come_in_the_order_in_which_the_rank_made_them_though_all_at_one_t
     def step(comm):
         other, x = 1 - comm.rank, torch.zeros(1)
         work = comm.irecv(x, other)
-        comm.all_reduce(torch.zeros(1), async_op=True)
+        reduced = comm.all_reduce(torch.zeros(1), async_op=True)
         comm.send(torch.zeros(1), other)
         work.wait()
+        reduced.wait()
         comm.barrier()
 
     ledger = run_ranks(step, 2).ledger

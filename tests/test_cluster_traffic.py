@@ -34,6 +34,17 @@ def test_all_reduce_sends_twice_the_tensor_but_for_one_share_to_the_next_rank(ra
 
 
 @given(RANKS, SIZES)
+def test_all_reduce_sends_what_a_ring_written_with_send_and_recv_does(ranks, n):
+    def by_hand(comm):
+        chunks = list(torch.zeros(n).tensor_split(comm.size))
+        for step in range(2 * (comm.size - 1)):
+            comm.send(chunks[(comm.rank - step) % comm.size], (comm.rank + 1) % comm.size)
+            comm.recv(chunks[(comm.rank - step - 1) % comm.size].clone(), (comm.rank - 1) % comm.size)
+
+    assert ledger_of(lambda comm: comm.all_reduce(torch.zeros(n)), ranks).sent == ledger_of(by_hand, ranks).sent
+
+
+@given(RANKS, SIZES)
 def test_all_gather_and_reduce_scatter_send_every_piece_but_one_to_the_next_rank(ranks, n):
     def gather(comm):
         comm.all_gather([bytes_of(n) for _ in range(ranks)], bytes_of(n))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from autograder.sandbox.line import Line, stop
 from autograder.sandbox.rank_messages import Computed, Posted, Waits
 from course.cluster.errors import RanksFailed
-from course.cluster.ledger import Ledger, Wait
+from course.cluster.ledger import Ledger
 from course.cluster.network import Network
 from course.cluster.standing import RETURNED, RUNNING, deadlock, late
 from course.cluster.switch import Switch
@@ -184,14 +184,14 @@ class Broker:
     def _wake(self) -> None:
         """Ranks that wait for a ticket that is done get what they take."""
         self._switch.done.clear()
-        for number, rank in enumerate(self._ranks):
+        for rank in self._ranks:
             ticket = rank.waits
             if ticket is None or not ticket.done:
                 continue
             rank.waits, since = None, rank.clock
             rank.clock = max(rank.clock, ticket.end)
             if ticket.is_async:
-                self._switch.ledger.waits.append(Wait(number, since, rank.clock, ticket.call.verb))
+                self._switch.waited(ticket, since, rank.clock)
             rank.line.reply({"takes": list(ticket.takes or ()), "sender": ticket.sender or 0}, self._deadline)
             ticket.takes = None
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from course.cluster.calls import Call
 from course.cluster.errors import RanksFailed
-from course.cluster.ledger import Ledger, Wait
+from course.cluster.ledger import Ledger
 from course.cluster.reports import Called, Report
 from course.cluster.standing import RETURNED, RUNNING, deadlock
 from course.cluster.switch import Switch
@@ -113,10 +112,9 @@ class Account:
 
     def _end(self, rank: int, ended: tuple[tuple[int, float], ...]) -> None:
         for number, at in ended:
-            call: Call = self._tickets[rank][number].call
-            self._ends[id(call)] = end = at - self._started
-            if (began := self._begun[rank].pop(number, None)) is not None:
-                self._switch.ledger.waits.append(Wait(rank, began, end, call.verb))
+            ticket = self._tickets[rank][number]
+            self._ends[id(ticket.call)] = end = at - self._started
+            self._switch.waited(ticket, self._begun[rank].pop(number, end), end)
 
 
 def _sender(ticket: Ticket) -> int:

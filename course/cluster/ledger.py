@@ -44,12 +44,13 @@ class Event(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A rank waits for something that it had begun: from `start` to `end`."""
+    """A rank waits for something that it had begun: from `start` to `end`. order: of its Event."""
 
     rank: int
     start: float
     end: float
     verb: str
+    order: int = 0
 
 
 class Live(NamedTuple):

@@ -70,6 +70,16 @@ def never_joined(ticket: Ticket, missing: Sequence[int]) -> RanksFailed:
     )
 
 
+def never_waited(ticket: Ticket) -> RanksFailed:
+    """The failure of a call that was begun and met, and whose `wait` was forgotten."""
+    return RanksFailed(
+        f"what is begun must be waited for, but rank {ticket.call.rank} returned without wait() for {ticket.call} "
+        f"#{ticket.number}: its tensors may be read only afterwards",
+        kind="Leftover",
+        rank=ticket.call.rank,
+    )
+
+
 def not_what_was_sent(sent: Ticket, to: Ticket) -> RanksFailed:
     """The failure of a receive into another kind of tensor."""
     return RanksFailed(

@@ -1,12 +1,14 @@
 """The virtual clock of the links: when a message that is sent now arrives.
 
-    transfer(src, dst, bytes, at)  --waits until every link on the way is free-->  (start, end)
+    transfer(src, dst, bytes, at)  --link by link, each as soon as it is free-->  (start, end)
 
-A link is busy for bytes / bandwidth; latency delays a message, but lets the next one start.
+A link is busy for bytes / bandwidth; latency delays a message, but lets the next one start. A message takes the first
+time at which a link is free for long enough; while it waits for the next link, it holds up nothing behind it.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
@@ -21,48 +23,77 @@ class Network:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._busy: defaultdict[str, float] = defaultdict(float)
+        self._busy: defaultdict[str, list[Times]] = defaultdict(list)  # when it is busy, in order
         self._routes: dict[Pair, tuple[str, ...]] = {}
-        self._durations: dict[int, tuple[Plan, float, tuple[str, ...]]] = {}
+        self._durations: dict[int, tuple[Plan, float, Mapping[str, float]]] = {}
 
     def transfer(self, src: int, dst: int, size: int, at: float) -> Times:
         """Start and end of a message of `size` bytes that is ready at `at`."""
-        route = self._route((src, dst))
-        start = max([at, *(self._busy[name] for name in route)])
-        links = [self.topology.links[name] for name in route]
-        for name, link in zip(route, links, strict=True):
-            self._busy[name] = start + size / link.bandwidth
-        slowest = min(link.bandwidth for link in links)
-        return start, start + sum(link.latency for link in links) + size / slowest
+        links = [(name, self.topology.links[name]) for name in self._route((src, dst))]
+        begun, head, end = at, at, at
+        for place, (name, link) in enumerate(links):
+            seconds = size / link.bandwidth
+            head = self._free(name, head, seconds)
+            self._book(name, head, seconds, at)
+            begun = head if place == 0 else begun
+            end = max(end, head + seconds + sum(each.latency for _, each in links[place:]))
+            head += link.latency
+        return begun, end
 
     def collective(self, plan: Plan, at: float) -> Times:
-        """Start and end of a collective whose ranks are all ready at `at`; its links are busy all the time."""
-        seconds, names = self._duration(plan)
-        start = max([at, *(self._busy[name] for name in names)])
-        for name in names:
-            self._busy[name] = start + seconds
+        """Start and end of a collective whose ranks are all ready at `at`, on links that are free then.
+
+        Each link is busy for what it carries, so that a fast one has room for others while a slow one sets the pace.
+        """
+        seconds, loads = self._duration(plan)
+        start, tried = at, -1.0
+        while start > tried:
+            tried = start
+            start = max([start, *(self._free(name, start, busy) for name, busy in loads.items())])
+        for name, busy in loads.items():
+            self._book(name, start, busy, at)
         return start, start + seconds
 
-    def _duration(self, plan: Plan) -> tuple[float, tuple[str, ...]]:
-        """How long it takes on idle links, and the links that it uses."""
+    def _free(self, name: str, start: float, seconds: float) -> float:
+        """The first time from `start` on at which the link is free for so long."""
+        for begun, end in self._busy[name]:
+            if start + seconds <= begun:
+                break
+            start = max(start, end)
+        return start
+
+    def _book(self, name: str, start: float, seconds: float, now: float) -> None:
+        """The link is busy. What was over before `now`, when the earliest call is made, is forgotten."""
+        if seconds > 0:
+            busy = self._busy[name] = [each for each in self._busy[name] if each[1] > now]
+            insort(busy, (start, start + seconds))
+
+    def _duration(self, plan: Plan) -> tuple[float, Mapping[str, float]]:
+        """How long it takes on idle links, and how long it keeps each of them busy."""
         known = self._durations.get(id(plan))
         if known is None or known[0] is not plan:
-            seconds = sum(count * self._round(pairs) for count, pairs in plan.rounds)
-            names = {name for _, pairs in plan.rounds for pair in pairs for name in self._route(pair)}
-            known = self._durations[id(plan)] = (plan, seconds, tuple(sorted(names)))
+            seconds, loads = 0.0, defaultdict[str, float](float)
+            for count, pairs in plan.rounds:
+                load = self._load(pairs)
+                seconds += count * self._round(pairs, load, chain=plan.chain)
+                for name, busy in load.items():
+                    loads[name] += count * busy
+            known = self._durations[id(plan)] = (plan, seconds, loads)
         return known[1], known[2]
 
-    def _round(self, pairs: Mapping[Pair, int]) -> float:
-        """The slowest of messages that start together; a link that several use carries the bytes of all."""
+    def _load(self, pairs: Mapping[Pair, int]) -> dict[str, float]:
+        """Seconds that each link is busy; one that several pairs use carries the bytes of all."""
         load: Counter[str] = Counter()
         for pair, size in pairs.items():
             load.update(dict.fromkeys(self._route(pair), size))
-        links = self.topology.links
-        return max(
-            sum(links[name].latency for name in self._route(pair))
-            + max(load[name] / links[name].bandwidth for name in self._route(pair))
-            for pair in pairs
-        )
+        return {name: size / self.topology.links[name].bandwidth for name, size in load.items()}
+
+    def _round(self, pairs: Mapping[Pair, int], load: Mapping[str, float], *, chain: bool) -> float:
+        """The slowest of messages that start together; of a chain, all its latencies and the slowest of its links."""
+        latencies = {pair: sum(self.topology.links[name].latency for name in self._route(pair)) for pair in pairs}
+        if chain:
+            return sum(latencies.values()) + max(load.values())
+        return max(latencies[pair] + max(load[name] for name in self._route(pair)) for pair in pairs)
 
     def _route(self, pair: Pair) -> tuple[str, ...]:
         if pair not in self._routes:

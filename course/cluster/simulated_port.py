@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from course.cluster.calls import Call
-from course.cluster.ledger import Wait
 from course.cluster.tickets import Ticket
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class SimulatedWork:
         self._simulation.count(self._rank)
         started = self._rank.clock
         self._simulation.make(self._rank, lambda: ticket)
-        self._simulation.switch.ledger.waits.append(Wait(self._rank.number, started, self._rank.clock, self._call.verb))
+        self._simulation.switch.waited(ticket, started, self._rank.clock)
         self.take()
 
     def is_completed(self) -> bool:

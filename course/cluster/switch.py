@@ -15,8 +15,8 @@ from collections import Counter, defaultdict, deque
 from course.cluster.calls import Call
 from course.cluster.combine import combined
 from course.cluster.errors import RanksFailed
-from course.cluster.ledger import COMPUTE, Event, Ledger
-from course.cluster.misfits import compare, never_joined, never_received, never_sent, not_what_was_sent
+from course.cluster.ledger import COMPUTE, Event, Ledger, Wait
+from course.cluster.misfits import compare, never_joined, never_received, never_sent, never_waited, not_what_was_sent
 from course.cluster.network import Network
 from course.cluster.tickets import Boxes, Message, Tensors, Ticket
 from course.cluster.traffic import plan
@@ -40,6 +40,7 @@ class Switch:
         self._boxes: defaultdict[tuple[Group, int], Boxes] = defaultdict(Boxes)
         self._numbers: Counter[tuple[object, ...]] = Counter()
         self._met: dict[tuple[Group, int], dict[int, Ticket]] = {}
+        self._begun: dict[int, Ticket] = {}  # by id: what was begun and not waited for
 
     def post(self, call: Call, given: Tensors | None = None, *, at: float = 0.0, is_async: bool = False) -> Ticket:
         """Begin a call. Never blocks; tickets that it completes are in `done`. Raises RanksFailed on a mismatch.
@@ -48,9 +49,16 @@ class Switch:
         """
         if call.verb == "send":
             return self._send(call, given, at)
-        if call.verb == "recv":
-            return self._receive(call, at, is_async)
-        return self._meet(call, given, at, is_async)
+        is_received = call.verb == "recv"
+        ticket = self._receive(call, at, is_async) if is_received else self._meet(call, given, at, is_async)
+        if is_async:
+            self._begun[id(ticket)] = ticket
+        return ticket
+
+    def waited(self, ticket: Ticket, start: float, end: float) -> None:
+        """Write down that a rank waited for what it had begun."""
+        if self._begun.pop(id(ticket), None) is not None:
+            self.ledger.waits.append(Wait(ticket.call.rank, start, end, ticket.call.verb, ticket.order))
 
     def compute(self, rank: int, at: float, seconds: float, label: str) -> None:
         """Write down that a rank computes."""
@@ -154,7 +162,7 @@ class Switch:
                 return never_sent(boxes.waiting[0])
         for (group, _), met in self._met.items():
             return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
-        return None
+        return never_waited(next(iter(self._begun.values()))) if self._begun else None
 
 
 def _known(peer: int | None) -> int:

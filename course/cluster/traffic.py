@@ -2,17 +2,23 @@
 
     all_reduce of n bytes on P ranks  -->  2 (P - 1) rounds around the ring, a chunk of n / P bytes from each rank
 
-broadcast, reduce    along a chain from (to) the root, cut into pieces that follow one another: every link of the chain
-                     carries n bytes once
+broadcast, reduce    along a chain from (to) the root, through which the n bytes stream: each link carries n
 reduce_scatter, all_gather, all_reduce
-                     around a ring in the order of ranks: (P - 1) / P of n bytes for each of the first two, twice that
-                     for the third, which is the least that any algorithm can do (P. Patarasuk and X. Yuan, "Bandwidth
-                     optimal all-reduce algorithms for clusters of workstations", 2009)
+                     around a ring in the order of ranks. With n bytes in all pieces together, (P - 1) / P of n bytes from
+                     each rank for the first two, twice that for the third: where only ranks add, no algorithm lets the
+                     busiest rank send less (P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for
+                     clusters of workstations", J. Parallel Distrib. Comput. 69(2), 2009)
 gather, scatter, all_to_all
                      straight from rank to rank
-barrier              ceil(log2 P) rounds of empty messages (dissemination)
+barrier              ceil(log2 P) rounds of empty messages (dissemination: D. Hensgen, R. Finkel and U. Manber, "Two
+                     algorithms for barrier synchronization", Int. J. Parallel Programming 17(1), 1988)
 
-A simulated or brokered rank is charged for this; on gloo and NCCL it is what the library is assumed to send.
+Chunks of an all_reduce are whole elements, those of `torch.tensor_split`. Rank i sends chunk i first, so that it never
+sends chunk i + 1 in the first half, nor i + 2 in the second; a ring that begins elsewhere sends the same in total,
+spread differently over the ranks where the chunks are not equal.
+
+A simulated or brokered rank is charged for this, and so is the account of gloo and NCCL: it is this model, not what the
+library sends, which chooses among algorithms by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +33,6 @@ from typing import TypeAlias
 from course.cluster.calls import Call
 
 Pair: TypeAlias = tuple[int, int]
-PIECES = 8  # a chain is pipelined: so many pieces follow one another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +42,13 @@ class Plan:
     pairs   bytes from each rank to each other
     counts  messages from each rank to each other
     rounds  how often, and the bytes that each pair sends at once: for the clock
+    chain   the pairs of a round follow one another, and the bytes stream through all of them
     """
 
     pairs: Mapping[Pair, int]
     counts: Mapping[Pair, int]
     rounds: tuple[tuple[int, Mapping[Pair, int]], ...]
+    chain: bool = False
 
     @cached_property
     def by_rank(self) -> Mapping[int, int]:
@@ -57,16 +64,18 @@ def plan(calls: Sequence[Call]) -> Plan:
     first = calls[0]
     if first.verb == "all_to_all":
         return _all_to_all(first.group, tuple(tuple(kind.bytes for kind in call.gives) for call in calls))
-    return _plan(first.verb, first.group, first.peer, first.kinds[0].bytes if first.kinds else 0)
+    size, item = (first.kinds[0].bytes, first.kinds[0].dtype.itemsize) if first.kinds else (0, 1)
+    return _plan(first.verb, first.group, first.peer, size, item)
 
 
 @lru_cache(maxsize=1024)
-def _plan(verb: str, group: tuple[int, ...], root: int | None, size: int) -> Plan:
-    """size: bytes of one tensor that a rank gives or takes; of a list, of one of its tensors."""
+def _plan(verb: str, group: tuple[int, ...], root: int | None, size: int, item: int) -> Plan:
+    """size, item: bytes of one tensor that a rank gives or takes (of a list: of one in it), and of an element."""
     count = len(group)
     after = {rank: group[(place + 1) % count] for place, rank in enumerate(group)}
     if verb == "all_reduce":
-        chunks = [size // count + (place < size % count) for place in range(count)]
+        elements = size // item
+        chunks = [item * (elements // count + (place < elements % count)) for place in range(count)]
         kept = [chunks[(place + 1) % count] + chunks[(place + 2) % count] for place in range(count)]  # of both halves
         sent = {pair: 2 * size - kept[place] for place, pair in enumerate(after.items())}
         return _steps(sent, 2 * (count - 1), max(chunks))
@@ -106,10 +115,9 @@ def _steps(pairs: dict[Pair, int], rounds: int, chunk: int) -> Plan:
 
 
 def _chain(links: Iterable[Pair], size: int) -> Plan:
-    """Along the chain in pieces: the first piece needs a round for each link, the others follow it."""
-    pairs, piece = dict.fromkeys(links, size), -(-size // PIECES)
-    rounds = ((len(pairs) + PIECES - 1, dict.fromkeys(pairs, piece)),) if pairs else ()
-    return Plan(pairs=pairs, counts=dict.fromkeys(pairs, PIECES), rounds=rounds)
+    pairs = dict.fromkeys(links, size)
+    rounds = ((1, pairs),) if pairs else ()
+    return Plan(pairs=pairs, counts=dict.fromkeys(pairs, 1), rounds=rounds, chain=True)
 
 
 def _at_once(pairs: dict[Pair, int]) -> Plan:

@@ -4,7 +4,8 @@ ledger --steps--> [[Message, Message, Collective, ...], ...]
 
 A step is no time. Every rank begins at most one message or collective in a step, and in a later step than all that it
 has received before: the order that L. Lamport calls "happened before" ("Time, clocks, and the ordering of events in a
-distributed system", 1978). The steps are therefore those of the algorithm, however long its messages take.
+distributed system", Comm. ACM 21(7), 1978). The steps are therefore those of the algorithm, however long its messages
+take.
 """
 
 from __future__ import annotations
@@ -80,16 +81,18 @@ def steps(ledger: Ledger) -> list[Step]:
 
 
 def _calls(ledger: Ledger) -> list[tuple[Call, Event]]:
-    """In the order of their effects: a send counts when it is called, a receive at its end, a collective at its start.
-
-    Ties stay in the order of the ledger.
+    """In the order of their effects: a send counts when it is called, a collective at its start, a receive at its end,
+    or where it was begun earlier at the end of its wait. Ties stay in the order of the ledger.
     """
+    waits = {(each.rank, each.order): each.end for each in ledger.waits}
     calls = [(each.call, each) for each in ledger.events if each.call is not None]
-    return sorted(calls, key=lambda pair: _moment(pair[1]))
+    return sorted(calls, key=lambda pair: _moment(pair[1], waits))
 
 
-def _moment(event: Event) -> float:
-    return {"send": event.called, "recv": event.end}.get(event.verb, event.start)
+def _moment(event: Event, waits: Mapping[tuple[int, int], float]) -> float:
+    if event.verb == "recv":
+        return max(event.end, waits.get((event.rank, event.order), 0.0))
+    return event.called if event.verb == "send" else event.start
 
 
 def _collectives(ledger: Ledger) -> dict[tuple[Group, int], Collective]:

@@ -44,13 +44,16 @@ def lanes(ledger: Ledger) -> dict[int, list[Span]]:
     """The spans of each rank, by their start; what takes no time is left out.
 
     A blocking call waits from when it was made until its transfer starts. What was begun earlier is waited for in
-    `wait`; all that time counts as waiting, also where the transfer is under way.
+    `wait`; all that time counts as waiting, also where the transfer is under way. A rank that has ended waits for the
+    last one.
     """
     found: dict[int, list[Span]] = {rank: [] for rank in range(ledger.size)}
     for event in ledger.events:
         found[event.rank].extend(_spans(event))
     for wait in ledger.waits:
         found[wait.rank].append(Span("own", "waiting", wait.start, wait.end, wait.verb))
+    for rank, clock in enumerate(ledger.clocks):
+        found[rank].append(Span("own", "waiting", clock, ledger.makespan, "ended"))
     return {
         rank: sorted((each for each in spans if each.end > each.start), key=lambda each: (each.start, each.end))
         for rank, spans in found.items()

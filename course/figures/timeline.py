@@ -64,7 +64,7 @@ def timeline(ledger: Ledger, *, title: str = "") -> Figure:
 
 
 def headline(ledger: Ledger) -> str:
-    """`rank 2 ends last, after 3.1 ms: 50% compute, 9% communication, 41% waiting`: of the time that all ranks ran."""
+    """`rank 2 ends last, after 3.1 ms: 50% compute, 9% communication, 41% waiting`: of all ranks' time until then."""
     clocks = ends(ledger)
     last = max(clocks)
     latest = [rank for rank, end in enumerate(clocks) if math.isclose(end, last)]
@@ -72,7 +72,7 @@ def headline(ledger: Ledger) -> str:
     if len(latest) == len(clocks):
         who = f"all {len(clocks)} ranks end" if len(clocks) > 1 else "the only rank ends"
     own = shares(ledger).values()
-    spent = {kind: sum(getattr(each, kind) for each in own) / (sum(clocks) or 1.0) for kind in KINDS}
+    spent = {kind: sum(getattr(each, kind) for each in own) / (len(clocks) * last or 1.0) for kind in KINDS}
     parts = ", ".join(f"{part:.0%} {kind}" for kind, part in spent.items() if part >= 0.005)
     return f"{who} after {in_seconds(last)}" + f": {parts}" * bool(parts)
 
