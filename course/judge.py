@@ -112,9 +112,16 @@ def _not_written(exercise: Exercise, runs: Sequence[_Run]) -> bool:
     """Whether every run ended in the stub's own NotImplementedError."""
     errors = [run.got.error for run in runs]
     return bool(errors) and all(
-        error is not None and error.type == "NotImplementedError" and error.message in (exercise.id, "")
+        error is not None and error.type == "NotImplementedError" and _own_words(error) in (exercise.id, "")
         for error in errors
     )
+
+
+def _own_words(error: Failure) -> str:
+    """What was raised; of a rank without `rank 0 raised NotImplementedError: ` and the line behind it."""
+    if error.rank is None:
+        return error.message
+    return error.message.removeprefix(f"rank {error.rank} raised {error.type}: ").partition(" (")[0]
 
 
 def _unattempted(exercise: Exercise) -> tuple[Finding, ...]:

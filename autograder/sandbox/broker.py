@@ -29,8 +29,8 @@ from course.cluster.tickets import Ticket
 from course.cluster.topology import fully_connected
 from course.exercise import Failure, Observation
 
-MAX_CALLS = 20_000  # of all ranks together
-MAX_BYTES = 256 * 2**20  # that all ranks together may send
+MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
+MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, wherever one stands in a message
 
 
 @dataclass(eq=False)
@@ -40,17 +40,25 @@ class _Rank:
     clock    virtual seconds
     tickets  its calls, by number; None where it has got, or waits for, what it takes
     waits    the ticket that it waits for
+    made     how many calls it has made; gave: bytes of the tensors that it gave
     """
 
     line: Line
     clock: float = 0.0
     tickets: list[Ticket | None] = field(default_factory=list)
     waits: Ticket | None = None
+    made: int = 0
+    gave: int = 0
 
     @property
     def runs(self) -> bool:
         """Whether its next word is awaited: it neither waits nor has ended, nor was heard already."""
         return self.waits is None and self.line.seen is None and not self.line.said
+
+    @property
+    def listens(self) -> bool:
+        """Whether it reads: it waits, or has said that it will."""
+        return self.waits is not None or any(isinstance(said, Waits) for said in self.line.said)
 
     @property
     def standing(self) -> str:
@@ -74,11 +82,10 @@ class Broker:
     ) -> None:
         size = len(socks)
         self._ranks = [_Rank(Line(number, size, sock, token)) for number, sock in enumerate(socks)]
-        self._verbs, self._deadline, self._seconds = verbs, deadline, deadline - time.monotonic()
+        self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
         self._switch = Switch(size, network=Network(fully_connected(size)), seed=seed)
         self._random = [random.Random(f"{seed} {number}") for number in range(size)]  # whoever speaks first
         self._next: list[tuple[float, float, int]] = []
-        self._calls = 0
 
     @property
     def ledger(self) -> Ledger:
@@ -103,7 +110,7 @@ class Broker:
                 raise left
         except RanksFailed as failure:
             failure.ledger = self.ledger
-            waiting = [rank.line for rank in self._ranks if rank.waits is not None]
+            waiting = [rank.line for rank in self._ranks if rank.listens]
             stop([rank.line for rank in self._ranks], waiting, str(failure))
             raise
         return [rank.line.seen for rank in self._ranks if rank.line.seen is not None]
@@ -119,11 +126,11 @@ class Broker:
                 if rank.runs or rank.waits is not None:
                     selector.register(rank.line.sock, selectors.EVENT_READ, number)
             while running := [number for number, rank in enumerate(self._ranks) if rank.runs]:
+                if time.monotonic() > self._deadline:
+                    raise late(self._seconds, running[0], (), self._standing())
                 for key, _ in selector.select(max(0.0, self._deadline - time.monotonic())):
                     if self._listen(key.data):
                         selector.unregister(key.fileobj)
-                if time.monotonic() > self._deadline:
-                    raise late(self._seconds, running[0], (), self._standing())
 
     def _listen(self, number: int) -> bool:
         """Read what has come from one rank; whether it has said something."""
@@ -132,8 +139,7 @@ class Broker:
             raise rank.line.broke_silence()
         if not rank.line.hear():
             return False
-        if sum(each.line.bytes for each in self._ranks) > MAX_BYTES:
-            raise rank.line.failed("Flood", f"and the others must not send more than {MAX_BYTES >> 20} MiB together")
+        self._check_limits()
         self._announce(number)
         return bool(rank.line.said)
 
@@ -152,6 +158,8 @@ class Broker:
         if isinstance(said, Posted):
             self._post(rank, said)
         elif isinstance(said, Computed):
+            rank.made += 1
+            self._check_limits()
             self._switch.compute(number, rank.clock, said.seconds, said.label)
             rank.clock += said.seconds
         elif isinstance(said, Waits):
@@ -163,11 +171,11 @@ class Broker:
         self._announce(number)
 
     def _post(self, rank: _Rank, said: Posted) -> None:
-        self._calls += 1
         if said.call.verb not in self._verbs:
             raise rank.line.failed("BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}")
-        if self._calls > MAX_CALLS:
-            raise rank.line.failed("Flood", f"and the others must not make more than {MAX_CALLS} calls together")
+        rank.made += 1
+        rank.gave += sum(kind.bytes for kind in said.call.gives)
+        self._check_limits()
         rank.tickets.append(self._switch.post(said.call, said.gives, at=rank.clock, is_async=said.is_async))
         self._wake()
 
@@ -196,6 +204,15 @@ class Broker:
             ticket.takes = None
 
     # --- what breaks ---
+
+    def _check_limits(self) -> None:
+        """Raises RanksFailed where all together do too much; it names the one that did most of it."""
+        sent, made = [max(rank.line.bytes, rank.gave) for rank in self._ranks], [rank.made for rank in self._ranks]
+        bytes_, calls = f"send more than {MAX_BYTES >> 20} MiB", f"make more than {MAX_CALLS} calls"
+        for counts, most, what in ((sent, MAX_BYTES, bytes_), (made, MAX_CALLS, calls)):
+            if sum(counts) > most:
+                line = self._ranks[counts.index(max(counts))].line
+                raise line.failed("Flood", f"and the others must not {what} together; it did most of it")
 
     def _standing(self) -> dict[int, str]:
         return {number: rank.standing for number, rank in enumerate(self._ranks)}

@@ -109,6 +109,6 @@ def _leaves(line: Line, told: Tree) -> bool:
 def _tell(line: Line, told: Tree) -> bool:
     try:
         wire.send(line.sock, told, deadline=time.monotonic() + LEAVING_SECONDS)
-    except (wire.Ended, wire.Late):
+    except (wire.Ended, wire.Late, wire.BadFrame):
         return False
     return True

@@ -41,8 +41,13 @@ class Job:
         self._stands = False
 
     def first(self) -> socket.socket:
-        """The socket to its first process; waits until its walls stand. Raises RunnerError where one was refused."""
+        """The socket to its first process; waits until its walls stand.
+
+        Raises RunnerError where one was refused, and OSError where the watchdog was faster.
+        """
         if not self._stands and byte(self._sock, REPLY_SECONDS) != READY:
+            if why := self.tell({"do": "why"})["why"]:
+                raise ConnectionResetError(why)
             raise RunnerError("the walls around a submission must stand, but one was refused; see `autograder doctor`")
         self._stands = True
         return self._sock

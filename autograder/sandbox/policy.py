@@ -156,7 +156,10 @@ DENIED = (  # EPERM: walls are built before the filter is on, and nobody inside 
     *("keyctl", "add_key", "request_key", "kexec_load", "kexec_file_load", "init_module", "finit_module"),
     *("delete_module", "open_by_handle_at", "name_to_handle_at", "fanotify_init", "lookup_dcookie", "syslog"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm", "personality", "vhangup"),
+    *("flock", "inotify_init", "inotify_init1"),  # with them ranks could talk: files of the system are the same for all
 )
+# fcntl: locks (also of open file descriptions), leases and notices, on the same files; see fcntl(2)
+FILE_SIGNALS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
 HIDDEN = ("clone3",)  # ENOSYS: its flags cannot be read by a filter, and the C library falls back to clone
 NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)  # of sockets, in a network of its own

@@ -21,15 +21,16 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from autograder.sandbox import wire
-from autograder.sandbox.frame import DTYPES, MAX_FRAME
+from autograder.sandbox.frame import DTYPES, MAX_DIMS, MAX_FRAME
 from course.cluster.calls import Call, Kind, check_form
 from course.errors import BadArgument
 from course.exercise import Case, Observation
-from course.tree import Tree
+from course.tree import Tree, readable
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_ITEMS = 1_000  # in one message
 MAX_LABEL = 100
+MAX_WORD = 20  # characters of a verb, an op or a dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ def _item(tree: Tree, rank: int, size: int) -> Posted | Computed:
         seconds, label = tree["compute"], tree["label"]
         if not isinstance(seconds, float) or not 0 <= seconds < math.inf or not isinstance(label, str):
             raise wire.BadFrame("a time must be finite and at least 0, and its label a text")
-        return Computed(seconds=seconds, label=label[:MAX_LABEL])
+        return Computed(seconds=seconds, label=readable(label[:MAX_LABEL]))
     if tree.keys() != {"verb", "group", "peer", "op", "async", "gives", "takes"}:
         raise wire.BadFrame("a call must hold its verb, group, peer, op and tensors")
     gives = tree["gives"]
@@ -130,11 +131,11 @@ def _item(tree: Tree, rank: int, size: int) -> Posted | Computed:
         raise wire.BadFrame("a call must give tensors")
     tensors = tuple(each for each in gives if isinstance(each, Tensor))
     call = Call(
-        str(tree["verb"]),
+        _word(tree["verb"]),
         rank,
         tuple(_whole(each) for each in _list(tree["group"])),
         None if tree["peer"] is None else _whole(tree["peer"]),
-        str(tree["op"]),
+        _word(tree["op"]),
         tuple(Kind.of(each) for each in tensors),
         tuple(_kind(each) for each in _list(tree["takes"])),
     )
@@ -148,9 +149,10 @@ def _item(tree: Tree, rank: int, size: int) -> Posted | Computed:
 def _kind(tree: Tree) -> Kind:
     """The dtype and shape of a tensor that a rank wants; not larger than what could be sent to it."""
     words = _list(tree)
-    dtype = DTYPES.get(str(words[0])) if len(words) == 2 else None
+    dtype = DTYPES.get(_word(words[0])) if len(words) == 2 else None
     shape = tuple(_whole(each) for each in _list(words[-1])) if dtype else ()
-    if dtype is None or math.prod(size or 1 for size in shape) * dtype.itemsize > MAX_FRAME:
+    too_large = len(shape) > MAX_DIMS or math.prod(size or 1 for size in shape) > MAX_FRAME
+    if dtype is None or too_large or Kind(dtype, shape).bytes > MAX_FRAME:
         raise wire.BadFrame("a call must take tensors of a dtype and shape that can be sent")
     return Kind(dtype, shape)
 
@@ -158,6 +160,12 @@ def _kind(tree: Tree) -> Kind:
 def _list(tree: Tree) -> list[Tree]:
     if not isinstance(tree, list) or len(tree) > MAX_ITEMS:
         raise wire.BadFrame(f"a list in a call must have at most {MAX_ITEMS} entries")
+    return tree
+
+
+def _word(tree: Tree) -> str:
+    if not isinstance(tree, str) or len(tree) > MAX_WORD:
+        raise wire.BadFrame(f"a verb, an op or a dtype must be a text of at most {MAX_WORD} characters")
     return tree
 
 

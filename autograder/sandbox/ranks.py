@@ -130,7 +130,9 @@ def _value(seen: Observation) -> Any:
 
 def _told(failure: RanksFailed, why: str) -> Failure:
     told = Failure(type=failure.type, message=str(failure), where=failure.where, rank=failure.rank)
-    return dataclasses.replace(told, type="ProcessDied", message=f"the run was ended: {why}") if why else told
+    if not why:
+        return told
+    return dataclasses.replace(told, type="ProcessDied", message=f"the run was ended: {why}", rank=None)
 
 
 def _ends(failure: Failure | None) -> bool:

@@ -32,6 +32,8 @@ def compiled() -> bytes:
         _add(rules, library.ERRNO(errno.ENOSYS), name)
     for flag in policy.NEW_NAMESPACES:
         _add(rules, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, flag, flag))
+    for command in policy.FILE_SIGNALS:
+        _add(rules, library.ERRNO(errno.EPERM), "fcntl", library.Arg(1, library.MASKED_EQ, 0xFFFFFFFF, command))
     first, *_, last = sorted(policy.FAMILIES)
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.LT, first))
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.GT, last))

@@ -36,10 +36,11 @@ def own_namespaces() -> None:
 
 
 def furnish(limits: Limits) -> None:
-    """Empty folders in memory in place of everything that can be written or that tells of other processes."""
+    """Empty folders in place of everything that can be written or that tells of others; terminals of our own."""
     for folder in writable():
-        _mount(folder, f"size={limits.scratch},mode=0755")
-    _mount("/proc", "size=4k,mode=0555", READ_ONLY)
+        _mount("tmpfs", folder, f"size={limits.scratch},mode=0755", NODEV)
+    _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
+    _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620")
     _loopback_up()
 
 
@@ -82,8 +83,8 @@ def mapped() -> int:
         return 0
 
 
-def _mount(path: str, options: str, flags: int = 0) -> None:
-    result = _libc.mount(b"tmpfs", path.encode(), b"tmpfs", NOSUID | NODEV | flags, options.encode())
+def _mount(kind: str, path: str, options: str, flags: int = 0) -> None:
+    result = _libc.mount(kind.encode(), path.encode(), kind.encode(), NOSUID | flags, options.encode())
     _call(f"mount of {path}", result)
 
 

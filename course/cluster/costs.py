@@ -15,6 +15,9 @@ from course.tree import MAX_TEXT, Leaf
 def costs(ledger: Ledger) -> dict[str, Leaf]:
     """What a run cost.
 
+    Messages of no bytes, and which verb, group or peer is chosen, can carry values, too: who limits bytes limits
+    messages beside them. What a rank computes, and when, is its own claim, and the makespan rests on it.
+
     bytes, messages       int64, (ranks, ranks): from row to column
     bytes_sent            int64, (ranks,)
     calls/all_reduce ...  int64, (ranks,): how often each rank called a verb; a verb that nobody called is absent

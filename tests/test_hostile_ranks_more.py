@@ -1,0 +1,194 @@
+"""Ranks that look for what the broker does not count, does not limit, or blames on somebody else.
+
+Each attack is bounded by itself: seconds, loopback, its own processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import threading
+
+import pytest
+import toy_ranks
+from ranks_room import answer, broken, perform_ranks, staged_with_toy
+from test_hostile_ranks import LIMITS, RAW
+
+from autograder.sandbox import open_runner
+from autograder.sandbox.loading import Job, RunnerError
+from course.judge import judge
+from course.perform import in_float64, perform_all
+
+VERBS = (*toy_ranks.EXERCISE.verbs, "all_reduce")
+EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=3.0, verbs=VERBS)
+CASES = EXERCISE.draw(3)
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    """One warm process with the toy exercise, with walls."""
+    with staged_with_toy(), open_runner(LIMITS, display=False) as opened:
+        yield opened
+
+
+def attack(sandbox, body: str) -> tuple[str, int | None]:
+    """How the run failed; a right answer works afterwards."""
+    failure, _ = broken(sandbox, body, head=RAW, exercise=EXERCISE)
+    assert len(failure.message) < 1_000
+    return failure.type, failure.rank
+
+
+# words and shapes
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "call('all_reduce', 1, range(3), [x], [x.shape], op='\\ud800' * 690_000)",
+        "call('recv', 1, range(3), takes=[(1,) * 900], peer=2)",
+        "{**call('send', 1, range(3), [x], peer=2), 'verb': torch.zeros(4)}",
+        "{**call('recv', 1, range(3), peer=2), 'takes': [['F' * 100_000, [4]]]}",
+    ],
+)
+def test_no_word_or_shape_of_a_call_is_longer_than_a_message_about_it_may_be(sandbox, item):
+    assert attack(sandbox, f"if rank == 1:\n    said(port, {item}, waits=0)\ncomm.barrier()") == ("BadReply", 1)
+
+
+# floods
+
+
+def test_a_tensor_counts_wherever_it_stands_in_a_message(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.broker.MAX_BYTES", 8 * 2**20)
+    body = """
+if rank == 1:
+    big = torch.zeros(2**18)
+    said(port, *[call("broadcast", 1, [1], [big], [big.shape], peer=1)] * 9)
+comm.barrier()
+"""
+    assert attack(sandbox, body) == ("Flood", 1)
+
+
+def test_to_claim_to_compute_is_a_call(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.broker.MAX_CALLS", 500)
+    body = "if rank == 1:\n    said(port, *[{'compute': 0.0, 'label': ''}] * 600)\ncomm.barrier()"
+    assert attack(sandbox, body) == ("Flood", 1)
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_CALLS"])
+def test_who_did_most_is_named_and_not_who_did_the_last_bit(sandbox, monkeypatch, limit):
+    monkeypatch.setattr(f"autograder.sandbox.broker.{limit}", {"MAX_BYTES": 2**20, "MAX_CALLS": 110}[limit])
+    body = """
+if rank == 1:
+    for _ in range(100):
+        comm.send(torch.zeros(2500), 2)
+    comm.send(x, 0)
+if rank == 0:
+    comm.recv(x, 1)
+    for _ in range(20):
+        comm.send(torch.zeros(2500), 2)
+comm.barrier()
+"""
+    assert attack(sandbox, body) == ("Flood", 1)
+
+
+# past the broker
+
+LOCKED = """
+import ctypes, fcntl, struct
+
+def quietly(action):
+    with contextlib.suppress(OSError):
+        return action()
+
+def is_locked():
+    try:
+        fcntl.flock(open(os.__file__), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+
+def is_write_locked():
+    found = fcntl.fcntl(open(os.__file__), fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+    return struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK
+
+def watched():
+    watch = ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK)
+    ctypes.CDLL(None).inotify_add_watch(watch, os.__file__.encode(), 0x20)
+    return watch
+"""
+
+
+@pytest.mark.parametrize(
+    ("leave", "find"),
+    [
+        ("fcntl.flock(file, fcntl.LOCK_EX)", "is_locked()"),
+        ("fcntl.lockf(file, fcntl.LOCK_SH)", "is_write_locked()"),
+        ("open(os.__file__)", "os.read(watch, 100)"),
+        ("os.openpty()", "os.path.exists('/dev/pts/0')"),
+    ],
+)
+def test_files_and_terminals_that_all_ranks_see_carry_no_message(sandbox, leave, find):
+    body = f"""
+watch, file = watched(), open(os.__file__)
+comm.barrier()
+kept = quietly(lambda: {leave}) if rank == 0 else None
+comm.barrier()
+found = bool(rank and quietly(lambda: {find}))
+comm.barrier()
+return torch.tensor([float(found)])
+"""
+    (seen,) = perform_ranks(sandbox, answer(body, LOCKED), CASES[2:3], EXERCISE)
+    assert seen.error is None
+    assert [float(seen.values[f"{rank}/total"]) for rank in range(3)] == [0.0] * 3
+
+
+def test_a_terminal_of_its_own_still_works(sandbox):
+    body = "a, b = os.openpty()\nos.write(b, b'1.5')\nreturn torch.tensor([float(os.read(a, 3))])"
+    (seen,) = perform_ranks(sandbox, answer(body), CASES[:1], EXERCISE)
+    assert float(seen.values["0/total"]) == 1.5
+
+
+# what breaks, and what is left
+
+
+def test_ranks_that_wait_live_on_when_another_raises(sandbox):
+    body = """
+COUNT.append(rank)
+if size == 3 and rank == 1:
+    raise ValueError
+comm.barrier()
+return torch.tensor([float(len(COUNT))])
+"""
+    seen = perform_ranks(sandbox, answer(body, "COUNT = []"), CASES[2:], EXERCISE)
+    assert seen[0].error is not None
+    assert [float(seen[1].values[f"{rank}/total"]) for rank in range(4)] == [2.0, 2.0, 2.0, 1.0]
+
+
+def test_memory_that_all_took_together_is_blamed_on_nobody(sandbox):
+    body = "held = torch.ones(110 * 2**20)\ntime.sleep(20)"
+    assert attack(sandbox, body) == ("ProcessDied", None)
+
+
+def test_broken_runs_leave_no_descriptor_and_no_thread(sandbox):
+    attack(sandbox, "os._exit(rank)")
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for body in ("os._exit(rank)", "port._sock.close()", "comm.recv(x, (rank + 1) % size)", "raise KeyError"):
+        attack(sandbox, body)
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+@pytest.mark.parametrize(("why", "error"), [("more than 8 MiB of memory", OSError), ("", RunnerError)])
+def test_a_job_that_the_watchdog_ends_at_its_start_is_no_failure_of_the_walls(why, error):
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours, pytest.raises(error):
+        Job(ours, 7, lambda message: {"why": why}).first()
+
+
+def test_ranks_that_were_not_written_are_not_attempted(sandbox):
+    names: dict[str, object] = {}
+    exec(toy_ranks.RING, names)
+    expected = perform_all(EXERCISE, names["running_mean"], [in_float64(case) for case in CASES])
+    stub = answer(f"raise NotImplementedError({EXERCISE.id!r})")
+    verdict = judge(EXERCISE, CASES, perform_ranks(sandbox, stub, CASES, EXERCISE), expected, ())
+    assert not verdict.attempted
