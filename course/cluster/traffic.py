@@ -4,9 +4,9 @@
 
 broadcast, reduce    along a chain from (to) the root, through which the n bytes stream: each link carries n
 reduce_scatter, all_gather, all_reduce
-                     around a ring in the order of ranks. With n bytes in all pieces together, (P - 1) / P of n bytes from
-                     each rank for the first two, twice that for the third: where only ranks add, no algorithm lets the
-                     busiest rank send less (P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for
+                     around a ring in the order of ranks. With n bytes in all pieces together, (P - 1) / P of n bytes
+                     from each rank for the first two, twice that for the third: where only ranks add, no algorithm lets
+                     the busiest rank send less (P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for
                      clusters of workstations", J. Parallel Distrib. Comput. 69(2), 2009)
 gather, scatter, all_to_all
                      straight from rank to rank
