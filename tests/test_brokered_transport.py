@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import nbformat
 import pytest
 import torch
@@ -66,9 +68,31 @@ def test_a_failure_names_the_rank(brokered):
     assert caught.value.ledger is not None
 
 
-def test_a_function_without_a_source_is_refused(brokered):
-    with pytest.raises(BadArgument, match="must be defined with `def`"):
-        run_ranks(lambda comm: comm.rank, 2, transport=brokered)
+@torch.no_grad()
+def decorated(comm, x):
+    """With a decorator."""
+    print("x is", x.item(), torch.is_grad_enabled())
+    return x * comm.size
+
+
+def test_a_decorated_function_runs_and_what_it_prints_comes_out(brokered, capsys):
+    run = run_ranks(decorated, 2, transport=brokered, inputs=[(torch.tensor(float(rank)),) for rank in range(2)])
+    assert [each.item() for each in run.values] == [0.0, 2.0]
+    assert capsys.readouterr().out == "[rank 0] x is 0.0 False\n[rank 1] x is 1.0 False\n"
+
+
+def test_functions_that_no_sandbox_can_define_are_refused(brokered):
+    def inner(comm):
+        return comm.rank
+
+    for function in (lambda comm: comm.rank, inner, functools.partial(half, factor=2.0)):
+        with pytest.raises(BadArgument, match="must be defined with `def` at the left margin"):
+            run_ranks(function, 2, transport=brokered)
+
+
+def test_inputs_that_a_stranger_could_not_be_sent_are_refused(brokered):
+    with pytest.raises(BadArgument, match="must be tensors, numbers, texts, or lists and dicts of them, got Linear"):
+        run_ranks(half, 1, transport=brokered, inputs=[([torch.nn.Linear(1, 1)],)])
 
 
 def test_verbs_that_are_not_offered_are_refused(brokered):

@@ -194,6 +194,20 @@ def test_kinds_differ_in_hatch_and_colour() -> None:
     assert len({tuple(each.get_facecolor()[0]) for each in axes.collections}) == 3
 
 
+def test_spans_that_overlap_in_a_lane_have_no_labels() -> None:
+    def several(comm: Comm) -> None:
+        for other in (1, 2):
+            if comm.rank == 0:
+                comm.send(MIB, other)
+            elif comm.rank == other:
+                comm.recv(MIB.clone(), 0)
+
+    figure = timeline(
+        run_ranks(several, 3, transport=Simulated(topology=ring(3, Link(latency=0.0, bandwidth=2**20)))).ledger
+    )
+    assert words(figure) == ["recv #1", "recv #1"]  # the two sends of rank 0 go on at the same time
+
+
 def test_labels_stand_where_they_fit() -> None:
     def labelled(comm: Comm) -> None:
         comm.compute(1.0, "forward")

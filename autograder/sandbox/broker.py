@@ -23,6 +23,7 @@ from autograder.sandbox.rank_messages import Computed, Posted, Waits
 from course.cluster.errors import RanksFailed
 from course.cluster.ledger import Ledger
 from course.cluster.network import Network
+from course.cluster.spoken import numbered
 from course.cluster.standing import RETURNED, RUNNING, deadlock, late
 from course.cluster.switch import Switch
 from course.cluster.tickets import Ticket
@@ -92,6 +93,12 @@ class Broker:
         """What was sent so far."""
         self._switch.ledger.clocks = [rank.clock for rank in self._ranks]
         return self._switch.ledger
+
+    @property
+    def printed(self) -> str:
+        """What the ranks that have ended had printed, line by line with their numbers."""
+        said = [(number, rank.line.seen.printed) for number, rank in enumerate(self._ranks) if rank.line.seen]
+        return "".join(numbered(number, line) for number, text in said for line in text.splitlines())
 
     @property
     def stuck(self) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,8 @@ class Ranks:
             except RanksFailed:
                 self._clear_up(broker.stuck)
                 raise
+            finally:
+                sys.stdout.write(broker.printed)
         except NotStarted as error:
             raise RunnerError(f"{call.function} must load in the sandbox, but: {error}") from None
         finally:
@@ -79,10 +82,11 @@ class Ranks:
         parts = exercise.split({name: clone(value) for name, value in case.inputs.items()})
         broker = self._broker(Task.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
         try:
-            return merged(broker.run(), broker.ledger, "broker")
+            return dataclasses.replace(merged(broker.run(), broker.ledger, "broker"), printed=broker.printed)
         except RanksFailed as failure:
             why = self._clear_up(broker.stuck)
-            return with_costs(Observation(error=_told(failure, why)), costs(broker.ledger), "broker")
+            seen = Observation(error=_told(failure, why), printed=broker.printed)
+            return with_costs(seen, costs(broker.ledger), "broker")
 
     def _broker(
         self, task: Task, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0

@@ -23,7 +23,8 @@ from course.cluster.calls import Call, Kind
 from course.cluster.combine import reduced
 
 Tensors = Sequence[Tensor]
-# A mean is a sum that is divided here: ReduceOp's documentation gives AVG to NCCL alone, which divides before it adds.
+# A mean is a sum that is divided here, as on every transport. torch documents AVG for NCCL alone, which divides before
+# it adds, and so does not overflow in float16 where ours does.
 OPS = {
     "sum": dist.ReduceOp.SUM,
     "mean": dist.ReduceOp.SUM,

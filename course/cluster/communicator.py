@@ -178,8 +178,8 @@ class Communicator:
 
     def compute(self, seconds: float, label: str = "") -> None:
         """See Comm."""
-        if not 0 <= seconds < math.inf:
-            raise BadArgument(f"seconds must be finite and at least 0, got {seconds}")
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+            raise BadArgument(f"seconds must be finite and at least 0, got {seconds!r}")
         self._port.compute(float(seconds), label)
 
     # --- making calls ---

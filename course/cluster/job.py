@@ -37,6 +37,9 @@ class Run:
     values: list[Any]
     ledger: Ledger
 
+    def __repr__(self) -> str:
+        return f"<Run: {self.ledger!r}>"
+
 
 class Transport(Protocol):
     """Something that runs ranks."""

@@ -61,7 +61,7 @@ class Live(NamedTuple):
     bytes: int
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Ledger:
     """The account of a run.
 
@@ -79,6 +79,10 @@ class Ledger:
     sent: Counter[tuple[int, int]] = field(default_factory=Counter)
     messages: Counter[tuple[int, int]] = field(default_factory=Counter)
     clocks: list[float] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        messages, sent = sum(self.messages.values()), sum(self.sent.values())
+        return f"<{self.size} ranks: {messages:,} messages, {sent:,} bytes, {self.makespan:.3g} s>"
 
     @property
     def makespan(self) -> float:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import linecache
 import os
+import random
 import tempfile
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 
 from course.cluster.job import Job, Run
@@ -29,10 +31,11 @@ SPARE_SECONDS = 60.0  # torch's own time limits come after the launcher's, which
 
 @dataclass(frozen=True)
 class Gloo:
-    """Processes on the processor. Each has one torch thread and a copy of the caller's random state.
+    """Processes on the processor, with one torch thread each.
 
-    The time limit of a run counts from when all ranks are ready. In the function, torch.distributed's default group is
-    initialised too: DDP and FSDP2 work.
+    Random states (torch's, Python's, NumPy's) are copies of the caller's: all ranks draw the same numbers until they
+    seed with their rank. The time limit of a run counts from when all ranks are ready. In the function,
+    torch.distributed's default group is initialised too: DDP and FSDP2 work.
     """
 
     def run(self, job: Job) -> Run:
@@ -42,7 +45,11 @@ class Gloo:
 
 @dataclass(frozen=True)
 class Nccl:
-    """Processes with one GPU each, on which their tensors are made; what they return is moved to the processor."""
+    """Processes with one GPU each, on which their tensors are made; what they return is moved to the processor.
+
+    `wait` makes later work of the GPU wait and returns at once, so that times in the ledger are those at which calls
+    were queued, not those at which data moved.
+    """
 
     def run(self, job: Job) -> Run:
         """See Transport. Raises BadArgument where there are fewer GPUs than ranks, or as Gloo."""
@@ -65,7 +72,7 @@ def _run(job: Job, backend: Literal["gloo", "nccl"]) -> Run:
                 folder=folder,
                 seconds=job.seconds + SPARE_SECONDS,
                 verbs=job.verbs,
-                random_state=torch.get_rng_state(),
+                random_states=(torch.get_rng_state(), random.getstate(), np.random.get_state()),
                 environment=dict(os.environ),
                 sources=_sources(),
                 job=each,

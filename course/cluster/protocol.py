@@ -7,10 +7,14 @@ words
     rank        one process (or thread) of a run, numbered from 0; also its number
     group       some of the ranks. A communicator speaks to one group, and its ranks count from 0 in it
     collective  a verb that every rank of a group must call, in the same order, with tensors of one dtype and shape
+                (all_to_all: the same for each pair; torch allows more in some places)
     eager       `send` returns as soon as the data is copied, whether or not anybody receives it
 
-Unlike torch.distributed, where a `group=` argument comes with ranks of the whole run, a group is a communicator of
-its own here, as in MPI (MPI 4.1, chapter 7): code written for `comm` runs on `comm.subgroup([0, 2])` unchanged.
+`torch.distributed.send` and MPI's promise no such thing: two ranks that both send first may wait for each other there.
+With torch alone use isend and irecv, or batch_isend_irecv.
+
+Unlike torch.distributed, whose `src` and `dst` are ranks of the whole run (`group_src` and `group_dst`: of the group),
+a group is a communicator of its own here, as in MPI: code written for `comm` runs on `comm.subgroup([0, 2])` unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from course.cluster.calls import Op
 class Work(Protocol):
     """A verb that was begun with `async_op=True`, `isend` or `irecv`.
 
-    Until `wait` has returned, what is sent must not be changed and what is received must not be read.
+    Until `wait` has returned, what is sent must not be changed and what is received must not be read. A collective or
+    receive that a rank began and never waits for is told as left over.
     """
 
     def wait(self) -> None:
@@ -67,9 +72,10 @@ class Comm(Protocol):
         """Send a copy of `tensor` to `dst`; returns at once (eager)."""
 
     def recv(self, tensor: Tensor, src: int | None = None) -> int:
-        """Wait for the next message from `src` (None: from anybody), write it into `tensor`, and return its sender.
+        """Wait for the next message from `src`, write it into `tensor`, and return its sender.
 
-        Messages of one sender come in the order in which they were sent.
+        Messages of one sender come in the order in which they were sent. With None for `src` it is a message of
+        anybody that was sent already (simulated and brokered ranks draw whose, by the seed), else the first one sent.
         """
 
     def isend(self, tensor: Tensor, dst: int) -> Work:
@@ -92,7 +98,11 @@ class Comm(Protocol):
     @overload
     def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: Literal[True]) -> Work: ...
     def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: bool = False) -> Work | None:
-        """Every rank's `tensor` becomes the sum (mean, max, min, product) of all ranks' tensors."""
+        """Every rank's `tensor` becomes the sum (mean, max, min, product) of all ranks' tensors.
+
+        A mean is the sum, divided by the number of ranks afterwards: in float16 it may overflow where an average of
+        divided values would not. Tensors of whole numbers have none.
+        """
 
     @overload
     def reduce(self, tensor: Tensor, dst: int, op: Op = "sum", *, async_op: Literal[False] = False) -> None: ...
@@ -115,7 +125,8 @@ class Comm(Protocol):
     def all_gather_single(self, output: Tensor, tensor: Tensor, *, async_op: bool = False) -> Work | None:
         """`all_gather` into one tensor: `output` is (size * n, ...) where `tensor` is (n, ...), in the order of ranks.
 
-        The same verb as `all_gather` in ledgers. Until torch 2.12 torch.distributed named it all_gather_into_tensor.
+        The same verb as `all_gather` in ledgers. Until torch 2.12 torch.distributed named it all_gather_into_tensor; it
+        also takes an output of shape (size, n, ...) there.
         """
 
     @overload
@@ -142,7 +153,10 @@ class Comm(Protocol):
     def reduce_scatter_single(
         self, output: Tensor, tensor: Tensor, op: Op = "sum", *, async_op: bool = False
     ) -> Work | None:
-        """`reduce_scatter` from one tensor: `output` is (n, ...) where `tensor` is (size * n, ...)."""
+        """`reduce_scatter` from one tensor: `output` is (n, ...) where `tensor` is (size * n, ...).
+
+        Until torch 2.12 torch.distributed named it reduce_scatter_tensor.
+        """
 
     @overload
     def all_to_all(
@@ -170,7 +184,7 @@ class Comm(Protocol):
         """The communicator of some ranks of this group, in rising order; only they may call this.
 
         The same ranks get the same group, and nothing is sent to make it; `torch.distributed.new_group` differs there,
-        which every rank of the run must call.
+        which every rank of the run must call (unless use_local_synchronization is given).
         """
 
     def mesh(self, **sizes: int) -> Mapping[str, Comm]:

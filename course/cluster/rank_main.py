@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import linecache
 import os
+import random
 import re
 import shutil
 import signal
@@ -25,6 +26,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TextIO
 
 import cloudpickle
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -49,7 +51,7 @@ class Assignment:
     folder        where the ranks find each other
     seconds       that a call of torch.distributed may take
     verbs         that the communicator offers; None: all
-    random_state  that of the caller's torch generator
+    random_states of the caller: torch's generator, Python's, NumPy's
     environment   the caller's, which may have changed since the server of the processes was started
     sources       lines of code that lies in no file, by name: cells of a notebook
     job           function and inputs, pickled
@@ -60,7 +62,7 @@ class Assignment:
     folder: str
     seconds: float
     verbs: Collection[str] | None
-    random_state: Tensor
+    random_states: tuple[Tensor, Any, Any]
     environment: dict[str, str]
     sources: dict[str, list[str]]
     job: bytes
@@ -80,7 +82,7 @@ def main(rank: int, pipe: Connection, output: Connection) -> NoReturn:
         function, inputs = _unpacked(given.job, port.device)
         reporter.tell("ready")
         words.go.wait()
-        torch.set_rng_state(given.random_state)
+        _begin_random_as(*given.random_states)
         _call(rank, function, Communicator(port, tuple(range(given.size)), rank, given.verbs), inputs, reporter)
     except BaseException as error:
         _flush()
@@ -88,6 +90,12 @@ def main(rank: int, pipe: Connection, output: Connection) -> NoReturn:
     words.end.wait()
     _flush()
     os._exit(0)
+
+
+def _begin_random_as(ours: Tensor, python: Any, array: Any) -> None:
+    torch.set_rng_state(ours)
+    random.setstate(python)
+    np.random.set_state(array)
 
 
 def _call(

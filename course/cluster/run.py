@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
+from course.cluster.calls import VERBS
 from course.cluster.job import Job, Run, Transport
 from course.cluster.simulated import Simulated
 from course.cluster.topology import MAX_RANKS
@@ -39,12 +40,14 @@ def run_ranks(
         >>> run_ranks(lambda comm: comm.rank, 3).values
         [0, 1, 2]
     """
+    if not callable(function):
+        raise BadArgument(f"function must be something to call with a communicator, got {function!r}")
     if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
         raise BadArgument(f"ranks must be a number from 1 to {MAX_RANKS}, got {ranks!r}")
-    if not seconds > 0:
-        raise BadArgument(f"seconds must be more than 0, got {seconds}")
-    if not callable(function):
-        raise BadArgument(f"function must be something to call with a communicator, got {type(function).__name__}")
+    if not isinstance(seconds, (int, float)) or not seconds > 0:
+        raise BadArgument(f"seconds must be a number above 0, got {seconds!r}")
+    if unknown := [each for each in verbs or () if each not in VERBS]:
+        raise BadArgument(f"verbs must be some of {', '.join(VERBS)}, got {unknown[0]!r}")
     if inputs is not None and not isinstance(inputs, Sequence):
         raise BadArgument(f"inputs must be a list of sequences, one for each rank, got {type(inputs).__name__}")
     given = [()] * ranks if inputs is None else list(inputs)
@@ -68,7 +71,10 @@ def _transport(transport: Name | Transport) -> Transport:
     if transport == "simulated":
         return Simulated()
     if transport not in ("gloo", "nccl"):
-        raise BadArgument(f"transport must be simulated, gloo or nccl, or a transport, got {transport!r}")
+        raise BadArgument(
+            f"transport must be simulated, gloo or nccl, or a transport such as autograder.sandbox.Brokered(), "
+            f"got {transport!r}"
+        )
     from course.cluster.processes import Gloo, Nccl  # what they import is of no use to simulated ranks
 
     return Gloo() if transport == "gloo" else Nccl()

@@ -2,9 +2,9 @@
 
     every rank runs up to its next call  -->  the earliest call is made  -->  ranks that it completes go on
 
-Always the call with the smallest virtual time is made next, ties in an order shuffled by the seed, so that a run is the
-same for the same seed, whatever the machine does meanwhile. No rank waits for anything but its turn, so that a
-deadlock is seen at once: nobody has a call to make.
+Always the call with the smallest virtual time is made next, ties in an order shuffled by the seed, so that with the
+declared clock a run is the same for the same seed, whatever the machine does meanwhile. No rank waits for anything but
+its turn, so that a deadlock is seen at once: nobody has a call to make.
 
 Each rank has a random state of its own, a copy of the caller's; a gradient mode of its own, as every thread; and its
 prints come out with its number. What this is not: parallel, and separate memory. A rank that changes a tensor that

@@ -10,7 +10,8 @@ from typing import Self, TextIO
 
 
 def numbered(rank: int, line: str) -> str:
-    """`[rank 2] loss 0.31`."""
+    """`[rank 2] loss 0.31`: of a line that was written over and over, its last state."""
+    line = line.rstrip("\r").rpartition("\r")[2]
     return f"[rank {rank}] {line}\n"
 
 

@@ -4,9 +4,10 @@
     fully_connected   every rank --one link--> switch --one link--> every rank
     two_levels        the same inside a node; between nodes all ranks of a node share one link out and one link in
 
-The time of a message of n bytes is the sum of the latencies of its links plus n over the smallest bandwidth: the
-alpha-beta model (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994, section 2). A link
-carries one message at a time.
+The time of a message of n bytes is the sum of the latencies of its links plus n over the smallest bandwidth. For one
+link that is the alpha-beta model (R. Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2",
+Parallel Computing 20(3), 1994). That bytes stream through several, and that a link carries one message at a time, is
+our addition.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from course.cluster.rank_main import loopback
 from course.cluster.reports import Nobody
 from course.errors import BadArgument
 
-SECONDS = 1800.0  # torch's own limit
+SECONDS = 1800.0  # torch's own limit for gloo
 
 
 @contextlib.contextmanager

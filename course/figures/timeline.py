@@ -145,16 +145,20 @@ def _filled(spans: Iterable[Span], edges: np.ndarray) -> np.ndarray:
 
 
 def _write_labels(axes: Axes, spans: Mapping[int, Sequence[Span]], last: float, unit: float) -> None:
-    """The label of each span in which it has room; of a transfer at least its verb."""
+    """The label of each span in which it has room, and no other in its lane; of a transfer at least its verb."""
     split = _beside(spans)
     for rank, row in spans.items():
-        for span in row:
+        for span in (each for each in row if not any(_overlap(each, other) for other in row)):
             room = (span.end - span.start) / last * ACROSS / LETTER - 0.3
             choices = (span.label, span.label.split(" #")[0] if span.kind == "communication" else "")
             words = next((each for each in choices if len(each) <= room), "")
             if words and span.kind != "waiting":
                 middle = sum(_place(rank, span.lane, split=split)) / 2
                 _write(axes, (span.start + span.end) / 2 / unit, middle, words, span)
+
+
+def _overlap(span: Span, other: Span) -> bool:
+    return span is not other and span.lane == other.lane and span.start < other.end and other.start < span.end
 
 
 def _write(axes: Axes, x: float, y: float, words: str, span: Span) -> None:
