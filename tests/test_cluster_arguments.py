@@ -76,16 +76,16 @@ RUNS = {
     "ranks must be a number from 1 to 128, got 129": lambda: run_ranks(print, 129),
     "ranks must be a number from 1 to 128, got 2.0": lambda: run_ranks(print, 2.0),
     "ranks must be a number from 1 to 128, got True": lambda: run_ranks(print, True),
-    "seconds must be more than 0, got 0": lambda: run_ranks(print, 2, seconds=0),
-    "seconds must be more than 0, got nan": lambda: run_ranks(print, 2, seconds=float("nan")),
-    "function must be something to call with a communicator, got int": lambda: run_ranks(3, 2),
+    "seconds must be a number above 0, got 0": lambda: run_ranks(print, 2, seconds=0),
+    "seconds must be a number above 0, got nan": lambda: run_ranks(print, 2, seconds=float("nan")),
+    "function must be something to call with a communicator, got 3": lambda: run_ranks(3, 2),
     "inputs must hold one sequence of arguments for each of 2 ranks, got 1": lambda: run_ranks(print, 2, inputs=[(1,)]),
     "inputs must hold a sequence of arguments for each rank, got Tensor for rank 0; write (x,)": lambda: run_ranks(
         print, 2, inputs=[ONE, ONE]
     ),
     "inputs must be a list of sequences, one for each rank, got Tensor": lambda: run_ranks(print, 2, inputs=TWO),
-    "transport must be simulated, gloo or nccl, or a transport, got 'mpi'": lambda: run_ranks(
-        print, 2, transport="mpi"
+    "transport must be simulated, gloo or nccl, or a transport such as autograder.sandbox.Brokered(), got 'mpi'": lambda: (
+        run_ranks(print, 2, transport="mpi")
     ),
     "transport must be a name or a transport, such as Simulated(seed=1), got <class": lambda: run_ranks(
         print, 2, transport=Simulated

@@ -129,6 +129,8 @@ def test_whether_an_asynchronous_verb_is_completed_can_be_asked_until_it_is():
         ]
         while not all(work.is_completed() for work in works):
             time.sleep(0.01)
+        for work in works:
+            work.wait()
 
     gloo(polled)
 
