@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -208,6 +209,30 @@ def test_a_caller_that_ran_a_backward_on_two_threads_may_run_ranks(tmp_path):
 def test_thirty_runs_in_a_row_end(tmp_path):
     told, _ = script(THREADED.format(runs=30), folder=tmp_path).communicate(timeout=600)
     assert told.split() == [str(turn) for turn in range(30)]
+
+
+INTERRUPTED = """
+import psutil, time
+from course.cluster import run_ranks
+
+def waiting(comm):
+    print("here")
+    time.sleep(1000)
+
+try:
+    run_ranks(waiting, 2, transport="gloo", seconds=100)
+except KeyboardInterrupt:
+    left = [each for child in psutil.Process().children() for each in child.children(recursive=True)]
+    print("interrupted, left:", len(left), flush=True)
+"""
+
+
+def test_an_interrupt_ends_all_ranks(tmp_path):
+    process = script(INTERRUPTED, folder=tmp_path)
+    assert process.stdout.readline().endswith("here\n")
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert told.splitlines()[-1] == "interrupted, left: 0"
 
 
 def test_ranks_end_when_their_launcher_is_killed(tmp_path):
