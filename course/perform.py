@@ -94,10 +94,17 @@ def _to_ask(exercise: Exercise, case: Case, ask: Ask | None) -> tuple[Oracle | N
 
 def perform_all(exercise: Exercise, answer: Answer, cases: Sequence[Case]) -> list[Observation]:
     """One observation per case. An interrupt or a time-out ends the row: the cases after it show the same failure."""
+    return in_turn(cases, lambda case: perform(exercise, answer, case), stops)
+
+
+def in_turn(
+    cases: Sequence[Case], observe: Callable[[Case], Observation], ends: Callable[[Failure | None], bool]
+) -> list[Observation]:
+    """One observation per case. After a failure that `ends` the row, the cases that follow show the same."""
     seen: list[Observation] = []
     for case in cases:
-        stopped = bool(seen) and stops(seen[-1].error)
-        seen.append(Observation(error=seen[-1].error) if stopped else perform(exercise, answer, case))
+        ended = bool(seen) and ends(seen[-1].error)
+        seen.append(Observation(error=seen[-1].error) if ended else observe(case))
     return seen
 
 

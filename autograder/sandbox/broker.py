@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from autograder.sandbox.line import Line, stop
 from autograder.sandbox.rank_messages import Computed, Posted, Waits
 from course.cluster.errors import RanksFailed
+from course.cluster.job import rank_raised
 from course.cluster.ledger import Ledger
 from course.cluster.network import Network
 from course.cluster.spoken import numbered
@@ -28,7 +29,7 @@ from course.cluster.standing import RETURNED, RUNNING, deadlock, late
 from course.cluster.switch import Switch
 from course.cluster.tickets import Ticket
 from course.cluster.topology import fully_connected
-from course.exercise import Failure, Observation
+from course.exercise import Observation
 
 MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
 MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, wherever one stands in a message
@@ -173,8 +174,8 @@ class Broker:
             self._wait(rank, said)
         else:
             rank.line.seen = said.seen
-            if said.seen.error is not None:
-                raise _raised(number, said.seen.error)
+            if (error := said.seen.error) is not None:
+                raise rank_raised(number, error.type, error.message, error.where)
         self._announce(number)
 
     def _post(self, rank: _Rank, said: Posted) -> None:
@@ -223,14 +224,3 @@ class Broker:
 
     def _standing(self) -> dict[int, str]:
         return {number: rank.standing for number, rank in enumerate(self._ranks)}
-
-
-def _raised(rank: int, error: Failure) -> RanksFailed:
-    at = f" ({error.where[-1]})" if error.where else ""
-    return RanksFailed(
-        f"rank {rank} raised {error.type}: {error.message}{at}",
-        kind="RankRaised",
-        rank=rank,
-        type=error.type,
-        where=error.where,
-    )

@@ -150,7 +150,7 @@ class Loading:
         try:
             ours = hand(self.job.first(), LOAD)
         except OSError:  # the watchdog was faster
-            self._problem = failed("ProcessDied", f"the run was ended: {self.sweep()}")
+            self._problem = ended(self.sweep())
             return False
         try:
             wire.send(ours, request)
@@ -197,12 +197,17 @@ class Loading:
 def observed(error: Exception, doing: str, seconds: float, why: str = "") -> Observation:
     """What is seen of a run that broke the conversation. why: the watchdog's reason, where that ended the run."""
     if why:
-        return failed("ProcessDied", f"the run was ended: {why}")
+        return ended(why)
     if isinstance(error, wire.Late):
         return failed("TimeLimit", f"{doing} did not end within {seconds:g} s")
     if isinstance(error, wire.BadFrame):
         return failed("BadReply", str(error))
     return failed("ProcessDied", f"the process ended during {doing}: killed, out of memory, or it left by itself")
+
+
+def ended(why: str) -> Observation:
+    """What is seen of a run that the watchdog ended, and why."""
+    return failed("ProcessDied", f"the run was ended: {why}")
 
 
 def failed(kind: str, message: str) -> Observation:

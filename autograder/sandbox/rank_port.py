@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from autograder.sandbox import rank_messages, wire
-from course.cluster.calls import Call
+from course.cluster.calls import Call, Tensors
 from course.cluster.errors import Stopped
 from course.tree import Tree
 
-Tensors = Sequence[Tensor]
 PATIENCE = 24 * 3600.0  # the grader sets the limit
 
 

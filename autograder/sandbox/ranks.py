@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import socket
 import sys
 import time
@@ -16,13 +17,13 @@ from typing import Any
 
 from autograder.sandbox import wire
 from autograder.sandbox.broker import Broker
-from autograder.sandbox.loading import Loading, NotStarted, RunnerError, Task
+from autograder.sandbox.loading import Loading, NotStarted, RunnerError, Task, ended
 from autograder.sandbox.rank_messages import RankCall, from_part
 from course.cluster import RanksFailed, Run
 from course.cluster.costs import costs
 from course.exercise import Case, Exercise, Failure, Inputs, Observation
 from course.oracle import with_costs
-from course.perform import stops
+from course.perform import in_turn, stops
 from course.simulate import merged
 from course.tree import Tree, clone
 
@@ -45,18 +46,11 @@ class Ranks:
 
     def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
         """One observation per case."""
-        seen: list[Observation] = []
+        seeds = itertools.count()
         try:
-            for number, case in enumerate(cases):
-                if seen and _ends(seen[-1].error):
-                    seen.append(Observation(error=seen[-1].error))
-                else:
-                    seen.append(self._observe(exercise, case, seed=number))
-        except NotStarted as error:
-            seen += [error.seen] * (len(cases) - len(seen))
+            return tuple(in_turn(cases, lambda case: self._observe(exercise, case, seed=next(seeds)), _ends))
         finally:
             self._let_go(list(self._performers))
-        return tuple(seen)
 
     def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
         """See runner.Session."""
@@ -77,16 +71,19 @@ class Ranks:
         return Run(values=[_value(each) for each in seen], ledger=broker.ledger)
 
     def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
-        """One case. Raises NotStarted."""
+        """One case."""
         assert exercise.split is not None
         parts = exercise.split({name: clone(value) for name, value in case.inputs.items()})
-        broker = self._broker(Task.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
+        try:
+            broker = self._broker(Task.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
+        except NotStarted as error:
+            return error.seen
         try:
             return dataclasses.replace(merged(broker.run(), broker.ledger, "broker"), printed=broker.printed)
         except RanksFailed as failure:
             why = self._clear_up(broker.stuck)
-            seen = Observation(error=_told(failure, why), printed=broker.printed)
-            return with_costs(seen, costs(broker.ledger), "broker")
+            seen = ended(why) if why else Observation(error=_failure(failure))
+            return with_costs(dataclasses.replace(seen, printed=broker.printed), costs(broker.ledger), "broker")
 
     def _broker(
         self, task: Task, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0
@@ -132,11 +129,8 @@ def _value(seen: Observation) -> Any:
     return found[""] if set(found) == {""} else found
 
 
-def _told(failure: RanksFailed, why: str) -> Failure:
-    told = Failure(type=failure.type, message=str(failure), where=failure.where, rank=failure.rank)
-    if not why:
-        return told
-    return dataclasses.replace(told, type="ProcessDied", message=f"the run was ended: {why}", rank=None)
+def _failure(failed: RanksFailed) -> Failure:
+    return Failure(type=failed.type, message=str(failed), where=failed.where, rank=failed.rank)
 
 
 def _ends(failure: Failure | None) -> bool:

@@ -14,16 +14,16 @@ import time
 from collections.abc import Sequence
 
 from autograder.sandbox import wire
-from autograder.sandbox.loading import Loading, NotStarted, OpenJob, Task, failed, observed
+from autograder.sandbox.loading import Loading, NotStarted, OpenJob, Task, ended, observed
 from autograder.sandbox.policy import Limits
 from autograder.sandbox.rank_messages import RankCall
 from autograder.sandbox.ranks import Ranks
 from course.cells import CodeCell
 from course.cluster import Run
 from course.errors import CourseError
-from course.exercise import Case, Exercise, Inputs, Observation, Oracle
+from course.exercise import Case, Exercise, Failure, Inputs, Observation, Oracle
 from course.oracle import with_costs
-from course.perform import stops
+from course.perform import in_turn, stops
 from course.tree import Tree
 
 
@@ -53,16 +53,9 @@ class LoadedSession:
         except NotStarted as error:
             return (error.seen,) * len(cases)
         with sock:
-            seen: list[Observation] = []
-            for case in cases:
-                if seen and _stops(seen[-1]):
-                    seen.append(Observation(error=seen[-1].error))
-                else:
-                    seen.append(self._observe(exercise, case, sock))
-        why = self._alone.sweep() if any(_broke(each) for each in seen) else ""
-        return tuple(
-            failed("ProcessDied", f"the run was ended: {why}") if why and _broke(each) else each for each in seen
-        )
+            seen = in_turn(cases, lambda case: self._observe(exercise, case, sock), _ends)
+        why = self._alone.sweep() if any(_broke(each.error) for each in seen) else ""
+        return tuple(ended(why) if why and _broke(each.error) else each for each in seen)
 
     def _observe(self, exercise: Exercise, case: Case, sock: socket.socket) -> Observation:
         """One case, with what it cost by our own account."""
@@ -110,9 +103,9 @@ def _answer(oracle: Oracle, verb: str, arguments: Tree) -> Tree:
 BROKEN = ("ProcessDied", "BadReply")  # the conversation cannot go on
 
 
-def _broke(seen: Observation) -> bool:
-    return seen.error is not None and seen.error.type in (*BROKEN, "TimeLimit")
+def _broke(failure: Failure | None) -> bool:
+    return failure is not None and failure.type in (*BROKEN, "TimeLimit")
 
 
-def _stops(seen: Observation) -> bool:
-    return _broke(seen) or stops(seen.error)
+def _ends(failure: Failure | None) -> bool:
+    return _broke(failure) or stops(failure)

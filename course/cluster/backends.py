@@ -9,7 +9,7 @@ another group before would wait for each other for ever; without, all ranks of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -19,10 +19,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d as c10d
 
-from course.cluster.calls import Call, Kind
+from course.cluster.calls import Call, Kind, Tensors
 from course.cluster.combine import reduced
 
-Tensors = Sequence[Tensor]
 # A mean is a sum that is divided here, as on every transport. torch documents AVG for NCCL alone, which divides before
 # it adds, and so does not overflow in float16 where ours does.
 OPS = {

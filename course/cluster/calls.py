@@ -29,6 +29,9 @@ REDUCIBLE = (
 )
 
 
+Tensors: TypeAlias = Sequence[Tensor]
+
+
 class Kind(NamedTuple):
     """Dtype and shape of one tensor."""
 
@@ -74,6 +77,12 @@ class Call(NamedTuple):
     def kinds(self) -> tuple[Kind, ...]:
         """Its tensors: what it gives, else what it takes."""
         return self.gives or self.takes
+
+    @property
+    def named(self) -> int:
+        """The rank that it names, the other side or the root; not of a receive from anybody."""
+        assert self.peer is not None
+        return self.peer
 
     def details(self) -> str:
         """`, shape (4,)` of its first tensor; nothing for a barrier."""

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from course.cluster.calls import REDUCING, Call
+from course.cluster.calls import REDUCING, Call, Tensors
 
-Tensors = Sequence[Tensor]
 STEP: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "mean": torch.add,
@@ -37,18 +36,18 @@ def combined(call: Call, given: Mapping[int, Tensors]) -> dict[int, Tensors]:
             whole = reduced(call.op, [given[rank][0] for rank in group])
             return dict.fromkeys(group, (whole,))
         case "reduce":
-            return nobody | {_root(call): (reduced(call.op, [given[rank][0] for rank in group]),)}
+            return nobody | {call.named: (reduced(call.op, [given[rank][0] for rank in group]),)}
         case "reduce_scatter":
             rows = [[given[rank][place] for rank in group] for place in range(len(group))]
             return {rank: (reduced(call.op, row),) for rank, row in zip(group, rows, strict=True)}
         case "broadcast":
-            return dict.fromkeys(group, tuple(given[_root(call)]))
+            return dict.fromkeys(group, tuple(given[call.named]))
         case "all_gather":
             return dict.fromkeys(group, tuple(given[rank][0] for rank in group))
         case "gather":
-            return nobody | {_root(call): tuple(given[rank][0] for rank in group)}
+            return nobody | {call.named: tuple(given[rank][0] for rank in group)}
         case "scatter":
-            return {rank: (each,) for rank, each in zip(group, given[_root(call)], strict=True)}
+            return {rank: (each,) for rank, each in zip(group, given[call.named], strict=True)}
         case "all_to_all":
             return {rank: tuple(given[other][place] for other in group) for place, rank in enumerate(group)}
         case _:
@@ -61,8 +60,3 @@ def reduced(op: str, tensors: Tensors) -> Tensor:
         return tensors[0].detach().clone()
     whole = functools.reduce(STEP[op], (each.detach() for each in tensors))
     return whole / len(tensors) if op == "mean" else whole
-
-
-def _root(call: Call) -> int:
-    assert call.peer is not None
-    return call.peer

@@ -14,11 +14,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from course.cluster.calls import Call, Kind, Op, check_group, check_op, check_peer, check_place, check_tensors
+from course.cluster.calls import Call, Kind, Op, Tensors, check_group, check_op, check_peer, check_place, check_tensors
 from course.cluster.protocol import Comm, Work
 from course.errors import BadArgument
-
-Tensors = Sequence[Tensor]
 
 
 class Port(Protocol):

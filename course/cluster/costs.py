@@ -32,7 +32,7 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
         "bytes_sent": sent.sum(1),
         "makespan": ledger.makespan,
     }
-    orders = [ledger.calls(rank) for rank in range(size)]
+    orders = ledger.orders()
     counted = [Counter(order) for order in orders]
     for verb in sorted({verb for order in orders for verb in order}):
         found[f"calls/{verb}"] = torch.tensor([each[verb] for each in counted])

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,11 +20,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from course.cluster.backends import Begun, begin, connected, packed, room, unpack
-from course.cluster.calls import Call
+from course.cluster.calls import Call, Tensors
 from course.cluster.lanes import Lanes, Task
 from course.cluster.reports import Teller
 
-Tensors = Sequence[Tensor]
 Group = tuple[int, ...]
 
 
@@ -103,7 +101,7 @@ class DistributedPort:
 
         def deliver() -> None:
             with side:
-                backend, _, dst, tag = self._way(call, self._rank, _known(call.peer))
+                backend, _, dst, tag = self._way(call, self._rank, call.named)
                 backend.send([data], dst, tag).wait()
 
         self._lanes.put(("to", call.peer, call.group), Task(deliver))
@@ -208,7 +206,8 @@ class _Receive(_Work):
     def _finish(self) -> int:
         self.task.wait()
         self._side.join()
-        return self.call.group.index(_known(self.src))
+        assert self.src is not None
+        return self.call.group.index(self.src)
 
 
 class _Side(contextlib.AbstractContextManager[None]):
@@ -236,8 +235,3 @@ class _Side(contextlib.AbstractContextManager[None]):
 def _tag(group: Group) -> int:
     """The same number for a group on all its ranks."""
     return zlib.crc32(repr(group).encode()) & 0x7FFFFFFF
-
-
-def _known(rank: int | None) -> int:
-    assert rank is not None
-    return rank

@@ -62,8 +62,12 @@ def _copied(given: Tensor | nn.Module) -> Tensor | nn.Module:
 
 def raised(rank: int, error: BaseException) -> RanksFailed:
     """The failure of a run in which a rank raised."""
-    kind, where = type_of(error), own_lines(error.__traceback__)
+    return rank_raised(rank, type_of(error), message_of(error), own_lines(error.__traceback__))
+
+
+def rank_raised(rank: int, kind: str, message: str, where: tuple[str, ...]) -> RanksFailed:
+    """The same, of an exception that is known by its class, its message and the rank's own lines."""
     at = f" ({where[-1]})" if where else ""
     return RanksFailed(
-        f"rank {rank} raised {kind}: {message_of(error)}{at}", kind="RankRaised", rank=rank, type=kind, where=where
+        f"rank {rank} raised {kind}: {message}{at}", kind="RankRaised", rank=rank, type=kind, where=where
     )

@@ -8,8 +8,8 @@ collectives are those of the algorithm that `traffic.py` assumes.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,8 +103,15 @@ class Ledger:
 
     def calls(self, rank: int) -> list[str]:
         """The verbs that a rank called, in order of the calls."""
-        own = of_ranks(each for each in self.events if each.rank == rank and each.call is not None)
-        return [each.verb for each in own.get(rank, [])]
+        return self.orders()[rank]
+
+    def orders(self) -> list[list[str]]:
+        """The verbs that each rank called, in order of its calls."""
+        found: list[list[str]] = [[] for _ in range(self.size)]
+        for each in sorted(self.events, key=lambda each: (each.called, each.order)):
+            if each.call is not None:
+                found[each.rank].append(each.verb)
+        return found
 
     def peak_bytes(self, rank: int) -> int:
         """The most that a rank held at once; 0 where it was not measured."""
@@ -114,11 +121,3 @@ class Ledger:
         """Add bytes and messages by (from, to)."""
         self.sent.update(pairs)
         self.messages.update(counts)
-
-
-def of_ranks(events: Iterable[Event]) -> dict[int, list[Event]]:
-    """The events of each rank, in order of their calls."""
-    found: defaultdict[int, list[Event]] = defaultdict(list)
-    for each in sorted(events, key=lambda each: (each.called, each.order)):
-        found[each.rank].append(each)
-    return dict(found)

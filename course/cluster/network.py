@@ -25,7 +25,7 @@ class Network:
         self.topology = topology
         self._busy: defaultdict[str, list[Times]] = defaultdict(list)  # when it is busy, in order
         self._routes: dict[Pair, tuple[str, ...]] = {}
-        self._durations: dict[int, tuple[Plan, float, Mapping[str, float]]] = {}
+        self._durations: dict[Plan, tuple[float, Mapping[str, float]]] = {}
 
     def transfer(self, src: int, dst: int, size: int, at: float) -> Times:
         """Start and end of a message of `size` bytes that is ready at `at`."""
@@ -70,16 +70,15 @@ class Network:
 
     def _duration(self, plan: Plan) -> tuple[float, Mapping[str, float]]:
         """How long it takes on idle links, and how long it keeps each of them busy."""
-        known = self._durations.get(id(plan))
-        if known is None or known[0] is not plan:
+        if plan not in self._durations:
             seconds, loads = 0.0, defaultdict[str, float](float)
             for count, pairs in plan.rounds:
                 load = self._load(pairs)
                 seconds += count * self._round(pairs, load, chain=plan.chain)
                 for name, busy in load.items():
                     loads[name] += count * busy
-            known = self._durations[id(plan)] = (plan, seconds, loads)
-        return known[1], known[2]
+            self._durations[plan] = (seconds, loads)
+        return self._durations[plan]
 
     def _load(self, pairs: Mapping[Pair, int]) -> dict[str, float]:
         """Seconds that each link is busy; one that several pairs use carries the bytes of all."""

@@ -42,25 +42,32 @@ def run_ranks(
     """
     if not callable(function):
         raise BadArgument(f"function must be something to call with a communicator, got {function!r}")
-    if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
-        raise BadArgument(f"ranks must be a number from 1 to {MAX_RANKS}, got {ranks!r}")
     if not isinstance(seconds, (int, float)) or not seconds > 0:
         raise BadArgument(f"seconds must be a number above 0, got {seconds!r}")
     if unknown := [each for each in verbs or () if each not in VERBS]:
         raise BadArgument(f"verbs must be some of {', '.join(VERBS)}, got {unknown[0]!r}")
-    if inputs is not None and not isinstance(inputs, Sequence):
+    given = _given(ranks, inputs)
+    job = Job(function=function, ranks=ranks, inputs=given, seconds=seconds, verbs=verbs)
+    return _transport(transport).run(job)
+
+
+def _given(ranks: int, inputs: Sequence[Sequence[Any]] | None) -> list[Sequence[Any]]:
+    """The arguments of each rank. Raises BadArgument."""
+    if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS:
+        raise BadArgument(f"ranks must be a number from 1 to {MAX_RANKS}, got {ranks!r}")
+    if inputs is None:
+        return [()] * ranks
+    if not isinstance(inputs, Sequence):
         raise BadArgument(f"inputs must be a list of sequences, one for each rank, got {type(inputs).__name__}")
-    given = [()] * ranks if inputs is None else list(inputs)
-    if len(given) != ranks:
-        raise BadArgument(f"inputs must hold one sequence of arguments for each of {ranks} ranks, got {len(given)}")
-    for rank, each in enumerate(given):
+    if len(inputs) != ranks:
+        raise BadArgument(f"inputs must hold one sequence of arguments for each of {ranks} ranks, got {len(inputs)}")
+    for rank, each in enumerate(inputs):
         if not isinstance(each, Sequence) or isinstance(each, str):
             raise BadArgument(
                 f"inputs must hold a sequence of arguments for each rank, got {type(each).__name__} for rank {rank}; "
                 "write (x,) for a single x"
             )
-    job = Job(function=function, ranks=ranks, inputs=given, seconds=seconds, verbs=verbs)
-    return _transport(transport).run(job)
+    return list(inputs)
 
 
 def _transport(transport: Name | Transport) -> Transport:

@@ -6,20 +6,18 @@ comm.all_reduce(x) --> Port.perform --> Simulation.make(post)    the rank's thre
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from course.cluster.calls import Call
+from course.cluster.calls import Call, Tensors
 from course.cluster.tickets import Ticket
 
 if TYPE_CHECKING:
     from course.cluster.simulation import Simulation
 
-Tensors = Sequence[Tensor]
 CPU = torch.device("cpu")
 
 

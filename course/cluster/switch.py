@@ -12,13 +12,13 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict, deque
 
-from course.cluster.calls import Call
+from course.cluster.calls import Call, Tensors
 from course.cluster.combine import combined
 from course.cluster.errors import RanksFailed
 from course.cluster.ledger import COMPUTE, Event, Ledger, Wait
 from course.cluster.misfits import compare, never_joined, never_received, never_sent, never_waited, not_what_was_sent
 from course.cluster.network import Network
-from course.cluster.tickets import Boxes, Message, Tensors, Ticket
+from course.cluster.tickets import Boxes, Message, Ticket
 from course.cluster.traffic import plan
 
 Group = tuple[int, ...]
@@ -70,7 +70,7 @@ class Switch:
 
     def _send(self, call: Call, given: Tensors | None, at: float) -> Ticket:
         """Done at once: it is eager."""
-        src, dst = call.rank, _known(call.peer)
+        src, dst = call.rank, call.named
         size = call.gives[0].bytes
         start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
         number = self._number("send", call.group, src, dst)
@@ -163,8 +163,3 @@ class Switch:
         for (group, _), met in self._met.items():
             return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
         return never_waited(next(iter(self._begun.values()))) if self._begun else None
-
-
-def _known(peer: int | None) -> int:
-    assert peer is not None
-    return peer

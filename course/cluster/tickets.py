@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from torch import Tensor
-
-from course.cluster.calls import Call
-
-Tensors: TypeAlias = Sequence[Tensor]
+from course.cluster.calls import Call, Tensors
 
 
 @dataclass(eq=False, slots=True)

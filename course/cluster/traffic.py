@@ -35,9 +35,9 @@ from course.cluster.calls import Call
 Pair: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """The messages of one collective.
+    """The messages of one collective. Equal calls have the same plan.
 
     pairs   bytes from each rank to each other
     counts  messages from each rank to each other

@@ -72,7 +72,7 @@ def steps(ledger: Ledger) -> list[Step]:
             sent = _received(under_way[call.group, event.rank], call, event)
             behind[event.rank] = max(behind[event.rank], sent + 1)
         elif event.verb == "send":
-            message = Message(event.rank, _known(call.peer), event.sent, event.verb, event.number)
+            message = Message(event.rank, call.named, event.sent, event.verb, event.number)
             step = _put(message, [event.rank], found, behind)
             under_way[call.group, message.dst].append(_Sent(event.rank, event.end, step))
         elif (collective := collectives.pop((call.group, event.number), None)) is not None:
@@ -126,8 +126,3 @@ def _received(waiting: list[_Sent], call: Call, event: Event) -> int:
     sent = min(heads.values(), key=lambda each: (abs(max(each.end, event.called) - event.end), each.src))
     waiting.remove(sent)
     return sent.step
-
-
-def _known(peer: int | None) -> int:
-    assert peer is not None
-    return peer
