@@ -167,8 +167,9 @@ class Exercise:
                 probe(answer, comm, inputs), and what it observes on rank 0 stands under "0/..."; the ledger has what
                 was sent (course/cluster/costs.py), source "claimed" on simulated ranks and "broker" in grading
     verbs       of a communicator that such an answer may use
-    memory      the grader measures each case from outside: ledger entries "peak_bytes" (int, memory at its highest
-                above that at the start of the case) and "cpu_seconds" (float), source "kernel"; a notebook has neither
+    measured    names of cases that the grader measures from outside: ledger entries "peak_bytes" (int, memory at its
+                highest above that at the start of the case) and "cpu_seconds" (float), source "kernel"; a notebook has
+                neither
     hints       a question, a pointer, a sketch; never the code
     seconds     time limit of one case
     """
@@ -183,7 +184,7 @@ class Exercise:
     oracle: Callable[[Case], Oracle] | None = None
     split: Callable[[Inputs], Sequence[Inputs]] | None = None
     verbs: tuple[str, ...] = ()
-    memory: bool = False
+    measured: tuple[str, ...] = ()
     seconds: float = 5.0
 
     def __post_init__(self) -> None:
@@ -243,4 +244,4 @@ def _validate(exercise: Exercise) -> None:
     )
     demand(bool(exercise.verbs) == (exercise.split is not None), "`split` and `verbs` must be declared together")
     demand(exercise.split is None or exercise.oracle is None, "an exercise with ranks must not have an oracle")
-    demand(exercise.split is None or not exercise.memory, "the memory of an exercise with ranks is not measured")
+    demand(exercise.split is None or not exercise.measured, "a case with ranks is not measured")

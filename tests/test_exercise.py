@@ -89,7 +89,7 @@ def test_drawing_cases_does_not_touch_the_global_random_state():
 
 def test_a_case_hides_nothing_unless_it_says_so():
     assert [case.hidden for case in toy.EXERCISE.draw(1)] == [{}, {}]
-    assert (toy.EXERCISE.oracle, toy.EXERCISE.memory) == (None, False)
+    assert (toy.EXERCISE.oracle, toy.EXERCISE.measured) == (None, ())
 
 
 # observing

@@ -98,7 +98,7 @@ def test_on_a_rank_of_its_own_only_its_part_is_observed():
     ("changes", "words"),
     [
         ({"verbs": ()}, "must be declared together"),
-        ({"memory": True}, "is not measured"),
+        ({"measured": ("a case",)}, "is not measured"),
         ({"oracle": lambda case: None}, "must not have an oracle"),
     ],
 )

@@ -6,21 +6,24 @@ Nothing that happens to a process stops the others or hangs the caller: one that
 replaced, and the task that it held is tried again. A task is taken from the caller only when a process is free for
 it, so that a batch of any length needs the memory of `jobs` tasks and outcomes.
 
-Processes are spawned, not forked: nothing of the caller's memory is in them. Only RunnerError ends a batch: then
-nothing can be run at all.
+Processes are forked from the standard library's forkserver, which has imported what they need and nothing else: no
+memory of the caller is in them. Only RunnerError ends a batch: then nothing can be run at all.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any, Generic
 
 from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work, serve
@@ -28,6 +31,7 @@ from autograder.sandbox import RunnerError, sweep
 
 TRIES = 3  # of one task, each in a process that died
 PATIENCE = 1800.0  # seconds for one task; the runner's own limits end any submission long before
+PRELOADED = ["autograder.engine.preloaded"]
 START_SECONDS = 300.0  # for a process to be ready: on a cold disk torch alone needs a minute
 
 
@@ -63,7 +67,7 @@ class _Held(Generic[Task]):
 class _Worker(Generic[Task]):
     """A process at work. `until`: when it must have said something, on the monotonic clock; free ones may be silent."""
 
-    process: SpawnProcess
+    process: BaseProcess
     line: Connection
     until: float
     ready: bool = False
@@ -82,18 +86,18 @@ class _Pool(Generic[Task, Result]):
 
     def start(self) -> None:
         """One more process. Raises RunnerError."""
-        context = get_context("spawn")
+        context = get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, self._work), daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it has left the terminal
         try:
-            process.start()
+            with _out_of_sight():
+                process.start()
             self._workers.append(_Worker(process=process, line=ours, until=time.monotonic() + START_SECONDS))
         except OSError as error:
             raise RunnerError(f"a process that grades must start, but {error.strerror}") from None
         finally:
             theirs.close()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def done(self) -> bool:
         """Whether all tasks were taken, and nobody has one."""
@@ -178,6 +182,18 @@ class _Pool(Generic[Task, Result]):
             return Outcome(task=worker.held.task, failed=f"{TRIES} processes died that graded it; the last {reason}")
         self._again.append(worker.held)
         return None
+
+
+@contextlib.contextmanager
+def _out_of_sight() -> Iterator[None]:
+    """While a process starts: no Ctrl-C until it has left the terminal, and no script of the caller's to run again."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ending(code: int | None) -> str:

@@ -36,7 +36,7 @@ from course.simulate import SPARE_SECONDS
 from course.tree import Tree
 
 PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**20
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larger is a block of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
         _caller(loaded[request["function"]], sock, RankCall(**request))
         return
     exercise = exercises.load(request["exercise"])
-    if exercise.memory:
+    if exercise.measured:
         _return_large_blocks()
     answer = _answer(loaded[exercise.name])
     if not isinstance(answer, Failure):

@@ -243,11 +243,13 @@ def _folder() -> Folder:
 
 
 _PROGRAM = """
-import gc, os, socket, sys
-gc.disable()
+import os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from autograder.sandbox.warm import main
+from autograder.start import quick_imports
+with quick_imports():
+    from autograder.sandbox.warm import main, warm_up
+    warm_up(with_display=bool(int(sys.argv[4])))
 with os.fdopen(int(sys.argv[3]), "rb") as file:
     program = file.read()
-main(socket.socket(fileno=int(sys.argv[2])), program or None, with_display=bool(int(sys.argv[4])))
+main(socket.socket(fileno=int(sys.argv[2])), program or None)
 """

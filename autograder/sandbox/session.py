@@ -61,8 +61,9 @@ class LoadedSession:
         """One case, with what it cost by our own account."""
         seconds = exercise.seconds + self._limits.spare_seconds
         deadline = time.monotonic() + seconds
+        measured = case.name in exercise.measured
         oracle = exercise.oracle(case) if exercise.oracle else None
-        if exercise.memory:
+        if measured:
             self._alone.job.tell({"do": "mark"})
         try:
             (seen,) = wire.to_observations(_converse(sock, case, oracle, deadline), 1)
@@ -70,7 +71,7 @@ class LoadedSession:
             return observed(error, "the run", seconds)
         if oracle is not None:
             seen = with_costs(seen, oracle.ledger(), "broker")
-        if exercise.memory:
+        if measured:
             seen = with_costs(seen, self._alone.job.tell({"do": "spent"}), "kernel")
         return seen
 

@@ -36,6 +36,7 @@ def stage(to: Path) -> None:
     for path in (AUTOGRADER / "sandbox").iterdir():
         if path.name not in (*OUTSIDE, "__pycache__"):
             _copy(path, inside / path.name)
+    _copy(AUTOGRADER / "start.py", inside.parent / "start.py")
     for folder in (inside, inside.parent):
         (folder / "__init__.py").touch()
 

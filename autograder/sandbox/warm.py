@@ -14,7 +14,6 @@ the number of the job, which "why" and "end" must say.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import select
@@ -45,9 +44,9 @@ class _Job:
     why: str = ""
 
 
-def main(control: socket.socket, program: bytes | None, *, with_display: bool) -> None:
+def main(control: socket.socket, program: bytes | None) -> None:
     """Serve jobs until the grader closes the control socket. `program` is the system call filter; None: no walls."""
-    _warm_up(with_display=with_display)
+    pages.collapse()
     _send(control, {"ready": os.getpid()})
     shared, jobs, marked = own_memory(), dict[int, _Job](), list[Process]()
     while True:
@@ -79,8 +78,8 @@ def main(control: socket.socket, program: bytes | None, *, with_display: bool) -
         _end(each)
 
 
-def _warm_up(*, with_display: bool) -> None:
-    """One thread; a step of an optimizer, whose first call imports for a second; what displays need; the exercises."""
+def warm_up(*, with_display: bool) -> None:
+    """One thread; a step of an optimizer, which imports more; what displays need; the exercises."""
     torch.set_num_threads(1)
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
@@ -90,9 +89,6 @@ def _warm_up(*, with_display: bool) -> None:
     for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
         removed.prepare(exercises.load(entry.id).removes)
     rehearsal.rehearse()
-    gc.freeze()  # forks share what is here until they write to it
-    gc.enable()  # nobody searched for cycles among the imports: that takes a third of their time
-    pages.collapse()
 
 
 def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket, program: bytes | None) -> _Job:

@@ -1,0 +1,91 @@
+"""A process of the autograder starts without what takes long, and nothing behaves otherwise for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+START = """
+import sys
+from autograder.start import quick_imports
+
+with quick_imports():
+    import torch
+parameter = torch.nn.Parameter(torch.ones(2))
+x = torch.ones(2, requires_grad=True)
+"""
+STEP = "parameter.grad = torch.ones(2); torch.optim.SGD([parameter], lr=0.5).step()\n"
+LOADED = "print('sympy' in sys.modules)\n"
+
+
+def said(program: str) -> list[str]:
+    """The lines that a program prints in a process that starts as ours do."""
+    ran = subprocess.run([sys.executable, "-c", START + program], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_neither_a_step_nor_a_backward_pass_loads_the_compiler() -> None:
+    assert said(STEP + "(2 * x).backward(torch.ones(2)); print(x.grad.tolist(), parameter.tolist())\n" + LOADED) == [
+        "[2.0, 2.0] [0.5, 0.5]",
+        "False",
+    ]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_who_compiles_gets_the_compiler(backend: str) -> None:
+    program = (
+        f"y = torch.compile(lambda x: 2 * x + 1, backend={backend!r})(x); y.sum().backward(); print(x.grad.tolist())"
+    )
+    assert said(STEP + program + "\n" + STEP + LOADED) == ["[2.0, 2.0]", "True"]
+
+
+def test_who_imports_the_compiler_gets_the_whole_of_it() -> None:
+    assert said("from torch._dynamo import config\nimport torch._dynamo\nprint(torch._dynamo.config is config)") == [
+        "True"
+    ]
+
+
+def test_who_checkpoints_gets_the_same_gradient() -> None:
+    program = """
+from torch.utils.checkpoint import checkpoint
+checkpoint(torch.exp, x, use_reentrant=False).sum().backward()
+print(torch.equal(x.grad, x.detach().exp()))
+"""
+    assert said(program) == ["True"]
+
+
+def test_a_gradient_of_another_shape_is_refused_as_ever() -> None:
+    program = "try:\n    (2 * x).backward(torch.ones(3))\nexcept RuntimeError as error:\n    print(error)"
+    assert "has a shape of torch.Size([3])" in said(program)[0]
+
+
+def test_shapes_with_symbols_are_compared_by_torch_itself() -> None:
+    program = """
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import expect_true, sym_eq
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+print(expect_true(sym_eq((2, 3), torch.Size([2, 3]))), sym_eq([2, 3], [2, 4]), sym_eq(2, 2))
+with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+    shape = mode.from_tensor(torch.ones(3, 2)).shape
+    print(expect_true(sym_eq(shape, torch.Size([3, 2]))))
+"""
+    assert said(program) == ["True False True", "True"]
+
+
+@pytest.mark.parametrize(
+    ("deed", "loads"),
+    [
+        ("torch.optim.SGD([parameter]).zero_grad()", "torch._dynamo"),
+        ("(2 * parameter).backward(torch.ones(2))", "torch.fx.experimental.symbolic_shapes"),
+    ],
+)
+def test_what_is_left_out_is_what_torch_alone_loads(deed: str, loads: str) -> None:
+    """Else a new torch has moved it, and the stand-in stands for nothing."""
+    program = (
+        f"import sys, torch\nparameter = torch.nn.Parameter(torch.ones(2))\n{deed}\nprint({loads!r} in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert ran.stdout.splitlines() == ["True"], ran.stderr
