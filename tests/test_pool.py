@@ -123,11 +123,27 @@ def test_in_turn_gives_the_same_in_this_process(tmp_path):
     assert (tmp_path / "task-0").read_text().split() == [str(os.getpid())]
 
 
-def test_no_task_is_taken_before_a_process_is_free_for_it(tmp_path):
+def test_no_more_tasks_are_taken_than_the_processes_hold(tmp_path):
     taken = []
     tasks = (taken.append(task) or task for task in doubles(50))
     for done, _ in enumerate(spread(tasks, Toy(tmp_path), 2)):
-        assert len(taken) - done <= 4  # two at work, and two that are back and not looked at
+        assert len(taken) - done <= 6  # two at work, two at hand, and two that are back and not looked at
+
+
+def test_a_process_goes_on_while_the_caller_is_busy(tmp_path):
+    outcomes = spread(doubles(4), Toy(tmp_path), 1)
+    next(outcomes)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "task-2").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sorted(path.name for path in tmp_path.glob("task-*")) == ["task-0", "task-1", "task-2"]
+    assert results(outcomes) == {1: 2, 2: 4, 3: 6}
+
+
+def test_the_task_at_hand_of_a_process_that_dies_has_lost_nothing(tmp_path):
+    found = results(spread([("die", 7), ("die_once", 1)], Toy(tmp_path), 1))
+    assert (Toy(tmp_path).tries(7), Toy(tmp_path).tries(1), found[1]) == (3, 2, 2)
+    assert "3 processes died" in found[7]
 
 
 def test_an_exception_is_told_and_costs_nobody_else(tmp_path):

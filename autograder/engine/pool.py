@@ -3,8 +3,8 @@
     tasks --one at a time--> process 1 ... jobs --> outcomes, in the order in which they come
 
 Nothing that happens to a process stops the others or hangs the caller: one that dies, or is silent for too long, is
-replaced, and the task that it held is tried again. A task is taken from the caller only when a process is free for
-it, so that a batch of any length needs the memory of `jobs` tasks and outcomes.
+replaced, and the task that it held is tried again. Each process has the next task at hand, so that it need not wait
+while the caller is busy; no further one is taken from the caller, so that a batch of any length needs little memory.
 
 Processes are forked from the standard library's forkserver, which has imported what they need and nothing else: no
 memory of the caller is in them. Only RunnerError ends a batch: then nothing can be run at all.
@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -29,6 +29,7 @@ from typing import Any, Generic
 from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work, serve
 from autograder.sandbox import RunnerError, sweep
 
+AT_HAND = 2  # tasks that a process has
 TRIES = 3  # of one task, each in a process that died
 PATIENCE = 1800.0  # seconds for one task; the runner's own limits end any submission long before
 PRELOADED = ["autograder.engine.preloaded"]
@@ -65,13 +66,16 @@ class _Held(Generic[Task]):
 
 @dataclass(kw_only=True)
 class _Worker(Generic[Task]):
-    """A process at work. `until`: when it must have said something, on the monotonic clock; free ones may be silent."""
+    """A process at work on the first task that it holds.
+
+    until  when it must have said something, on the monotonic clock; free ones may be silent
+    """
 
     process: BaseProcess
     line: Connection
     until: float
     ready: bool = False
-    held: _Held[Task] | None = None
+    held: collections.deque[_Held[Task]] = field(default_factory=collections.deque)
 
 
 class _Pool(Generic[Task, Result]):
@@ -104,16 +108,20 @@ class _Pool(Generic[Task, Result]):
         return self._exhausted and not self._again and not any(worker.held for worker in self._workers)
 
     def hand_out(self) -> None:
-        """A task for each process that is free, as long as there are tasks."""
-        for worker in [each for each in self._workers if each.ready and not each.held]:
-            held = self._next()
-            if held is None:
-                return
-            try:
-                worker.line.send(held.task)
-                worker.held, worker.until = held, time.monotonic() + self._patience
-            except OSError:  # it died while it was free, which is no fault of the task
-                self._again.append(held)
+        """Tasks for the processes that are ready, as long as there are tasks; nobody has two before all have one."""
+        for count in range(AT_HAND if all(each.ready for each in self._workers) else 1):
+            for worker in [each for each in self._workers if each.ready and len(each.held) == count]:
+                held = self._next()
+                if held is None:
+                    return
+                try:
+                    worker.line.send(held.task)
+                except OSError:  # it died, which is no fault of this task
+                    self._again.append(held)
+                    continue
+                worker.held.append(held)
+                if not count:
+                    worker.until = time.monotonic() + self._patience
 
     def collect(self) -> list[Outcome[Task, Result]]:
         """Wait until some process says something, dies, or is silent for too long."""
@@ -154,16 +162,16 @@ class _Pool(Generic[Task, Result]):
             return self._bury(worker)
         if isinstance(message, RunnerError):
             raise message
-        worker.until = math.inf
         if message == READY:
-            worker.ready, self._stillborn = True, 0
+            worker.ready, worker.until, self._stillborn = True, math.inf, 0
             return None
-        worker.held = None
+        worker.held.popleft()
+        worker.until = time.monotonic() + self._patience if worker.held else math.inf
         outcome: Outcome[Task, Result] = message
         return outcome
 
     def _bury(self, worker: _Worker[Task], why: str = "") -> Outcome[Task, Result] | None:
-        """Replace a process that died. Its task is tried again when all others were, or has failed."""
+        """Replace a process that died. The task on which it was is tried again when all others were, or has failed."""
         worker.process.join(GOODBYE)
         reason = why or _ending(worker.process.exitcode)
         worker.process.kill()
@@ -175,12 +183,14 @@ class _Pool(Generic[Task, Result]):
         if self._stillborn >= TRIES:
             raise RunnerError(f"a process that grades must start, but {TRIES} in a row died; the last {reason}")
         self.start()
-        if worker.held is None:
+        if not worker.held:
             return None
-        worker.held.deaths += 1
-        if worker.held.deaths == TRIES:
-            return Outcome(task=worker.held.task, failed=f"{TRIES} processes died that graded it; the last {reason}")
-        self._again.append(worker.held)
+        held = worker.held.popleft()
+        self._again.extendleft(worker.held)
+        held.deaths += 1
+        if held.deaths == TRIES:
+            return Outcome(task=held.task, failed=f"{TRIES} processes died that graded it; the last {reason}")
+        self._again.append(held)
         return None
 
 
