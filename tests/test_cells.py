@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import sys
+import types
+import typing
 
 import pytest
 
-from course.cells import CodeCell, load, source_of
+from course.cells import CodeCell, _global_names, load, source_of
 from course.exercise import Failure
 
 
@@ -83,3 +87,21 @@ def test_the_source_of_a_definition_holds_what_it_needs_and_no_more():
 def test_a_line_pasted_from_a_terminal_is_read_without_its_prompt() -> None:
     cells = [CodeCell(source="In [1]: x = 5"), CodeCell(source="def f(): return x", answers="f")]
     assert load(cells, "f").answer() == 5
+
+
+MANY = "\n".join(f"a{number} = b{number}" for number in range(70_000))  # their numbers take three bytes
+
+
+@pytest.mark.parametrize("source", [*map(inspect.getsource, (inspect, typing, dis)), MANY])
+def test_global_names_are_those_that_the_disassembler_shows(source):
+    codes = [compile(source, "", "exec")]
+    for code in codes:
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        shown = [(step.opname, step.argval) for step in dis.get_instructions(code)]
+        stores = [(name, what) for name, what in shown if name in ("STORE_NAME", "STORE_GLOBAL")]
+        loads = [
+            (name, what)
+            for name, what in shown
+            if name.startswith("LOAD") and name.endswith(("_NAME", "_GLOBAL", "_GLOBALS"))
+        ]
+        assert sorted(_global_names(code)) == sorted(stores + loads)
