@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from autograder.sandbox import wire
+from autograder.sandbox import texts, wire
 from autograder.sandbox.frame import encode
 
 
@@ -42,7 +42,7 @@ def one_input(data: bytes) -> None:
         seen = _tried(partial(wire.to_observations, part, count))
         if seen is not NOTHING:
             encode(wire.from_observations(seen))
-        shown = _tried(partial(wire.to_outputs, part, count))
+        shown = _tried(partial(texts.to_outputs, part, count))
         if shown is not NOTHING:
             json.dumps(shown, ensure_ascii=False, allow_nan=False).encode()
     asked = _tried(partial(wire.to_question, tree))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import toy_ranks
 
-from autograder.sandbox import runner as running
+from autograder.sandbox import control
 from course.cells import CodeCell
 from course.exercise import Failure, Observation
 
@@ -18,17 +18,17 @@ STAGED = Path("course/exercises/start_here/running_mean.py")
 @contextlib.contextmanager
 def staged_with_toy():
     """Runners that start in the body find the toy in place of the exercise whose id it bears."""
-    ours = running.stage
+    ours = control.stage
 
     def stage(to: Path) -> None:
         ours(to)
         (to / STAGED).write_text(Path(toy_ranks.__file__).read_text())
 
-    running.stage = stage
+    control.stage = stage
     try:
         yield
     finally:
-        running.stage = ours
+        control.stage = ours
 
 
 def perform_ranks(opened, source: str, cases, exercise=toy_ranks.EXERCISE) -> tuple[Observation, ...]:

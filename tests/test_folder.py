@@ -22,7 +22,7 @@ from autograder.sandbox import open_runner
 from course.cells import CodeCell
 with open_runner(trusted={trusted}) as runner:
     with runner.session([CodeCell(source="x = 1", answers="hvp")], ["hvp"]):
-        print(runner._folder.path, runner._process.pid, flush=True)
+        print(runner._warm._folder.path, runner._warm._process.pid, flush=True)
         input()
 """
 

@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from autograder.sandbox import Limits, RunnerError, open_runner
+from autograder.sandbox import Limits, RunnerError, control, open_runner
 from autograder.sandbox import runner as running
 from autograder.sandbox.policy import PolicyError, command, python_folders, writable
 from course import exercises
@@ -72,6 +72,13 @@ def told(opened, expression: str) -> str:
 
 
 # --- with and without walls ---
+
+
+@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+def test_the_kernel_measures_the_cases_that_are_to_be_measured(name, request):
+    second = exercises.load("quadratic_grads").draw(1)[1].name
+    seen = quadratic(request.getfixturevalue(name), "return 1.0, 2.0, 3.0", measured=(second,))
+    assert [each.sources for each in seen] == [{}, {"peak_bytes": "kernel", "cpu_seconds": "kernel"}]
 
 
 @pytest.mark.parametrize("name", ["sandbox", "trusted"])
@@ -249,7 +256,7 @@ def running_processes(opened) -> int:
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
             children.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(name))
-    found, queue = 0, [opened._process.pid]
+    found, queue = 0, [opened._warm._process.pid]
     while queue:
         found, queue = found + 1, [*queue[1:], *children.get(queue[0], [])]
     return found
@@ -266,7 +273,7 @@ def test_closing_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", None)
     with open_runner(LIMITS) as opened:
         quadratic(opened, "return 1.0, 2.0, 3.0")
-        pid = opened._process.pid
+        pid = opened._warm._process.pid
         assert list(tmp_path.iterdir())
     assert not list(tmp_path.iterdir())
     assert not os.path.exists(f"/proc/{pid}")
@@ -275,8 +282,8 @@ def test_closing_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_the_warm_process_is_started_again_when_somebody_kills_it():
     with open_runner(LIMITS) as opened:
         quadratic(opened, "return 1.0, 2.0, 3.0")
-        opened._process.kill()
-        opened._process.wait()
+        opened._warm._process.kill()
+        opened._warm._process.wait()
         assert quadratic(opened, "return 1.0, 2.0, 3.0")[0].error is None
 
 
@@ -296,7 +303,7 @@ def test_on_another_system_a_sentence_says_what_is_needed(monkeypatch):
 
 
 def test_walls_that_cannot_be_built_are_told_and_not_left_out(monkeypatch):
-    monkeypatch.setattr(running, "command", lambda argv, **rest: ["bwrap", "--no-such-option"])
+    monkeypatch.setattr(control, "command", lambda argv, **rest: ["bwrap", "--no-such-option"])
     with open_runner() as opened, pytest.raises(RunnerError, match=r"no-such-option.*autograder doctor"):
         quadratic(opened, "return 1.0, 2.0, 3.0")
 

@@ -14,7 +14,7 @@ from conftest import same_leaf, same_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autograder.sandbox import wire
+from autograder.sandbox import texts, wire
 from autograder.sandbox.frame import decode, encode
 from course.exercise import Case, Failure, Observation
 
@@ -323,7 +323,7 @@ def test_a_rank_that_is_none_is_dropped(rank):
 def test_outputs_arrive_as_they_were_shown():
     picture = {"output_type": "display_data", "data": {"image/png": "iVBO" * 2_000_000}, "metadata": {}}
     shown = [[{"output_type": "stream", "text": "é" * 5_000}, picture], []]
-    assert wire.to_outputs(decode(encode(wire.from_outputs(shown)))[1], 2) == shown
+    assert texts.to_outputs(decode(encode(texts.from_outputs(shown)))[1], 2) == shown
 
 
 @pytest.mark.parametrize(
@@ -343,9 +343,9 @@ def test_outputs_arrive_as_they_were_shown():
 )
 def test_outputs_that_are_no_json_are_refused(tree):
     with pytest.raises(wire.BadFrame):
-        wire.to_outputs(tree, 1)
+        texts.to_outputs(tree, 1)
 
 
 def test_text_in_outputs_is_clean():
     broken = torch.tensor([0x61, 0xFF, 0], dtype=torch.uint8)
-    assert wire.to_outputs([[{"\0": "\ud800", "b": broken}]], 1) == [[{"\ufffd": "?", "b": "a\ufffd\ufffd"}]]
+    assert texts.to_outputs([[{"\0": "\ud800", "b": broken}]], 1) == [[{"\ufffd": "?", "b": "a\ufffd\ufffd"}]]

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autograder.sandbox import display, removed, walls, wire
+from autograder.sandbox import display, removed, texts, walls, wire
 from autograder.sandbox.messages import DISPLAY, LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.policy import Limits
 from autograder.sandbox.rank_messages import RankCall, to_part
@@ -115,7 +115,7 @@ def _silence() -> None:
 def _loader(sock: socket.socket) -> None:
     """Load the cells once, then fork for each exercise."""
     request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
-    sources = wire.to_sources(request["sources"])
+    sources = texts.to_sources(request["sources"])
     cells = [CodeCell(source=source, answers=name) for source, name in zip(sources, request["answers"], strict=True)]
     loaded = load_all(cells, request["names"])
     wire.send(sock, "loaded")
@@ -223,6 +223,6 @@ def _return_large_blocks() -> None:
 
 def _display(sock: socket.socket) -> None:
     request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
-    shown: Any = display.each(wire.to_sources(request["sources"]), seconds=request["seconds"], limit=request["output"])
+    shown: Any = display.each(texts.to_sources(request["sources"]), seconds=request["seconds"], limit=request["output"])
     for outputs in shown:
-        wire.send(sock, wire.from_outputs([outputs]))
+        wire.send(sock, texts.from_outputs([outputs]))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autograder.sandbox import wire
+from autograder.sandbox import texts, wire
 from autograder.sandbox.messages import LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.policy import Limits
 from course.cells import CodeCell
@@ -143,7 +143,7 @@ class Loading:
         seconds = self._limits.load_seconds / (1 if self._together else FALLBACK)
         answers: Tree = [cell.answers for cell in self._cells]
         request: Tree = {
-            "sources": wire.from_sources([cell.source for cell in self._cells]),
+            "sources": texts.from_sources([cell.source for cell in self._cells]),
             "answers": answers,
             "names": list(names),
         }

@@ -21,7 +21,7 @@ STUDENT_SIDE = (
 # Of autograder/sandbox; the rest runs inside.
 OUTSIDE = (
     *("__init__.py", "runner.py", "session.py", "loading.py", "ranks.py", "broker.py", "line.py", "brokered.py"),
-    *("folder.py", "stage.py", "stand_ins", "doctor.py", "incoming.py"),
+    *("control.py", "folder.py", "stage.py", "stand_ins", "doctor.py", "incoming.py"),
 )
 
 

@@ -16,7 +16,6 @@ arrives here is `claimed`, whatever the sender says, because it was counted in t
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import secrets
 import socket
@@ -24,19 +23,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from autograder.sandbox.frame import DTYPES, MAX_NUMBER, check_size, decode, encode
 from autograder.sandbox.frame import BadFrame as BadFrame  # callers know one module
-from autograder.sandbox.messages import Output
 from course.errors import CourseError
 from course.exercise import Case, Failure, Observation
 from course.tree import MAX_LEAVES, MAX_TEXT, Leaf, Tree, map_leaves
 
 MAX_LINES = 20  # of a failure's own lines
 MAX_RANK = 2**20
-LONG_TEXT = 1_000  # characters; in outputs, a longer one travels as bytes, because JSON is kept small
 SEND_SECONDS = 60.0  # before the other side counts as gone
 VERB = re.compile(r"[A-Za-z_]{1,64}", re.ASCII)
 
@@ -137,20 +133,21 @@ def to_question(tree: Tree) -> tuple[str, Tree]:
     verb = tree["ask"]
     if not isinstance(verb, str) or not VERB.fullmatch(verb):
         raise BadFrame("the verb of a question must be at most 64 letters and underscores")
-    return verb, _clean(tree["arguments"], _clean_leaf)
+    return verb, clean(tree["arguments"], clean_leaf)
 
 
-def _clean(tree: Tree, leaf: Callable[[Leaf], Leaf]) -> Any:
+def clean(tree: Tree, leaf: Callable[[Leaf], Leaf]) -> Any:
     """The same tree with clean keys, and `leaf` put on every leaf."""
     if isinstance(tree, dict):
-        return {_text(key): _clean(value, leaf) for key, value in tree.items()}
+        return {clean_text(key): clean(value, leaf) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_clean(value, leaf) for value in tree]
+        return [clean(value, leaf) for value in tree]
     return leaf(tree)
 
 
-def _clean_leaf(leaf: Leaf) -> Leaf:
-    return _text(leaf) if isinstance(leaf, str) else leaf
+def clean_leaf(leaf: Leaf) -> Leaf:
+    """The same leaf, text made clean."""
+    return clean_text(leaf) if isinstance(leaf, str) else leaf
 
 
 # --- observations -------------------------------------------------------------------------------------
@@ -193,7 +190,7 @@ def _observation(tree: Tree) -> Observation:
         ledger=ledger,
         sources=dict.fromkeys(ledger, "claimed"),
         error=to_failure(tree.get("error")),
-        printed=_text(tree.get("printed")),
+        printed=clean_text(tree.get("printed")),
     )
 
 
@@ -206,9 +203,9 @@ def to_failure(tree: Tree) -> Failure | None:
     where, rank = tree.get("where"), tree.get("rank")
     lines = where if isinstance(where, list) else []
     return Failure(
-        type=_text(tree.get("type"))[:100] or "Error",
-        message=_text(tree.get("message")),
-        where=tuple(_text(line) for line in lines[-MAX_LINES:]),
+        type=clean_text(tree.get("type"))[:100] or "Error",
+        message=clean_text(tree.get("message")),
+        where=tuple(clean_text(line) for line in lines[-MAX_LINES:]),
         rank=rank if type(rank) is int and 0 <= rank < MAX_RANK else None,
     )
 
@@ -220,62 +217,12 @@ def _leaves(tree: Tree) -> dict[str, Leaf]:
     for key, value in tree.items():
         if isinstance(value, (list, dict)):
             raise BadFrame("a value must be a leaf")
-        leaves[_text(key)] = _clean_leaf(value)
+        leaves[clean_text(key)] = clean_leaf(value)
     return leaves
 
 
-def _text(value: object, limit: int = MAX_TEXT) -> str:
+def clean_text(value: object, limit: int = MAX_TEXT) -> str:
     """A string that every file and database can hold, and not a long one."""
     if not isinstance(value, str):
         return ""
     return value[:limit].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
-# --- sources of cells ---------------------------------------------------------------------------------
-
-
-def from_sources(sources: Sequence[str]) -> Tree:
-    """Sources of cells as a tree; long ones travel as bytes, because text is capped much lower."""
-    return [_as_bytes(source) for source in sources]
-
-
-def to_sources(tree: Any) -> list[str]:
-    """The sources back again; the sender is trusted."""
-    return [leaf if isinstance(leaf, str) else leaf.numpy().tobytes().decode() for leaf in tree]
-
-
-def _as_bytes(leaf: Leaf) -> Leaf:
-    if isinstance(leaf, str) and len(leaf) > LONG_TEXT:
-        return torch.frombuffer(bytearray(leaf.encode("utf-8", "replace")), dtype=torch.uint8)
-    return leaf
-
-
-# --- outputs of a display run -------------------------------------------------------------------------
-
-
-def from_outputs(outputs: Sequence[Sequence[Output]]) -> Tree:
-    """One list of outputs (plain JSON) per source as a tree; pictures and other long text travel as bytes."""
-    return [[map_leaves(_as_bytes, output) for output in each] for each in outputs]
-
-
-def to_outputs(tree: Tree, count: int) -> list[list[Output]]:
-    """`count` lists of outputs from a sender who is not trusted: JSON with clean text and finite numbers.
-
-    Raises BadFrame. What an output may show is not decided here.
-    """
-    if not isinstance(tree, list) or len(tree) != count:
-        raise BadFrame(f"a display run must hold the outputs of {count} cells")
-    if not all(isinstance(each, list) and all(isinstance(output, dict) for output in each) for each in tree):
-        raise BadFrame("the outputs of a cell must be a list of dicts")
-    outputs: list[list[Output]] = _clean(tree, _json_leaf)
-    return outputs
-
-
-def _json_leaf(leaf: Leaf) -> Leaf:
-    if isinstance(leaf, Tensor):
-        if leaf.dtype != torch.uint8 or leaf.dim() != 1:
-            raise BadFrame("an output must hold no tensor but the bytes of a text")
-        return _text(leaf.numpy().tobytes().decode("utf-8", "replace"), len(leaf))
-    if isinstance(leaf, float) and not math.isfinite(leaf):
-        raise BadFrame("a number in an output must be finite")
-    return _clean_leaf(leaf)
