@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from autograder.engine.pool import spread
+from autograder.engine.pool import shares, spread
 from autograder.engine.worker import READY, in_turn, serve
 from autograder.sandbox import RunnerError
 from autograder.sandbox.folder import Folder
@@ -71,6 +71,10 @@ class Toy:
 
     def stop(self, number):
         raise RunnerError("nothing runs here")
+
+    def cores(self, number):
+        time.sleep(0.1)
+        return os.sched_getaffinity(0)
 
     def tries(self, number):
         return len((self.folder / f"task-{number}").read_text().split())
@@ -138,6 +142,20 @@ def test_a_process_goes_on_while_the_caller_is_busy(tmp_path):
         time.sleep(0.01)
     assert sorted(path.name for path in tmp_path.glob("task-*")) == ["task-0", "task-1", "task-2"]
     assert results(outcomes) == {1: 2, 2: 4, 3: 6}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells and sets on which cores one runs")
+@pytest.mark.parametrize("jobs", [1, 2, 64])
+def test_cores_are_shared_unless_there_are_too_few(jobs):
+    given, shared = os.sched_getaffinity(0), shares(jobs)
+    assert len(shared) == jobs
+    assert sorted(core for each in shared for core in each) == (sorted(given) if jobs <= len(given) else [])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells and sets on which cores one runs")
+def test_each_process_keeps_to_its_own_cores(tmp_path):
+    found = results(spread([("cores", number) for number in range(10)], Toy(tmp_path), 2)).values()
+    assert {frozenset(each) for each in found} == {each or frozenset(os.sched_getaffinity(0)) for each in shares(2)}
 
 
 def test_the_task_at_hand_of_a_process_that_dies_has_lost_nothing(tmp_path):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
+import os
 import signal
 import sys
 import time
@@ -46,14 +47,23 @@ def spread(
     """
     pool = _Pool(iter(tasks), work, patience)
     try:
-        for _ in range(jobs):
-            pool.start()
+        for cores in shares(jobs):
+            pool.start(cores)
         while not pool.done():
             outcomes = pool.collect()
             pool.hand_out()  # before the caller sees the outcomes: nobody waits while they are recorded
             yield from outcomes
     finally:
         pool.end()
+
+
+def shares(jobs: int) -> list[frozenset[int]]:
+    """The cores of each of so many processes; nothing, which is no limit, where there are too few of them.
+
+    A judge and its sandbox take turns, so that they need one core. Where another pair wakes up there, both wait.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [frozenset(cores[number::jobs] if jobs <= len(cores) else ()) for number in range(jobs)]
 
 
 @dataclass(kw_only=True)
@@ -68,11 +78,13 @@ class _Held(Generic[Task]):
 class _Worker(Generic[Task]):
     """A process at work on the first task that it holds.
 
+    cores  on which it may run
     until  when it must have said something, on the monotonic clock; free ones may be silent
     """
 
     process: BaseProcess
     line: Connection
+    cores: frozenset[int]
     until: float
     ready: bool = False
     held: collections.deque[_Held[Task]] = field(default_factory=collections.deque)
@@ -88,16 +100,17 @@ class _Pool(Generic[Task, Result]):
         self._stillborn = 0
         self._workers: list[_Worker[Task]] = []
 
-    def start(self) -> None:
+    def start(self, cores: frozenset[int]) -> None:
         """One more process. Raises RunnerError."""
         context = get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self._work), daemon=True)
+        process = context.Process(target=serve, args=(theirs, self._work, cores), daemon=True)
         try:
             with _out_of_sight():
                 process.start()
-            self._workers.append(_Worker(process=process, line=ours, until=time.monotonic() + START_SECONDS))
+            until = time.monotonic() + START_SECONDS
+            self._workers.append(_Worker(process=process, line=ours, cores=cores, until=until))
         except OSError as error:
             raise RunnerError(f"a process that grades must start, but {error.strerror}") from None
         finally:
@@ -182,7 +195,7 @@ class _Pool(Generic[Task, Result]):
         self._stillborn += not worker.ready
         if self._stillborn >= TRIES:
             raise RunnerError(f"a process that grades must start, but {TRIES} in a row died; the last {reason}")
-        self.start()
+        self.start(worker.cores)
         if not worker.held:
             return None
         held = worker.held.popleft()

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing import parent_process
@@ -51,9 +51,14 @@ def in_turn(tasks: Iterable[Task], work: Work[Task, Result]) -> Generator[Outcom
             yield _attempt(do, task)
 
 
-def serve(line: Connection, work: Work[Any, Any]) -> None:
-    """What a process of its own does: one task after the other, until the caller hangs up or is gone."""
+def serve(line: Connection, work: Work[Any, Any], cores: Collection[int] = ()) -> None:
+    """What a process of its own does: one task after the other, until the caller hangs up or is gone.
+
+    cores  on which it runs, with all that it starts; any if empty
+    """
     _on_its_own()
+    if cores:
+        os.sched_setaffinity(0, cores)
     try:
         with work() as do:
             try:
