@@ -7,6 +7,8 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +23,9 @@ def quick_imports() -> Iterator[None]:
     and its symbolic shapes, 0.8 s and 70 MiB, as long as nobody compiles.
     """
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-    for stand_in in (_Compiler("torch._dynamo"), _Shapes("torch.fx.experimental.symbolic_shapes")):
-        sys.modules.setdefault(stand_in.__name__, stand_in)
+    if not any(name in sys.modules for name in STAND_INS):
+        sys.modules.update({name: kind(name) for name, kind in STAND_INS.items()})
+        sys.meta_path.insert(0, _Once())
     gc.disable()
     try:
         yield
@@ -36,7 +39,7 @@ class _StandIn(ModuleType):
 
     def real(self) -> ModuleType:
         """The module."""
-        if sys.modules[self.__name__] is self:
+        if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return importlib.import_module(self.__name__)
 
@@ -46,8 +49,16 @@ class _StandIn(ModuleType):
         return getattr(self.real(), name)
 
 
+class _CompiledAutograd(_StandIn):
+    """torch.func switches off what is off."""
+
+    _disable = staticmethod(contextlib.nullcontext)
+
+
 class _Compiler(_StandIn):
     """Every optimizer tells the compiler that nothing is to be compiled here."""
+
+    compiled_autograd = _CompiledAutograd("torch._dynamo.compiled_autograd")
 
     @property
     def __path__(self) -> Any:  # type: ignore[override]
@@ -56,9 +67,9 @@ class _Compiler(_StandIn):
     def graph_break(self, msg: str = "") -> None:
         """Nothing: there is no graph."""
 
-    def disable(self, fn: Callable[..., Any], recursive: bool = True, **options: Any) -> Callable[..., Any]:
-        """The function, as it is."""
-        return fn
+    def disable(self, fn: Callable[..., Any] | None = None, recursive: bool = True, **options: Any) -> Any:
+        """The function, as it is; a decorator where there is none yet."""
+        return fn or (lambda given: given)
 
 
 class _Shapes(_StandIn):
@@ -72,3 +83,31 @@ class _Shapes(_StandIn):
         """Whether two shapes are equal."""
         plain = isinstance(x, tuple) and isinstance(y, tuple) and all(type(size) is int for size in (*x, *y))
         return x == y if plain else self.real().sym_eq(x, y)
+
+
+STAND_INS: dict[str, type[_StandIn]] = {"torch._dynamo": _Compiler, "torch.fx.experimental.symbolic_shapes": _Shapes}
+
+
+class _Once:
+    """Finds modules that are there: who imports one of the compiler's first has the whole of it loaded meanwhile."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """None where other finders should look."""
+        there = target is None and name.startswith("torch._dynamo.") and name in sys.modules
+        return ModuleSpec(name, _Same(sys.modules[name].__spec__)) if there else None
+
+
+class _Same(Loader):
+    """Gives the module that is there, and leaves it as it is."""
+
+    def __init__(self, spec: ModuleSpec | None) -> None:
+        self._spec = spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module that is there."""
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing but to put its own spec back."""
+        with contextlib.suppress(AttributeError):  # torch's settings refuse to be set what they do not know
+            module.__spec__ = self._spec

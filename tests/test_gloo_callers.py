@@ -212,8 +212,10 @@ def test_thirty_runs_in_a_row_end(tmp_path):
 
 
 INTERRUPTED = """
-import psutil, time
+import psutil, signal, time
 from course.cluster import run_ranks
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it starts in the background
 
 def waiting(comm):
     print("here")

@@ -48,6 +48,30 @@ def test_who_imports_the_compiler_gets_the_whole_of_it() -> None:
     ]
 
 
+def test_who_imports_one_of_its_modules_first_has_it_once() -> None:
+    program = """
+import torch._dynamo.config as config
+import torch._dynamo.eval_frame as eval_frame
+config.suppress_errors = True
+print(eval_frame.config is config, torch._dynamo.utils.config.suppress_errors, config.__spec__.name)
+print(isinstance(torch.compile(torch.nn.Linear(1, 1), backend="eager"), eval_frame.OptimizedModule))
+"""
+    assert said(program) == ["True True torch._dynamo.config", "True"]
+
+
+@pytest.mark.parametrize(
+    "decorator", ["torch.compiler.disable", "torch.compiler.disable()", "torch._dynamo.disable(recursive=False)"]
+)
+def test_what_must_not_be_compiled_can_be_marked(decorator: str) -> None:
+    program = f"@{decorator}\ndef twice(x):\n    return 2 * x\nprint(twice(3))\n"
+    assert said(program + LOADED) == ["6", "False"]
+
+
+def test_a_gradient_by_torch_func_does_not_load_the_compiler() -> None:
+    program = "print(torch.func.grad(lambda x: (x * x).sum())(x.detach()).tolist())\n"
+    assert said(program + LOADED) == ["[2.0, 2.0]", "False"]
+
+
 def test_who_checkpoints_gets_the_same_gradient() -> None:
     program = """
 from torch.utils.checkpoint import checkpoint

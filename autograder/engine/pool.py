@@ -6,8 +6,8 @@ Nothing that happens to a process stops the others or hangs the caller: one that
 replaced, and the task that it held is tried again. Each process has the next task at hand, so that it need not wait
 while the caller is busy; no further one is taken from the caller, so that a batch of any length needs little memory.
 
-Processes are forked from the standard library's forkserver, which has imported what they need and nothing else: no
-memory of the caller is in them. Only RunnerError ends a batch: then nothing can be run at all.
+Processes are spawned, not forked: nothing of the caller's memory is in them. Only RunnerError ends a batch: then
+nothing can be run at all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import collections
 import contextlib
 import math
 import os
+import pickle
 import signal
 import sys
 import time
@@ -23,17 +24,17 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import SpawnProcess
 from types import ModuleType
 from typing import Any, Generic
 
-from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work, serve
+from autograder.engine.spawned import serve
+from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work
 from autograder.sandbox import RunnerError, sweep
 
 AT_HAND = 2  # tasks that a process has
 TRIES = 3  # of one task, each in a process that died
 PATIENCE = 1800.0  # seconds for one task; the runner's own limits end any submission long before
-PRELOADED = ["autograder.engine.preloaded"]
 START_SECONDS = 300.0  # for a process to be ready: on a cold disk torch alone needs a minute
 
 
@@ -82,7 +83,7 @@ class _Worker(Generic[Task]):
     until  when it must have said something, on the monotonic clock; free ones may be silent
     """
 
-    process: BaseProcess
+    process: SpawnProcess
     line: Connection
     cores: frozenset[int]
     until: float
@@ -102,17 +103,16 @@ class _Pool(Generic[Task, Result]):
 
     def start(self, cores: frozenset[int]) -> None:
         """One more process. Raises RunnerError."""
-        context = get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
+        context = get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self._work, cores), daemon=True)
+        process = context.Process(target=serve, args=(theirs, pickle.dumps(self._work), cores), daemon=True)
         try:
             with _out_of_sight():
                 process.start()
             until = time.monotonic() + START_SECONDS
             self._workers.append(_Worker(process=process, line=ours, cores=cores, until=until))
         except OSError as error:
-            raise RunnerError(f"a process that grades must start, but {error.strerror}") from None
+            raise RunnerError(f"a process that grades must start, but {error.strerror or error}") from None
         finally:
             theirs.close()
 

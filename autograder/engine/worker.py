@@ -57,8 +57,9 @@ def serve(line: Connection, work: Work[Any, Any], cores: Collection[int] = ()) -
     cores  on which it runs, with all that it starts; any if empty
     """
     _on_its_own()
-    if cores:
-        os.sched_setaffinity(0, cores)
+    with contextlib.suppress(OSError):  # it is a matter of speed alone
+        if cores:
+            os.sched_setaffinity(0, cores)
     try:
         with work() as do:
             try:

@@ -4,7 +4,8 @@ Outside:  policy    what students' code may do and use
           seccomp   the system call filter
           folder    where a runner keeps its files, and who removes them
           stage     the part of the course that goes inside
-          runner    starts the warm process and asks it for runs
+          control   the warm process as the grader holds it
+          runner    asks it for runs
           loading   one job of a submission: its cells loaded, performers forked
           session   one submission: conversations with its performers, and their deadlines
           ranks     exercises with several ranks, a job for each
@@ -22,7 +23,7 @@ Inside:   warm      a process that knows nothing secret, forked for each submiss
           screen    the outputs of one cell of it
           census    who is there, and what it costs
           stand_ins for what the course can only do on a student's machine
-Between:  wire, frame, messages, rank_messages      what is sent, and trusted by nobody
+Between:  wire, frame, texts, messages, rank_messages      what is sent, and trusted by nobody
 """
 
 from __future__ import annotations

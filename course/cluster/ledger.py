@@ -103,7 +103,7 @@ class Ledger:
 
     def calls(self, rank: int) -> list[str]:
         """The verbs that a rank called, in order of the calls."""
-        return self.orders()[rank]
+        return self.orders()[rank] if 0 <= rank < self.size else []
 
     def orders(self) -> list[list[str]]:
         """The verbs that each rank called, in order of its calls."""
