@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from living import still_alive
 
 from autograder.sandbox import RunnerError, folder, open_runner, sweep
 from autograder.sandbox.folder import PREFIX, Folder
@@ -75,20 +75,9 @@ def test_nothing_is_left_of_a_grader_that_was_killed(trusted, temporary):
     with another(GRADE.format(trusted=trusted)) as (_, (left, warm)):
         assert Path(left).is_dir()
         assert Path(f"/proc/{warm}").exists()
-    deadline = time.monotonic() + 30
-    while alive(int(warm)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(int(warm))
+    assert not still_alive([int(warm)], 30)
     sweep()
     assert not list(temporary.iterdir())
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits to be asked for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

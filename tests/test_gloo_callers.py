@@ -175,7 +175,9 @@ def script(text, *, folder):
     path = folder / "script.py"
     path.write_text(textwrap.dedent(text))
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen([sys.executable, path], text=True, env=os.environ | {"TMPDIR": str(folder)}, **streams)
+    environment = os.environ | {"TMPDIR": str(folder)}
+    environment.pop("PYTHONUNBUFFERED", None)  # it would hide what is not flushed
+    return subprocess.Popen([sys.executable, path], text=True, env=environment, **streams)
 
 
 THREADED = """

@@ -238,6 +238,36 @@ def test_the_folder_of_a_process_that_died_is_removed(tmp_path, monkeypatch):
     assert not list((tmp_path / "temporary").iterdir())
 
 
+STARTING = """
+import sys, pathlib, signal
+from multiprocessing import util
+sys.path.insert(0, {tests!r})
+from test_pool import Toy
+from autograder.engine.pool import spread
+
+def told(*given):
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), flush=True)
+    return spawn(*given)
+
+if __name__ == "__main__":
+    spawn, util.spawnv_passfds = util.spawnv_passfds, told
+    list(spread([("double", 1)], Toy(pathlib.Path({folder!r})), 2))
+"""
+
+
+def script(text, folder):
+    """A script that is to be run in a process of its own, and the environment for it."""
+    path = folder / "caller.py"
+    path.write_text(textwrap.dedent(text.format(tests=str(TESTS), folder=str(folder))))
+    return [sys.executable, path], {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+
+
+def test_no_interrupt_reaches_a_process_that_has_not_left_the_terminal(tmp_path):
+    command, environment = script(STARTING, tmp_path)
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["True"] * 3  # the standard library's own helper is the first that starts
+
+
 CALLER = """
 import sys, pathlib
 sys.path.insert(0, {tests!r})
@@ -250,10 +280,8 @@ if __name__ == "__main__":
 
 
 def test_processes_end_when_their_caller_is_killed(tmp_path):
-    script = tmp_path / "caller.py"
-    script.write_text(textwrap.dedent(CALLER.format(tests=str(TESTS), folder=str(tmp_path))))
-    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment) as caller:
+    command, environment = script(CALLER, tmp_path)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as caller:
         assert caller.stdout.readline() == b"one\n"
         os.kill(caller.pid, signal.SIGKILL)
     deadline = time.monotonic() + 30

@@ -18,19 +18,18 @@ import math
 import os
 import pickle
 import signal
-import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from types import ModuleType
 from typing import Any, Generic
 
 from autograder.engine.spawned import serve
 from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work
 from autograder.sandbox import RunnerError, sweep
+from course.cluster.script import hidden_script
 
 AT_HAND = 2  # tasks that a process has
 TRIES = 3  # of one task, each in a process that died
@@ -107,7 +106,7 @@ class _Pool(Generic[Task, Result]):
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, pickle.dumps(self._work), cores), daemon=True)
         try:
-            with _out_of_sight():
+            with hidden_script(), _no_interrupt():
                 process.start()
             until = time.monotonic() + START_SECONDS
             self._workers.append(_Worker(process=process, line=ours, cores=cores, until=until))
@@ -208,14 +207,13 @@ class _Pool(Generic[Task, Result]):
 
 
 @contextlib.contextmanager
-def _out_of_sight() -> Iterator[None]:
-    """While a process starts: no Ctrl-C until it has left the terminal, and no script of the caller's to run again."""
+def _no_interrupt() -> Iterator[None]:
+    """While a process starts: no Ctrl-C for it until it has left the terminal, and none for us."""
+    resource_tracker.ensure_running()  # else the start of the first process does that, and lets Ctrl-C through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         yield
     finally:
-        sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

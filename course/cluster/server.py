@@ -12,15 +12,14 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
-import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from course.cluster.rank_main import main
 from course.cluster.reports import Report, Word
+from course.cluster.script import hidden_script
 from course.cluster.spoken import numbered
 
 # What a rank would otherwise load itself: seconds in each. None starts a thread or CUDA.
@@ -28,8 +27,6 @@ from course.cluster.spoken import numbered
 PRELOADED = ["torch.distributed.fsdp", "torch.nn.parallel", "torch._dynamo", "course.cluster.rank_main"]
 KILLED_SECONDS = 5.0  # for a process to be gone that was killed
 CHUNK = 1 << 16
-
-_starting = threading.Lock()
 
 
 class RankProcess:
@@ -65,8 +62,12 @@ class RankProcess:
         data = os.read(self._output.fileno(), CHUNK)
         self._is_open["output"] = bool(data)
         *lines, self._begun = (self._begun + self._decoder.decode(data)).split("\n")
+        self._print(lines)
+
+    def _print(self, lines: Iterable[str]) -> None:
         for line in lines:
             sys.stdout.write(numbered(self.number, line))
+        sys.stdout.flush()  # a script's output may go into a pipe or a file, whose reader waits for it
 
     def is_alive(self) -> bool:
         """Whether it has not ended."""
@@ -91,7 +92,7 @@ class RankProcess:
         while self._is_open["output"] and self._output.poll():
             self.show()
         if self._begun:
-            sys.stdout.write(numbered(self.number, self._begun))
+            self._print([self._begun])
         self._pipe.close()
         self._output.close()
         if not self.is_alive():
@@ -105,7 +106,7 @@ def start(number: int, assignment: bytes) -> RankProcess:
     here, there = context.Pipe()
     output, written = context.Pipe(duplex=False)
     process = context.Process(target=main, args=(number, there, written), name=f"rank {number}")
-    with _out_of_sight():
+    with hidden_script(), _one_thread():
         process.start()
     there.close()
     written.close()
@@ -116,17 +117,14 @@ def start(number: int, assignment: bytes) -> RankProcess:
 
 
 @contextlib.contextmanager
-def _out_of_sight() -> Iterator[None]:
-    """While processes start: no script to run again, and one thread for the libraries that the server loads."""
-    with _starting:
-        script, threads = sys.modules["__main__"], os.environ.get("OMP_NUM_THREADS")
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        os.environ["OMP_NUM_THREADS"] = "1"
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = script
-            if threads is None:
-                del os.environ["OMP_NUM_THREADS"]
-            else:
-                os.environ["OMP_NUM_THREADS"] = threads
+def _one_thread() -> Iterator[None]:
+    """One thread for the libraries that the server loads when it starts."""
+    threads = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if threads is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = threads

@@ -1,0 +1,23 @@
+"""Whether processes that were killed are gone, in tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits to be asked for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def still_alive(pids: Sequence[int], seconds: float) -> list[int]:
+    """Those that run after so long; the answer comes as soon as there are none."""
+    deadline = time.monotonic() + seconds
+    while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
