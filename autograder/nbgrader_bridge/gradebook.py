@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import nbformat
-from nbgrader.api import Gradebook, MissingEntry, SubmittedAssignment
+from nbgrader.api import Gradebook, MissingEntry, SubmittedAssignment, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import SaveCells
 
@@ -78,8 +80,7 @@ def maximum(exercise: str) -> int:
 def save(gradebook: Gradebook, assignment: str, notebook: str, graded: Graded) -> None:
     """Replace automatic scores and comments of one submission, which must be recorded already."""
     submission = gradebook.find_submission_notebook(notebook, assignment, graded.student)
-    grades = {each.name: each for each in submission.grades}
-    comments = {each.name: each for each in submission.comments}
+    grades, comments = _by_cell(submission.grades, submission), _by_cell(submission.comments, submission)
     verdicts = {verdict.exercise: verdict for verdict in graded.verdicts}
     for cell in graded.notebook.cells:
         exercise, role = role_of(cell)
@@ -91,6 +92,13 @@ def save(gradebook: Gradebook, assignment: str, notebook: str, graded: Graded) -
         elif role == "answer" and exercise in verdicts:
             comments[cell.metadata.nbgrader.grade_id].auto_comment = _comment(graded, verdicts[exercise])
     gradebook.db.commit()
+
+
+def _by_cell(found: Iterable[Any], submission: SubmittedNotebook) -> dict[str, Any]:
+    """Grades or comments by the name of their cell. All cells come in one query, not one for each name."""
+    notebook = submission.notebook
+    cells = {cell.id: cell.name for cell in [*notebook.grade_cells, *notebook.solution_cells, *notebook.task_cells]}
+    return {cells[each.cell_id]: each for each in found}
 
 
 def forget(gradebook: Gradebook, assignment: str, notebook: str, student: str) -> None:
@@ -175,7 +183,8 @@ def _exercise_results(
         for cell in release.notebook.cells
         if role_of(cell)[1] == "check"
     }
-    grades = {names[grade.name]: grade for each in submission.notebooks for grade in each.grades if grade.name in names}
+    by_cell = {name: grade for each in submission.notebooks for name, grade in _by_cell(each.grades, each).items()}
+    grades = {names[name]: grade for name, grade in by_cell.items() if name in names}
     return tuple(
         ExerciseResult(
             exercise=exercise.id,
