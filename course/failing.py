@@ -46,6 +46,11 @@ def lines_of(frame: FrameType | None) -> tuple[str, ...]:
     return _lines(reversed(list(traceback.walk_stack(frame))) if frame is not None else ())
 
 
+def in_own_code(frame: FrameType | None) -> bool:
+    """Whether a line of the student's runs at `frame`, or what it calls that is not written in Python."""
+    return frame is not None and not _is_library(frame.f_code.co_filename)
+
+
 def _lines(frames: Iterable[tuple[FrameType, int]]) -> tuple[str, ...]:
     own = [(frame.f_code, number) for frame, number in frames if not _is_library(frame.f_code.co_filename)]
     return tuple(_line(code, number) for code, number in own[-MAX_WHERE:])

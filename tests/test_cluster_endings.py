@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import sysconfig
 import threading
 import time
 
@@ -130,6 +131,34 @@ def test_a_rank_that_computes_on_when_the_run_is_over():
                 pass
 
     assert failure(step, seconds=60).type == "ValueError"
+
+
+LIBRARY = """
+def work(lock):
+    lock.acquire()
+    for _ in range(1000):
+        pass
+    lock.release()
+"""
+
+
+def test_a_rank_is_interrupted_in_its_own_code_not_in_a_librarys_which_may_hold_a_lock():
+    library, lock = {}, threading.Lock()
+    exec(compile(LIBRARY, f"{sysconfig.get_paths()['stdlib']}/work.py", "exec"), library)
+
+    def step(comm):
+        while True:
+            library["work"](lock)
+            sum(range(1000))
+
+    assert failure(step).kind == "TimeLimit"
+    assert lock.acquire(timeout=1)
+
+
+def test_a_rank_that_stays_in_a_library_is_interrupted_there():
+    library = {}
+    exec(compile("def stay():\n    while True: pass", f"{sysconfig.get_paths()['stdlib']}/stay.py", "exec"), library)
+    assert failure(lambda comm: library["stay"]()).kind == "TimeLimit"
 
 
 def test_what_a_rank_tidies_up_is_done_though_the_run_broke():

@@ -9,19 +9,27 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from course.failing import in_own_code
+
 SECONDS = 1.0  # for threads to end
 ENDS_AT = "course.cluster.simulation"  # whose frames end by themselves
 GRACE_SECONDS = 0.1  # for a rank's own `finally`, before it is interrupted
+ANYWHERE_SECONDS = 0.6  # until it is interrupted in a library, too
 
 
 def leave(threads: Sequence[threading.Thread], *, interrupt: bool) -> None:
-    """Wait for threads. With `interrupt` those that compute on are ended, again and again: some swallow the first."""
+    """Wait for threads. With `interrupt` those that compute on are ended, again and again: some swallow the first.
+
+    At first only in the student's own code: in a library's they may have a lock, which nobody would release.
+    """
     begun = time.monotonic()
     alive = [each for each in threads if each.is_alive()]
     while alive and (waited := time.monotonic() - begun) < SECONDS:
         if interrupt and waited > GRACE_SECONDS:
+            frames = sys._current_frames()
             for each in alive:
-                _interrupt(each)
+                if waited > ANYWHERE_SECONDS or in_own_code(frames.get(each.ident or 0)):
+                    _interrupt(each)
         alive[0].join(SECONDS / 100)
         alive = [each for each in alive if each.is_alive()]
 
