@@ -40,6 +40,7 @@ class Misconception:
     hint       one paragraph that cures it, addressed to the student
     witnesses  implementations of the same mistake; several where style changes the values
     fails      names of properties: recognised where exactly these fail, whatever the values
+    rounds_to  the dtype that these compute in though the case's is finer: processors differ by its roundings
     same_as    misconceptions of this exercise that no case can tell from this one
     """
 
@@ -47,6 +48,7 @@ class Misconception:
     hint: str
     witnesses: tuple[Answer, ...]
     fails: tuple[str, ...] = ()
+    rounds_to: torch.dtype = torch.float64
     same_as: tuple[str, ...] = ()
 
 
@@ -139,7 +141,7 @@ def suspects(bank: Bank, cases: Sequence[Case]) -> tuple[Suspect, ...]:
         Suspect(
             name=each.name,
             hint=each.hint,
-            witnesses=() if each.fails else tuple(_witness(bank.exercise, wrong, cases) for wrong in each.witnesses),
+            witnesses=() if each.fails else _recorded(bank.exercise, each, cases),
             fails=frozenset(each.fails),
             same_as=frozenset(each.same_as),
         )
@@ -153,14 +155,19 @@ def record(bank: Bank, seed: int = PUBLIC_SEED) -> Record:
     return Record(cases=cases, references=references(bank, cases), suspects=suspects(bank, cases))
 
 
-def _witness(exercise: Exercise, wrong: Answer, cases: Sequence[Case]) -> Witness:
-    """A wrong answer on these cases in their own dtype, with its free keys and its sensitivity."""
+def _recorded(exercise: Exercise, misconception: Misconception, cases: Sequence[Case]) -> tuple[Witness, ...]:
+    moved = [_moved(case, EPS[misconception.rounds_to]) for case in cases]
+    return tuple(_witness(exercise, wrong, cases, moved) for wrong in misconception.witnesses)
+
+
+def _witness(exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Sequence[Case]) -> Witness:
+    """A wrong answer on these cases in their own dtype, with its free keys, and its sensitivity to moved ones."""
     first, second = (_seeded(exercise, wrong, cases, seed) for seed in TWO_SEEDS)
-    moved = _seeded(exercise, wrong, [_moved(case) for case in cases], TWO_SEEDS[0])
+    third = _seeded(exercise, wrong, moved, TWO_SEEDS[0])
     return Witness(
         observations=tuple(first),
         free=tuple(_differing(a, b) for a, b in zip(first, second, strict=True)),
-        sensitivity=tuple(_spread(a, b) for a, b in zip(first, moved, strict=True)),
+        sensitivity=tuple(_spread(a, b) for a, b in zip(first, third, strict=True)),
     )
 
 
@@ -176,13 +183,16 @@ def _without_lines(seen: Observation) -> Observation:
     return dataclasses.replace(seen, error=seen.error and dataclasses.replace(seen.error, where=()))
 
 
-def _moved(case: Case) -> Case:
-    """The case with every floating value, hidden ones too, one rounding away, up and down in turns."""
+def _moved(case: Case, rounding: float) -> Case:
+    """The case with every floating value, hidden ones too, one rounding away, up and down in turns.
+
+    A tensor's numbers move by one rounding of their own dtype, or by `rounding` where that is more.
+    """
 
     def move(leaf: Leaf) -> Leaf:
         if isinstance(leaf, Tensor) and leaf.dtype in EPS:
-            turns = 1 - 2 * (torch.arange(leaf.numel()).reshape(leaf.shape) % 2)
-            return (leaf.double() * (1 + turns * EPS[leaf.dtype])).to(leaf.dtype)
+            turns = 1 - 2 * (torch.arange(leaf.numel(), dtype=torch.float64).reshape(leaf.shape) % 2)
+            return (leaf.double() * (1 + turns * max(EPS[leaf.dtype], rounding))).to(leaf.dtype)
         return leaf * (1 + EPS[torch.float64]) if isinstance(leaf, float) else leaf
 
     return converted(case, lambda tree: map_leaves(move, tree))

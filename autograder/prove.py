@@ -20,10 +20,11 @@ from autograder import bank as banks
 from autograder.bank import Bank
 from autograder.garbage import garbage, stub
 from autograder.undisturbed import undisturbed
-from course.exercise import PUBLIC_SEED, Answer, Case, Observation
+from course.exercise import PUBLIC_SEED, Answer
 from course.judge import judge
 from course.perform import perform_all
-from course.verdict import Suspect, Verdict
+from course.sheet import Record
+from course.verdict import Verdict
 
 
 @dataclass(kw_only=True)
@@ -51,18 +52,21 @@ class _Trial:
 
     bank: Bank
     seed: int
-    cases: tuple[Case, ...]
-    references: tuple[Observation, ...]
-    suspects: tuple[Suspect, ...]
+    record: Record
 
     def verdict(self, answer: Answer) -> Verdict:
-        seen = perform_all(self.bank.exercise, answer, self.cases)
-        return judge(self.bank.exercise, self.cases, seen, self.references, self.suspects)
+        seen = perform_all(self.bank.exercise, answer, self.record.cases)
+        return judge(self.bank.exercise, self.record.cases, seen, self.record.references, self.record.suspects)
 
 
 def prove(bank: Bank, seeds: Sequence[int]) -> Proof:
     """Prove one exercise on these seeds; the public seed should be among them."""
     return _together(bank, [_prove_seed(bank, seed) for seed in seeds])
+
+
+def prove_recorded(bank: Bank, record: Record) -> Proof:
+    """Prove one exercise on an answer sheet's cases, references and witnesses, which another machine may have made."""
+    return _prove_trial(_Trial(bank=bank, seed=PUBLIC_SEED, record=record))
 
 
 def prove_all(names: Sequence[str], seeds: Sequence[int], *, jobs: int) -> list[Proof]:
@@ -82,8 +86,11 @@ def _prove_in_worker(name: str, seed: int) -> Proof:
 
 
 def _prove_seed(bank: Bank, seed: int) -> Proof:
-    proof = _empty(bank)
-    trial = _trial(bank, seed)
+    return _prove_trial(_Trial(bank=bank, seed=seed, record=banks.record(bank, seed)))
+
+
+def _prove_trial(trial: _Trial) -> Proof:
+    proof = _empty(trial.bank)
     _right_answers(trial, proof)
     _stub_and_garbage(trial, proof)
     _wrong_answers(trial, proof)
@@ -115,17 +122,6 @@ def seeds(count: int, rng: torch.Generator) -> list[int]:
     """The public seed, and fresh ones up to `count` in all."""
     fresh = torch.randint(2**40, (max(count - 1, 0),), generator=rng).tolist()
     return [PUBLIC_SEED, *fresh]
-
-
-def _trial(bank: Bank, seed: int) -> _Trial:
-    cases = tuple(bank.exercise.draw(seed))
-    return _Trial(
-        bank=bank,
-        seed=seed,
-        cases=cases,
-        references=banks.references(bank, cases),
-        suspects=banks.suspects(bank, cases),
-    )
 
 
 def _right_answers(trial: _Trial, proof: Proof) -> None:

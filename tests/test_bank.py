@@ -15,17 +15,18 @@ from conftest import same_record, same_tree
 
 from autograder import bank as banks
 from autograder.bank import Misconception
+from course.compare import EPS
 from course.errors import DeclarationError, UnknownExercise
-from course.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED
-from course.perform import perform_all
+from course.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Case
+from course.perform import in_float64, perform_all
 
 CASES = tuple(toy.EXERCISE.draw(1))
 
 
-def recorded(*witnesses, **fields):
+def recorded(*witnesses, cases=CASES, **fields):
     """A misconception of the toy as a sheet holds it."""
     bank = dataclasses.replace(toy.BANK, misconceptions=(toy.wrong("it", *witnesses, **fields),))
-    return banks.suspects(bank, CASES)[0]
+    return banks.suspects(bank, cases)[0]
 
 
 # loading
@@ -186,16 +187,43 @@ def test_an_amplified_rounding_is_seen():
 
 
 def test_inputs_move_by_one_rounding_up_and_down():
-    moved = banks._moved(CASES[0]).inputs
+    moved = banks._moved(CASES[0], 0.0).inputs
     ratio = moved["x"].double() / CASES[0].inputs["x"].double() - 1
     assert ((ratio.abs() - 2**-23).abs() < 2**-24).all()
     assert ratio.sign().tolist() == [1, -1, 1]
     assert moved["numbers"][0] == CASES[0].inputs["numbers"][0] * (1 + 2**-52)
 
 
+@pytest.mark.parametrize("dtype", EPS)
+def test_numbers_of_every_dtype_move(dtype):
+    case = Case(name="", inputs={"x": torch.ones(3, 2, dtype=dtype)})
+    eps = EPS[dtype]
+    by_column = banks._moved(case, 0.0).inputs["x"].double().T
+    assert (by_column[0] == 1 + eps).all()
+    assert ((1 - eps <= by_column[1]) & (by_column[1] < 1)).all()
+
+
+def test_numbers_move_by_the_roundings_of_what_a_mistake_computes_in():
+    case = Case(name="", inputs={"x": torch.ones(1, dtype=torch.float64), "y": torch.ones(1, dtype=torch.bfloat16)})
+    moved = banks._moved(case, 2.0**-23).inputs
+    assert (float(moved["x"]), float(moved["y"])) == (1 + 2**-23, 1 + 2**-7)
+
+
+def test_a_mistake_that_rounds_is_as_uncertain_as_its_roundings():
+    def rounds(x, numbers, square):
+        return square(x).float().double(), sum(numbers)
+
+    fine, rough = (
+        recorded(rounds, cases=[in_float64(CASES[0])], **fields).witnesses[0].sensitivity[0]
+        for fields in ({}, {"rounds_to": torch.float32})
+    )
+    assert "squares" not in fine
+    assert 2**-24 < rough["squares"] < 2**-18
+
+
 def test_hidden_numbers_move_too():
     case = dataclasses.replace(CASES[0], hidden={"m": torch.ones(2), "n": [2.0], "row": 3})
-    moved = banks._moved(case)
+    moved = banks._moved(case, 0.0)
     assert moved.hidden["m"].tolist() == [1 + 2**-23, 1 - 2**-23]
     assert (moved.hidden["n"], moved.hidden["row"], moved.name) == ([2 + 2**-51], 3, "vector")
 

@@ -132,6 +132,7 @@ MISCONCEPTIONS = (
     Misconception(
         name="state_in_another_dtype",
         witnesses=(with_state_in(torch.float32), with_state_in(torch.float64)),
+        rounds_to=torch.float32,
         hint="Your accumulators have one dtype, whatever that of the parameter: torch.zeros(shape) makes float32. In "
         "float64 that loses half the digits, and with float64 for float32 parameters the state is twice as large. "
         "torch.zeros_like(param) takes shape, dtype and device from param.",
