@@ -35,6 +35,7 @@ ON_GLOBALS = {
     for name, number in dis.opmap.items()
     if name.startswith(("LOAD_", "STORE_")) and name.endswith(("_NAME", "_GLOBAL", "_GLOBALS"))
 }
+LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +131,12 @@ def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
 
     One case is both: `In [1]: x = 5`, pasted from a terminal, would annotate an item of In.
     """
-    if not source.lstrip().startswith("In ["):
+    long = len(source) > LONGEST_REWRITTEN
+    if long or not source.lstrip().startswith("In ["):
         with contextlib.suppress(SyntaxError):
             return source, ast.parse(source, file)
+    if long:
+        raise SyntaxError(f"a cell of more than {LONGEST_REWRITTEN:,} characters must be Python without magics")
     rewritten: str = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
     return rewritten, ast.parse(rewritten, file)
 

@@ -10,7 +10,7 @@ import typing
 
 import pytest
 
-from course.cells import CodeCell, _global_names, load, source_of
+from course.cells import LONGEST_REWRITTEN, CodeCell, _global_names, load, source_of
 from course.exercise import Failure
 
 
@@ -87,6 +87,15 @@ def test_the_source_of_a_definition_holds_what_it_needs_and_no_more():
 def test_a_line_pasted_from_a_terminal_is_read_without_its_prompt() -> None:
     cells = [CodeCell(source="In [1]: x = 5"), CodeCell(source="def f(): return x", answers="f")]
     assert load(cells, "f").answer() == 5
+
+
+def test_a_cell_of_many_lines_is_read_as_python_alone() -> None:
+    lines = "x = 5\n" * (LONGEST_REWRITTEN // 6 + 1)
+    answer = CodeCell(source="def f(): return x", answers="f")
+    assert load([CodeCell(source=lines), answer], "f").answer() == 5
+    told = load([CodeCell(source=f"{lines}%matplotlib inline\n{answer.source}", answers="f")], "f").failure
+    assert told is not None
+    assert told.message == "a cell of more than 262,144 characters must be Python without magics"
 
 
 MANY = "\n".join(f"a{number} = b{number}" for number in range(70_000))  # their numbers take three bytes

@@ -122,26 +122,27 @@ DRIP = """\
 """
 
 LATE = """\
+    parent = os.getpid()
     if os.fork() == 0:
         os.setsid()
+        until = time.monotonic() + 20
+        while os.getppid() == parent and time.monotonic() < until:
+            time.sleep(0.01)
         for _ in range(40):
-            time.sleep(0.1)
             say(framed(seen()))
+            time.sleep(0.1)
         os._exit(0)
 """
 
 SWALLOW = """\
-    if os.fork() == 0:
-        for _ in range(40):
-            for number in sockets():
-                try:
-                    os.set_blocking(number, False)
-                    os.read(number, 2**16)
-                except OSError:
-                    pass
-            time.sleep(0.05)
+    import socket
+
+    def swallow(sock, count, flags=0, receive=socket.socket.recv):
+        while receive(sock, count, flags):
+            pass
         os._exit(0)
-    time.sleep(0.5)
+
+    socket.socket.recv = swallow
 """
 
 PASSED = """\
@@ -166,7 +167,7 @@ ATTACKS = [
     *(_sent(name, data) for name, data in SAID.items()),
     answer("drop_by_drop", f"{SOCKETS}{SIGNATURE}{DRIP}"),
     answer("late_replies", f"{SOCKETS}{SIGNATURE}{LATE}    {RIGHT}\n", earns=6),
-    answer("swallowed_requests", f"{SOCKETS}{SIGNATURE}{SWALLOW}    {RIGHT}\n", earns=6),
+    answer("swallowed_requests", f"{SIGNATURE}{SWALLOW}    {RIGHT}\n"),
     answer("files_passed_on", f"{SOCKETS}{SIGNATURE}{PASSED}    return 0.0, 0.0, 0.0\n"),
     answer(
         "replies_before_the_questions",
