@@ -18,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install
 TORCH := $(shell grep '^torch==' constraints.txt)
-JUDGING := course/judge.py,course/diagnosis.py,course/perform.py,course/sheet.py
+JUDGING := course/judging/judge.py,course/judging/diagnosis.py,course/performing/perform.py,course/judging/sheet.py
 JUDGING_TESTS = $(wildcard tests/test_judge*.py tests/test_perform*.py tests/test_sheet*.py)
 
 # nbgrader starts `alembic` by its bare name, so the environment's commands must be on the path.

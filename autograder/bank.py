@@ -20,15 +20,15 @@ import torch
 from torch import Tensor
 
 from course import exercises
-from course.compare import EPS, compare
 from course.errors import DeclarationError
-from course.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Answer, Case, Exercise, Observation
 from course.exercises import module_name
-from course.perform import converted, in_float64, own_state, perform, perform_all
-from course.sheet import Record
+from course.judging.sheet import Record
+from course.judging.verdict import Suspect, Witness
+from course.performing.compare import EPS, compare
+from course.performing.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Answer, Case, Exercise, Observation
+from course.performing.perform import converted, in_float64, own_state, perform, perform_all
 from course.syllabus import find_unit
 from course.tree import Leaf, map_leaves
-from course.verdict import Suspect, Witness
 
 TWO_SEEDS = (11, 12)  # global random states under which a misconception is performed
 

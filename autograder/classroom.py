@@ -23,9 +23,9 @@ from nbformat import NotebookNode
 from autograder import bank as banks
 from autograder.bank import Bank, Misconception
 from autograder.engine.rebuild import role_of
-from course.cells import source_of
 from course.errors import CourseError
-from course.exercise import Answer
+from course.performing.cells import source_of
+from course.performing.exercise import Answer
 from course.syllabus import find_unit
 
 PREFIX = "mis_"

@@ -162,7 +162,7 @@ def demo(
 @app.command()
 def doctor() -> None:
     """Say which protections of the sandbox are active here, tried from inside. Exit 1 where one is missing."""
-    from autograder.sandbox.doctor import protections
+    from autograder.sandbox.outside.doctor import protections
 
     table = Table(title="Protections")
     for column in ("protection", "active", "seen", "what to do"):

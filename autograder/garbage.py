@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Bank
-from course.exercise import Answer
+from course.performing.exercise import Answer
 from course.tree import Leaf, map_leaves, plain
 
 

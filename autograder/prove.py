@@ -20,11 +20,11 @@ from autograder import bank as banks
 from autograder.bank import Bank
 from autograder.garbage import garbage, stub
 from autograder.undisturbed import undisturbed
-from course.exercise import PUBLIC_SEED, Answer
-from course.judge import judge
-from course.perform import perform_all
-from course.sheet import Record
-from course.verdict import Verdict
+from course.judging.judge import judge
+from course.judging.sheet import Record
+from course.judging.verdict import Verdict
+from course.performing.exercise import PUBLIC_SEED, Answer
+from course.performing.perform import perform_all
 
 
 @dataclass(kw_only=True)

@@ -27,10 +27,10 @@ import toy_ranks
 from ranks_room import staged_with_toy
 
 from autograder.sandbox import Brokered, Runner, open_runner
-from course.cells import CodeCell
 from course.cluster import RanksFailed, run_ranks
-from course.judge import judge
-from course.perform import in_float64, perform_all
+from course.judging.judge import judge
+from course.performing.cells import CodeCell
+from course.performing.perform import in_float64, perform_all
 
 RANKS = 4
 SIZES = {"4 B": 1, "16 KiB": 2**12, "1 MiB": 2**18}  # float32 elements that a rank gives

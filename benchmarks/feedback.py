@@ -44,7 +44,7 @@ def process_seconds(code: str, repeats: int) -> float:
 def checks(repeats: int) -> Table:
     """Median and worst time of a check, for the reference (nothing failed) and the slowest wrong answer."""
     from autograder import bank as banks
-    from course.check import check
+    from course.notebook.check import check
     from course.syllabus import entries
 
     table = Table(title=f"check(answer), milliseconds over {repeats} runs")

@@ -61,7 +61,7 @@ def main() -> None:
 def play(folder: Path, repeats: int) -> list[tuple[int, float]]:
     """Frames shown, and frames a second, of each time."""
     with browser_page() as page, server(folder) as address:
-        write_notebook(folder, "race.ipynb", "from course.widgets.race import race\n\nrace()")
+        write_notebook(folder, "race.ipynb", "from course.lessons.widgets.race import race\n\nrace()")
         notebook = open_notebook(page, address, "race.ipynb")
         notebook.run_all()
         widget = notebook.cell("race()").locator(".jp-OutputArea").first

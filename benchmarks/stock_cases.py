@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from course import sheet
-from course.exercise import Case
 from course.exercises.computational_graphs import long_x, save_less
 from course.exercises.computational_graphs.blocks import draw
+from course.judging import sheet
+from course.performing.exercise import Case
 
 Row = dict[str, Any]
 

@@ -38,7 +38,7 @@ def check_quadratic_grads(answer: Answer, cases: Cases) -> None:
 
 def check_topological_order(answer: Answer, cases: Cases) -> None:
     """Every needed node once, inputs before users, and without walking every path."""
-    from course.graph import Node, run_program
+    from course.lessons.graph import Node, run_program
 
     class Guarded(Node):
         reads = 0
@@ -72,7 +72,7 @@ def check_backward(answer: Answer, cases: Cases) -> None:
 
     import torch
 
-    from course.graph import Node, run_program
+    from course.lessons.graph import Node, run_program
 
     uses: Counter[int] = Counter()
     local: dict[int, list[float]] = {}

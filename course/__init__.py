@@ -5,7 +5,7 @@ A notebook needs three names: `check(answer)`, `hint(answer)` and `progress()`.
 
 from __future__ import annotations
 
-from course.check import check, hint, progress
+from course.notebook.check import check, hint, progress
 
 __all__ = ["check", "hint", "progress"]
 __version__ = "0.1.0"

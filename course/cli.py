@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="The course, 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def lab(context: typer.Context) -> None:
     """Open JupyterLab on the start page; further arguments go to JupyterLab."""
-    from course import lab as launcher
+    from course.notebook import lab as launcher
 
     raise typer.Exit(launcher.run(context.args))
 
@@ -26,8 +26,8 @@ def check(
     exercise: Annotated[list[str] | None, typer.Argument(help="names of exercises; all if left out")] = None,
 ) -> None:
     """Check the answers of a notebook. Exit 1 where one lacks points."""
-    from course.check import check as judge
-    from course.notebook import answers
+    from course.notebook.check import check as judge
+    from course.notebook.from_file import answers
     from course.syllabus import find_entry
 
     wanted = {find_entry(name).name for name in exercise or ()}
@@ -49,7 +49,7 @@ def hint(
     step: Annotated[int | None, typer.Option(min=1, max=3, help="which of the three; the next one if left out")] = None,
 ) -> None:
     """Show the next hint for an exercise."""
-    from course.check import hint as show
+    from course.notebook.check import hint as show
 
     typer.echo(repr(show(exercise, step)))
 
@@ -57,7 +57,7 @@ def hint(
 @app.command()
 def progress() -> None:
     """Show what you have reached."""
-    from course.check import progress as show
+    from course.notebook.check import progress as show
 
     typer.echo(repr(show()))
 
@@ -65,7 +65,7 @@ def progress() -> None:
 @app.command()
 def doctor() -> None:
     """Say what works on this machine, and what to do about the rest."""
-    from course import doctor as examination
+    from course.notebook import doctor as examination
 
     findings = examination.examine()
     typer.echo(examination.to_text(findings))

@@ -1,7 +1,7 @@
 """The one ordered list of units and exercises.
 
 A unit is one lesson and one slug; an exercise's id is `slug.entry`. Points are not here: an exercise is worth
-the sum of its properties (`course.exercise.Exercise.points`), so that no number is typed twice.
+the sum of its properties (`course.performing.exercise.Exercise.points`), so that no number is typed twice.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from autograder.sandbox import texts, wire
-from autograder.sandbox.frame import encode
+from autograder.sandbox.wire import texts, wire
+from autograder.sandbox.wire.frame import encode
 
 
 def frame(data: bytes) -> bytes:

@@ -23,7 +23,8 @@
 # Run the cells from top to bottom. *Shift + Enter* runs a cell and goes to the next.
 
 # %%
-from course import check, doctor, hint, progress
+from course import check, hint, progress
+from course.notebook import doctor
 
 print(doctor.to_text(doctor.examine()))
 
@@ -58,8 +59,8 @@ print(doctor.to_text(doctor.examine()))
 # %%
 import random
 
-from course.check import solved
-from course.figures.charts import training_curves
+from course.lessons.figures.charts import training_curves
+from course.notebook.check import solved
 
 random.seed(0)
 losses = [1 + random.uniform(-0.6, 0.6) for _ in range(60)]

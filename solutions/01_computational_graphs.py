@@ -39,14 +39,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from course import check, hint, progress
-from course.check import solved
-from course.figures.charts import digit_grid, saved_bytes_bars, training_curves
-from course.figures.graph import draw
-from course.figures.replay import derivatives
-from course.graph import Node, named
+from course.lessons.figures.charts import digit_grid, saved_bytes_bars, training_curves
+from course.lessons.figures.graph import draw
+from course.lessons.figures.replay import derivatives
+from course.lessons.graph import Node, named
+from course.lessons.widgets.stepper import step_through
 from course.meter import saved_bytes
+from course.notebook.check import solved
 from course.syllabus import find_unit
-from course.widgets.stepper import step_through
 
 torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
 
@@ -232,7 +232,7 @@ except RecursionError as error:
 
 
 # %% exercise
-from course.graph import Node
+from course.lessons.graph import Node
 
 
 def topological_order(root: Node) -> list[Node]:
@@ -244,7 +244,7 @@ def topological_order(root: Node) -> list[Node]:
     Cost      each node's `inputs` are read a few times (100 are tolerated), however many paths there are.
     Depth     5,000 nodes and more: Python's stack of calls does not reach that far, and its limit is not to be raised.
     Example   with x = Node(2.0), y = x * x, z = y + x: topological_order(z) returns [x, y, z].
-    Not allowed: torch, graphlib, course.figures.
+    Not allowed: torch, graphlib, course.lessons.figures.
     """
     order: list[Node] = []
     seen: set[Node] = set()
@@ -345,7 +345,7 @@ for call in (1, 2):
 
 
 # %% exercise
-from course.graph import Node
+from course.lessons.graph import Node
 
 
 def backward(root: Node) -> None:
@@ -359,7 +359,7 @@ def backward(root: Node) -> None:
               numbers are the check's own, so that only who asks can know them.
     Depth     5,000 nodes and more; Python's recursion limit is not to be raised.
     Example   with x = Node(3.0): after backward(x * x + x) x.grad is 7.0, after a second such call 14.0.
-    You may call your own `topological_order`, or do without it. Not allowed: torch, graphlib, course.figures.
+    You may call your own `topological_order`, or do without it. Not allowed: torch, graphlib, course.lessons.figures.
     """
     uses_left = {root: 0}  # how many uses of a node have not handed on their share yet
     found = [root]
@@ -783,7 +783,7 @@ check(softmax_cross_entropy)
 # <https://doi.org/10.24432/C50P49>, CC BY 4.0).
 
 # %%
-from course.data import digits_split
+from course.lessons.data import digits_split
 
 train, test = digits_split()
 print(f"{len(train.labels):,} digits to train on, {len(test.labels)} held out")

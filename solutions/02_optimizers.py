@@ -39,7 +39,7 @@ import torch
 from torch import nn
 
 from course import check, hint, progress
-from course.check import solved
+from course.notebook.check import solved
 from course.syllabus import find_unit
 
 torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
@@ -65,7 +65,7 @@ print(f"Exercises {work} minutes, reading and experiments {reading}: four sittin
 # momentum is momentum best?
 
 # %%
-from course.widgets.race import race
+from course.lessons.widgets.race import race
 
 race()
 
@@ -87,10 +87,10 @@ race()
 # degrees?
 
 # %%
-from course.experiments.race import best_rates
-from course.experiments.race import race as run_race
-from course.experiments.surfaces import grid
-from course.figures.race import race_picture
+from course.lessons.experiments.race import best_rates
+from course.lessons.experiments.race import race as run_race
+from course.lessons.experiments.surfaces import grid
+from course.lessons.figures.race import race_picture
 
 race_picture(
     grid("turned ravine"),
@@ -145,8 +145,8 @@ for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
 # **Predict.** At which rate do starts in the narrow valley begin to end up in the wide one?
 
 # %%
-from course.experiments import minima
-from course.figures.minima import minima_picture
+from course.lessons.experiments import minima
+from course.lessons.figures.minima import minima_picture
 
 places = torch.linspace(*minima.VIEW, 401, dtype=torch.float64)
 minima_picture(places, minima.heights(places), minima.ends(), minima.bounds())
@@ -281,8 +281,8 @@ check(sgd_step)
 # **Predict.** Full gradient and SGD with a constant rate: who is ahead after one pass over the data? And after forty?
 
 # %%
-from course.experiments import logistic
-from course.figures.convergence import floors, gap_curves
+from course.lessons.experiments import logistic
+from course.lessons.figures.convergence import floors, gap_curves
 
 descents = logistic.compare()  # 20 runs of each, 40 epochs
 shown = [
@@ -629,8 +629,8 @@ check(adamw_step)
 # has just been. Where does Adam end?
 
 # %%
-from course.experiments import amsgrad
-from course.figures.convergence import choices_and_regret
+from course.lessons.experiments import amsgrad
+from course.lessons.figures.convergence import choices_and_regret
 
 games = amsgrad.compare()
 choices_and_regret(
@@ -660,9 +660,9 @@ choices_and_regret(
 # **Predict.** Plain gradient descent starts from random places. Does every run find the map?
 
 # %%
-from course.data.cities import cities
-from course.experiments import scaling_map
-from course.figures.maps import compare_maps
+from course.lessons.data.cities import cities
+from course.lessons.experiments import scaling_map
+from course.lessons.figures.maps import compare_maps
 
 names, distances, _ = cities()
 print("Lisbon to Kyiv:", distances[names.index("Lisbon"), names.index("Kyiv")].item(), "km")
@@ -736,8 +736,8 @@ compare_maps(
 #   $\eta_{\min}$ the floor.
 
 # %%
-from course.experiments.schedules import SCHEDULES, learning_rates
-from course.figures.schedules import schedule_curves
+from course.lessons.experiments.schedules import SCHEDULES, learning_rates
+from course.lessons.figures.schedules import schedule_curves
 
 schedule_curves(
     {name: learning_rates(name, 1_000, peak=3e-4, warmup=100) for name in SCHEDULES},
@@ -869,8 +869,8 @@ check(clip_grad_norm_)
 # Measuring that takes minutes, so the curve below was recorded; the printed line says by which command.
 
 # %%
-from course.experiments import critical_batch
-from course.figures.batches import noise_along, steps_by_batch
+from course.lessons.experiments import critical_batch
+from course.lessons.figures.batches import noise_along, steps_by_batch
 
 full = critical_batch.recorded()
 print(full)
@@ -1042,8 +1042,8 @@ print(critical_batch.report(short))
 # 1,024?
 
 # %%
-from course.experiments import batch_rates
-from course.figures.batches import decay_by_batch, rates_by_batch
+from course.lessons.experiments import batch_rates
+from course.lessons.figures.batches import decay_by_batch, rates_by_batch
 
 found, sgd = batch_rates.recorded(), full.data.runs
 adam, grid = found.data.adam, found.data.decays
@@ -1123,8 +1123,8 @@ for size, losses in zip(few.batch_sizes, few.held_out, strict=True):
 # Akiba et al., arXiv 1907.10902).
 
 # %%
-from course.experiments import search
-from course.figures.search import best_so_far, optuna_history, optuna_importances, trials_by_value
+from course.lessons.experiments import search
+from course.lessons.figures.search import best_so_far, optuna_history, optuna_importances, trials_by_value
 
 kept = search.recorded().data
 if search.installed():
@@ -1349,7 +1349,7 @@ check(factored_second_moment)
 # before it is trained.
 
 # %%
-from course.data import digits_split
+from course.lessons.data import digits_split
 
 train, test = digits_split()
 torch.manual_seed(0)
@@ -1492,10 +1492,10 @@ from collections.abc import Callable
 
 from rich.progress import track
 
-from course import grammar
-from course.experiments.problems import gpt_problem
-from course.figures.charts import training_curves
-from course.models import next_token_loss
+from course.lessons import grammar
+from course.lessons.experiments.problems import gpt_problem
+from course.lessons.figures.charts import training_curves
+from course.lessons.models import next_token_loss
 
 print(grammar.text(grammar.NORTH, 180, torch.Generator().manual_seed(5)), "...")
 problem = gpt_problem()
@@ -1531,8 +1531,8 @@ training_curves(curves, floor=problem.least, title="A small GPT learns the gramm
 # another seed on the same digits and windows. The weight decay is 0.1.
 
 # %%
-from course.experiments import which_optimizer
-from course.experiments.problems import digits_problem
+from course.lessons.experiments import which_optimizer
+from course.lessons.experiments.problems import digits_problem
 
 measured = which_optimizer.recorded()
 print(measured)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from course.exercise import Observation
-from course.sheet import Record
+from course.judging.sheet import Record
+from course.performing.exercise import Observation
 from course.tree import Leaf
 
 LOCAL = ("127.", "::1", "localhost")

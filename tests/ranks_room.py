@@ -8,9 +8,9 @@ from pathlib import Path
 
 import toy_ranks
 
-from autograder.sandbox import control
-from course.cells import CodeCell
-from course.exercise import Failure, Observation
+from autograder.sandbox.outside import control
+from course.performing.cells import CodeCell
+from course.performing.exercise import Failure, Observation
 
 STAGED = Path("course/exercises/start_here/running_mean.py")
 

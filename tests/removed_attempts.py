@@ -188,7 +188,7 @@ NUMBERS = {
     + f"def answer(x):\n    import torch\n    {RUN.replace(chr(10), chr(10) + '    ')}\n    return run(x)",
     "importlib": "import importlib\ndef answer(x):\n    t = importlib.import_module('torch')\n"
     + "    y = t.tensor(x)\n    return (3 * y * y).tolist()",
-    "held modules": "from course.exercise import torch as t\ndef answer(x): return (3 * t.tensor(x) ** 2).tolist()",
+    "held modules": "from course.tree import torch as t\ndef answer(x): return (3 * t.tensor(x) ** 2).tolist()",
     "a held tensor": N + "ONE = torch.ones(3)\ndef answer(x): return [float(ONE[0]) * 3 * each * each for each in x]",
     "a constructor": "from torch import Tensor\ndef answer(x): return (3 * Tensor(x) ** 2).tolist()",
     "a callback": N + RUN + "def answer(x): return sorted([x], key=run) and list(map(run, [x]))[0]",
@@ -262,10 +262,10 @@ OPTIM = {
     + "nesterov=False, maximize=False, is_first_step=True)\n    return p",
 }
 FIGURES = {
-    "an import": "def answer(x):\n    from course.figures.words import number\n    return [float(number(2.5))]",
-    "a held function": "from course.figures.words import number\ndef answer(x): return [float(number(2.5))]",
+    "an import": "def answer(x):\n    from course.lessons.figures.words import number\n    return [float(number(2.5))]",
+    "a held function": "from course.lessons.figures.words import number\ndef answer(x): return [float(number(2.5))]",
     "importlib": "import importlib\n"
-    + "def answer(x): return [float(importlib.import_module('course.figures.words').number(2.5))]",
+    + "def answer(x): return [float(importlib.import_module('course.lessons.figures.words').number(2.5))]",
 }
 
 FAMILIES: dict[tuple[str, ...], Attempts] = {
@@ -278,5 +278,5 @@ FAMILIES: dict[tuple[str, ...], Attempts] = {
     ("torch.Tensor.sum_to_size",): Attempts(X.sum()[None], SUMMED),
     ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"): Attempts(-X.log_softmax(0)[1], ENTROPY),
     ("torch.optim",): Attempts(-0.1 * X, OPTIM),
-    ("course.figures",): Attempts(torch.tensor([2.5]), FIGURES),
+    ("course.lessons.figures",): Attempts(torch.tensor([2.5]), FIGURES),
 }

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from course.errors import BadArgument
-from course.experiments.amsgrad import Game, average_regret, compare, forgetful, play, slopes
-from course.figures.convergence import choices_and_regret
+from course.lessons.experiments.amsgrad import Game, average_regret, compare, forgetful, play, slopes
+from course.lessons.figures.convergence import choices_and_regret
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from conftest import same_record, same_tree
 
 from autograder import bank as banks
 from autograder.bank import Misconception
-from course.compare import EPS
 from course.errors import DeclarationError, UnknownExercise
-from course.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Case
-from course.perform import in_float64, perform_all
+from course.performing.compare import EPS
+from course.performing.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Case
+from course.performing.perform import in_float64, perform_all
 
 CASES = tuple(toy.EXERCISE.draw(1))
 

@@ -9,11 +9,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from course.experiments import batch_rates, critical_batch
-from course.experiments.batch_rates import Decays, best_rates, measure_decays, minimum, slope, through
-from course.experiments.critical_batch import Steps
-from course.experiments.side_by_side import adamw
-from course.figures import batches as figures
+from course.lessons.experiments import batch_rates, critical_batch
+from course.lessons.experiments.batch_rates import Decays, best_rates, measure_decays, minimum, slope, through
+from course.lessons.experiments.critical_batch import Steps
+from course.lessons.experiments.side_by_side import adamw
+from course.lessons.figures import batches as figures
 
 GRID = tuple(2.0**power for power in range(-4, 5))
 

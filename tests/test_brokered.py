@@ -11,8 +11,8 @@ from conftest import same_leaf
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 
 from autograder.sandbox import open_runner
-from course.judge import judge
-from course.perform import in_float64, perform_all
+from course.judging.judge import judge
+from course.performing.perform import in_float64, perform_all
 
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=20.0)  # what is told at once comes long before
 

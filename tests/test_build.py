@@ -18,8 +18,9 @@ from autograder.bank import Alternative, Misconception
 from autograder.release import AuthorError, ReleaseError, build, sheets_differ
 from autograder.release.authored import read
 from autograder.release.notebook import instructor, students
-from course import sheet, syllabus
-from course.exercise import Case, Exercise, Failure, Property, observe
+from course import syllabus
+from course.judging import sheet
+from course.performing.exercise import Case, Exercise, Failure, Property, observe
 from course.syllabus import Entry, Unit
 
 LESSON = '''\

@@ -10,8 +10,8 @@ import typing
 
 import pytest
 
-from course.cells import LONGEST_REWRITTEN, CodeCell, _global_names, load, source_of
-from course.exercise import Failure
+from course.performing.cells import LONGEST_REWRITTEN, CodeCell, _global_names, load, source_of
+from course.performing.exercise import Failure
 
 
 def loaded(monkeypatch, *sources: str, answer: str):

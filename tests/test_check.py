@@ -1,4 +1,4 @@
-"""course/check.py and what it shows: the table, the points, the sentences, hints and progress."""
+"""course/notebook/check.py and what it shows: the table, the points, the sentences, hints and progress."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ import toy
 from IPython.core import getipython
 
 import course
-from course import exercises, progress_file, report, sheet
-from course.check import check, hint, progress, solved
+from course import exercises
 from course.errors import CourseError, NotAnAnswer, SheetError, UnknownExercise
-from course.progress_file import Row
+from course.judging import sheet
+from course.notebook import progress_file, report
+from course.notebook.check import check, hint, progress, solved
+from course.notebook.progress_file import Row
 from course.syllabus import entries, find_entry
 
 ROOT = Path(__file__).parent.parent
 RECORD = toy.record()
-checking = sys.modules["course.check"]  # the module: `course.check` is the function
+checking = sys.modules["course.notebook.check"]  # the module: `course.check` is the function
 load_sheet = checking._sheet
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from course.data import DataError
-from course.data import cities as module
-from course.data.cities import cities, great_circles
+from course.lessons.data import DataError
+from course.lessons.data import cities as module
+from course.lessons.data.cities import cities, great_circles
 
-TABLE = (resources.files("course.data") / "cities.csv").read_text(encoding="utf-8")
+TABLE = (resources.files("course.lessons.data") / "cities.csv").read_text(encoding="utf-8")
 
 
 def test_names_distances_and_degrees_have_the_stated_form() -> None:
@@ -92,6 +92,6 @@ def test_a_missing_file_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_source_is_credited_where_the_data_is_loaded_and_in_the_readme() -> None:
-    readme = (resources.files("course.data") / "README.md").read_text(encoding="utf-8")
+    readme = (resources.files("course.lessons.data") / "README.md").read_text(encoding="utf-8")
     for text in (str(module.__doc__), readme[readme.index("cities.csv") :]):
         assert all(words in text for words in ("GeoNames", "CC BY 4.0"))

@@ -19,13 +19,13 @@ from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
 from autograder.release import authored
 from autograder.release.notebook import instructor, students
 from autograder.sandbox import open_runner
-from course import sheet
-from course.cells import load
 from course.errors import CourseError
-from course.exercise import Failure
-from course.judge import judge
-from course.perform import perform_all
-from course.verdict import Diagnosis, Finding, Verdict
+from course.judging import sheet
+from course.judging.judge import judge
+from course.judging.verdict import Diagnosis, Finding, Verdict
+from course.performing.cells import load
+from course.performing.exercise import Failure
+from course.performing.perform import perform_all
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSIGNMENT = "01_computational_graphs"

@@ -15,11 +15,11 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from course.cluster import Comm, Event, Ledger, Link, Simulated, fully_connected, ring, run_ranks, two_levels
 from course.cluster.ledger import Live, Wait
 from course.errors import BadArgument
-from course.figures.exchanges import Collective, Message, steps
-from course.figures.memory import held
-from course.figures.messages import messages
-from course.figures.spans import Shares, Span, covered, in_seconds, lanes, shares, time_unit
-from course.figures.timeline import timeline
+from course.lessons.figures.exchanges import Collective, Message, steps
+from course.lessons.figures.memory import held
+from course.lessons.figures.messages import messages
+from course.lessons.figures.spans import Shares, Span, covered, in_seconds, lanes, shares, time_unit
+from course.lessons.figures.timeline import timeline
 
 MIB = torch.zeros(2**18)  # float32: a second on the links below
 SLOW = Link(latency=0.0, bandwidth=2**20)

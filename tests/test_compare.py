@@ -1,4 +1,4 @@
-"""course/compare.py: one value against a reference computed in float64."""
+"""course/performing/compare.py: one value against a reference computed in float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course.compare import EPS, Comparison, as_numbers, case_dtype, compare, describe, number, tolerance
+from course.performing.compare import EPS, Comparison, as_numbers, case_dtype, compare, describe, number, tolerance
 
 FLOATS = st.floats(-1e6, 1e6)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])

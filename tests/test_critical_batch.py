@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from course.data import digits_split
 from course.errors import BadArgument
-from course.experiments import critical_batch, noise_scale
-from course.experiments.critical_batch import Hyperbola, Steps, best, fit_hyperbola, predicted
-from course.experiments.side_by_side import batches, descend, fresh, losses
+from course.lessons.data import digits_split
+from course.lessons.experiments import critical_batch, noise_scale
+from course.lessons.experiments.critical_batch import Hyperbola, Steps, best, fit_hyperbola, predicted
+from course.lessons.experiments.side_by_side import batches, descend, fresh, losses
 
 SIZES = (4, 16, 64, 256, 1024)
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from course import data
-from course.data import DataError, digits, digits_split
+from course.lessons import data
+from course.lessons.data import DataError, digits, digits_split
 
 
 def test_images_and_labels_have_the_stated_form() -> None:
@@ -43,7 +43,7 @@ def test_images_belong_to_their_labels() -> None:
 
 
 def test_the_file_is_the_one_that_the_readme_describes() -> None:
-    folder = resources.files("course.data")
+    folder = resources.files("course.lessons.data")
     stated = re.search(r"`([0-9a-f]{64})`", (folder / "README.md").read_text(encoding="utf-8"))
     assert stated is not None
     assert hashlib.sha256((folder / "digits.npz").read_bytes()).hexdigest() == stated[1]
@@ -79,7 +79,7 @@ def test_a_damaged_file_is_refused_with_a_sentence(
     if damage == "not an archive":
         file.write_bytes(b"nothing of the kind")
     elif damage in ("half a file", "bits flipped"):
-        whole = (resources.files("course.data") / "digits.npz").read_bytes()
+        whole = (resources.files("course.lessons.data") / "digits.npz").read_bytes()
         file.write_bytes(whole[: len(whole) // 2] + (b"~" * 1000 + whole[24_000:] if "flip" in damage else b""))
     elif damage == "an image is missing":
         np.savez(file, images=images[1:], labels=labels)

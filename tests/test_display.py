@@ -12,14 +12,14 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from autograder.sandbox.screen import MAX_ERRORS, MAX_TRACEBACK, Screen, Stream
+from autograder.sandbox.inside.cell_outputs import MAX_ERRORS, MAX_TRACEBACK, Screen, Stream
 
 ROOT = Path(__file__).parents[1]
 
 # First the number of its threads; then for each line, which asks for a run, what a fork of it shows.
 SERVER = """
 import json, os, sys, threading
-from autograder.sandbox import display
+from autograder.sandbox.inside import display
 display.warm_up()
 print(threading.active_count(), flush=True)
 for line in sys.stdin:
@@ -132,7 +132,9 @@ def test_nothing_of_a_figure_is_cut_off(shown, layout):
 
 
 def test_a_picture_of_the_course_is_the_result_of_its_cell(shown):
-    (cell,) = shown("from course.figures.charts import saved_bytes_bars\nsaved_bytes_bars({'relu': 8}, 'Saved')")
+    (cell,) = shown(
+        "from course.lessons.figures.charts import saved_bytes_bars\nsaved_bytes_bars({'relu': 8}, 'Saved')"
+    )
     assert kinds(cell) == ["execute_result"]
     assert is_png(cell[0])
 

@@ -1,4 +1,4 @@
-"""autograder/sandbox/doctor.py: what is missing is found and said, and nothing is called active untried."""
+"""autograder/sandbox/outside/doctor.py: what is missing is found and said, and nothing is called active untried."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from autograder.cli import app
-from autograder.sandbox import RunnerError, doctor, seccomp
-from autograder.sandbox.policy import PolicyError
+from autograder.sandbox import RunnerError
+from autograder.sandbox.outside import doctor
+from autograder.sandbox.wire import seccomp
+from autograder.sandbox.wire.policy import PolicyError
 
 
 def test_every_protection_is_tried_and_active_here():

@@ -1,4 +1,4 @@
-"""course/exercise.py and course/exercises: an exercise is declared once, and contradictions are refused."""
+"""course/performing/exercise.py and course/exercises: an exercise is declared once, and contradictions are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conftest import same_tree
 
 from course import exercises
 from course.errors import CourseError, DeclarationError, UnknownExercise, WrongOutput
-from course.exercise import Observation, Property, arguments_unchanged, observe, outputs
+from course.performing.exercise import Observation, Property, arguments_unchanged, observe, outputs
 from course.syllabus import entries
 from course.tree import flatten
 

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from course.data import digits
 from course.errors import CourseError
-from course.figures.charts import digit_grid, in_bytes, saved_bytes_bars, training_curves
-from course.figures.graph import draw
-from course.figures.layout import Bend, CannotDraw, arrange, heights
-from course.figures.replay import UnknownOperation, derivatives
-from course.figures.svg import Svg
-from course.figures.words import formula, names, number
-from course.graph import Node, named, run_program
-from course.widgets.stepper import step_through, walk
+from course.lessons.data import digits
+from course.lessons.figures.charts import digit_grid, in_bytes, saved_bytes_bars, training_curves
+from course.lessons.figures.graph import draw
+from course.lessons.figures.layout import Bend, CannotDraw, arrange, heights
+from course.lessons.figures.replay import UnknownOperation, derivatives
+from course.lessons.figures.svg import Svg
+from course.lessons.figures.words import formula, names, number
+from course.lessons.graph import Node, named, run_program
+from course.lessons.widgets.stepper import step_through, walk
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from course.errors import BadArgument
-from course.floor import characters_per_sentence, entropy_per_character, perfect_loss, surprisal
-from course.grammar import ALPHABET, NORTH, SOUTH, START, Dialect, batch, encode, rules_from, text
+from course.lessons.floor import characters_per_sentence, entropy_per_character, perfect_loss, surprisal
+from course.lessons.grammar import ALPHABET, NORTH, SOUTH, START, Dialect, batch, encode, rules_from, text
 
 BOTH = pytest.mark.parametrize("dialect", [NORTH, SOUTH], ids=["north", "south"])
 TINY = """

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from living import still_alive
 
-from autograder.sandbox import RunnerError, folder, open_runner, sweep
-from autograder.sandbox.folder import PREFIX, Folder
+from autograder.sandbox import RunnerError, open_runner, sweep
+from autograder.sandbox.outside import folder
+from autograder.sandbox.outside.folder import PREFIX, Folder
 
 ROOT = Path(__file__).resolve().parents[1]
-HOLD = "from autograder.sandbox.folder import Folder\nprint(Folder().path, flush=True)\ninput()"
+HOLD = "from autograder.sandbox.outside.folder import Folder\nprint(Folder().path, flush=True)\ninput()"
 GRADE = """
 from autograder.sandbox import open_runner
-from course.cells import CodeCell
+from course.performing.cells import CodeCell
 with open_runner(trusted={trusted}) as runner:
     with runner.session([CodeCell(source="x = 1", answers="hvp")], ["hvp"]):
         print(runner._warm._folder.path, runner._warm._process.pid, flush=True)

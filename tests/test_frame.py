@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from autograder.sandbox.frame import DTYPES, MAX_FRAME, BadFrame, decode, encode
+from autograder.sandbox.wire.frame import DTYPES, MAX_FRAME, BadFrame, decode, encode
 
 NUMPY = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?", "c8")
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
@@ -187,7 +187,7 @@ _PEAK = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
 from hostile_frames import DEAR, REFUSED
-from autograder.sandbox.frame import BadFrame, decode, encode
+from autograder.sandbox.wire.frame import BadFrame, decode, encode
 import torch
 decode(encode([torch.ones(2)]))
 makers = [*DEAR.values(), *[lambda frame=frame: frame for frame in REFUSED.values()]]

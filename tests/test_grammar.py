@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course.errors import BadArgument
-from course.grammar import ALPHABET, NORTH, SOUTH, Dialect, Rule, batch, decode, encode, rules_from, text
+from course.lessons.grammar import ALPHABET, NORTH, SOUTH, Dialect, Rule, batch, decode, encode, rules_from, text
 
 BOTH = pytest.mark.parametrize("dialect", [NORTH, SOUTH], ids=["north", "south"])
 

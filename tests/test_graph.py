@@ -1,4 +1,4 @@
-"""course/graph.py: nodes record what computed them, and know the derivative of their own operation."""
+"""course/lessons/graph.py: nodes record what computed them, and know the derivative of their own operation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course.graph import Node, named, run_program
+from course.lessons.graph import Node, named, run_program
 
 NUMBERS = st.floats(0.1, 3.0)
 UNARY = {

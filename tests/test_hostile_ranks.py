@@ -12,13 +12,13 @@ import toy_ranks
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 
 from autograder.sandbox import Limits, open_runner
-from autograder.sandbox.policy import writable
+from autograder.sandbox.wire.policy import writable
 
 SECONDS = 1.5
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=SECONDS)
 LIMITS = Limits(load_seconds=5.0, memory=2**30, tasks=40)
 RAW = """
-from autograder.sandbox import rank_messages, wire
+from autograder.sandbox.wire import rank_messages, wire
 
 def raw(port, tree):
     wire.send(port._sock, tree, token=port._token)
@@ -114,7 +114,7 @@ costs.costs = lambda ledger: {}
 
 def test_claims_in_an_observation_are_dropped(sandbox):
     body = (
-        "from course.exercise import Observation\n"
+        "from course.performing.exercise import Observation\n"
         "from autograder.sandbox import wire\n"
         "raw(port, {'seen': [{'values': {'total': x}, 'ledger': {'bytes_sent': 0}, 'error': None, 'printed': ''}]})\n"
         "os._exit(0)"

@@ -16,9 +16,9 @@ from ranks_room import answer, broken, perform_ranks, staged_with_toy
 from test_hostile_ranks import LIMITS, RAW
 
 from autograder.sandbox import open_runner
-from autograder.sandbox.loading import Job, RunnerError
-from course.judge import judge
-from course.perform import in_float64, perform_all
+from autograder.sandbox.outside.loading import Job, RunnerError
+from course.judging.judge import judge
+from course.performing.perform import in_float64, perform_all
 
 VERBS = (*toy_ranks.EXERCISE.verbs, "all_reduce")
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=3.0, verbs=VERBS)
@@ -59,7 +59,7 @@ def test_no_word_or_shape_of_a_call_is_longer_than_a_message_about_it_may_be(san
 
 
 def test_a_tensor_counts_wherever_it_stands_in_a_message(sandbox, monkeypatch):
-    monkeypatch.setattr("autograder.sandbox.broker.MAX_BYTES", 8 * 2**20)
+    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_BYTES", 8 * 2**20)
     body = """
 if rank == 1:
     big = torch.zeros(2**18)
@@ -70,14 +70,14 @@ comm.barrier()
 
 
 def test_to_claim_to_compute_is_a_call(sandbox, monkeypatch):
-    monkeypatch.setattr("autograder.sandbox.broker.MAX_CALLS", 500)
+    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_CALLS", 500)
     body = "if rank == 1:\n    said(port, *[{'compute': 0.0, 'label': ''}] * 600)\ncomm.barrier()"
     assert attack(sandbox, body) == ("Flood", 1)
 
 
 @pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_CALLS"])
 def test_who_did_most_is_named_and_not_who_did_the_last_bit(sandbox, monkeypatch, limit):
-    monkeypatch.setattr(f"autograder.sandbox.broker.{limit}", {"MAX_BYTES": 2**20, "MAX_CALLS": 110}[limit])
+    monkeypatch.setattr(f"autograder.sandbox.outside.broker.{limit}", {"MAX_BYTES": 2**20, "MAX_CALLS": 110}[limit])
     body = """
 if rank == 1:
     for _ in range(100):

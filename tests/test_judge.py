@@ -1,4 +1,4 @@
-"""course/judge.py: any observation gives a verdict; right ones give full marks; mistakes are named."""
+"""course/judging/judge.py: any observation gives a verdict; right ones give full marks; mistakes are named."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autograder import bank as banks
-from course.diagnosis import could_explain, looks_right
-from course.exercise import Case, Exercise, Failure, Observation, Property
-from course.judge import judge
-from course.perform import perform_all
+from course.judging.diagnosis import could_explain, looks_right
+from course.judging.judge import judge
+from course.judging.verdict import Suspect, Verdict, Witness
+from course.performing.exercise import Case, Exercise, Failure, Observation, Property
+from course.performing.perform import perform_all
 from course.tree import clone
-from course.verdict import Suspect, Verdict, Witness
 
 RECORD = toy.record()
 NAMES = [each.name for each in toy.EXERCISE.properties]

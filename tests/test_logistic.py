@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from course.errors import BadArgument
-from course.experiments.logistic import (
+from course.lessons.experiments.logistic import (
     Comparison,
     Problem,
     compare,
@@ -24,7 +24,7 @@ from course.experiments.logistic import (
     smoothness,
     stochastic,
 )
-from course.figures.convergence import COLOURS, DASHES, floors, gap_curves
+from course.lessons.figures.convergence import COLOURS, DASHES, floors, gap_curves
 
 START = torch.ones(10, dtype=torch.float64)
 

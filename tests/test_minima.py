@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from course.errors import BadArgument
-from course.experiments.minima import (
+from course.lessons.experiments.minima import (
     NARROW,
     NARROW_CURVATURE,
     VIEW,
@@ -18,7 +18,7 @@ from course.experiments.minima import (
     heights,
     slopes,
 )
-from course.figures.minima import minima_picture
+from course.lessons.figures.minima import minima_picture
 
 ENDS = Ends(step_sizes=(0.01, 0.1, 1.0), wide=(0.6, 1.0, 0.0), narrow=(0.4, 0.0, 0.0), neither=(0.0, 0.0, 1.0))
 

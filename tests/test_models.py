@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from course.errors import BadArgument
-from course.floor import entropy_per_character
-from course.grammar import ALPHABET, NORTH, batch, encode, text
-from course.models import GPT, GPTConfig, mlp, next_token_loss
+from course.lessons.floor import entropy_per_character
+from course.lessons.grammar import ALPHABET, NORTH, batch, encode, text
+from course.lessons.models import GPT, GPTConfig, mlp, next_token_loss
 
 SMALL = GPTConfig(vocabulary=11, context=12, width=16, heads=4, layers=3)
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from course.cli import app
 from course.errors import CourseError, UnknownExercise
 from course.exercises import load
-from course.notebook import answers
+from course.notebook.from_file import answers
 
 RIGHT = "def running_mean(xs):\n    return [sum(xs[: i + 1]) / (i + 1) for i in range(len(xs))]"
 STUB = 'def running_mean(xs):\n    raise NotImplementedError("start_here.running_mean")'

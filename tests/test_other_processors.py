@@ -21,7 +21,7 @@ import json, sys
 from autograder import bank as banks
 from autograder.prove import prove_recorded
 from autograder.release.sheets import sheets_differ
-from course import sheet
+from course.judging import sheet
 
 misses = []
 for unit in sys.argv[1:]:

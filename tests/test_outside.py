@@ -18,13 +18,13 @@ from torch.nn import functional as F
 from autograder import bank as banks
 from autograder.bank import Bank
 from course.errors import CourseError
-from course.exercise import Case, Observation, Source
 from course.exercises.computational_graphs import blocks, long_x, save_less
-from course.judge import judge
-from course.oracle import with_costs
-from course.perform import perform, perform_all
+from course.judging.judge import judge
+from course.judging.verdict import Suspect, Verdict
+from course.performing.exercise import Case, Observation, Source
+from course.performing.oracle import with_costs
+from course.performing.perform import perform, perform_all
 from course.tree import flatten
-from course.verdict import Suspect, Verdict
 
 OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})
 MIB = 2**20

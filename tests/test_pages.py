@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from autograder.sandbox import pages
+from autograder.sandbox.inside import huge_pages as pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what memory a process has")
 SIZE = 4 * pages.HUGE

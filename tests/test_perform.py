@@ -1,4 +1,4 @@
-"""course/perform.py: whatever an answer does becomes an observation."""
+"""course/performing/perform.py: whatever an answer does becomes an observation."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ import torch
 import toy
 from conftest import same_tree
 
-from course.exercise import Case, Observation, observe
 from course.failing import MAX_MESSAGE, MAX_WHERE
-from course.oracle import Here, UnknownQuestion, is_here, with_costs
-from course.perform import MAX_PRINTED, in_float64, perform, perform_all
+from course.performing.exercise import Case, Observation, observe
+from course.performing.oracle import Here, UnknownQuestion, is_here, with_costs
+from course.performing.perform import MAX_PRINTED, in_float64, perform, perform_all
 from course.tree import clone
 
 VECTOR = Case(name="vector", inputs={"x": torch.tensor([1.0, 2.0]), "numbers": [1.0, 2.0]})

@@ -9,9 +9,9 @@ import torch
 import toy_ranks
 
 from course.errors import DeclarationError
-from course.exercise import Case, Observation
-from course.judge import judge
-from course.perform import in_float64, perform, perform_all
+from course.judging.judge import judge
+from course.performing.exercise import Case, Observation
+from course.performing.perform import in_float64, perform, perform_all
 
 EXERCISE = toy_ranks.EXERCISE
 CASES = EXERCISE.draw(2)

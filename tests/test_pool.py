@@ -19,7 +19,7 @@ import pytest
 from autograder.engine.pool import shares, spread
 from autograder.engine.worker import READY, in_turn, serve
 from autograder.sandbox import RunnerError
-from autograder.sandbox.folder import Folder
+from autograder.sandbox.outside.folder import Folder
 
 TESTS = Path(__file__).resolve().parent
 

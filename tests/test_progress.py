@@ -1,4 +1,4 @@
-"""course/progress_file.py: what was reached survives crashes, damage, and two notebooks at once."""
+"""course/notebook/progress_file.py: what was reached survives crashes, damage, and two notebooks at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course import progress_file
-from course.progress_file import Row, load, path, update
+from course.notebook import progress_file
+from course.notebook.progress_file import Row, load, path, update
 
 ROOT = Path(__file__).parent.parent
 A, B = "start_here.running_mean", "computational_graphs.backward"

@@ -12,7 +12,7 @@ from autograder import bank as banks
 from autograder.bank import Alternative, Bank, Misconception
 from autograder.garbage import garbage, stub
 from autograder.prove import prove, prove_all, seeds
-from course.exercise import PUBLIC_SEED, Property, observe
+from course.performing.exercise import PUBLIC_SEED, Property, observe
 from course.syllabus import entries
 
 SEEDS = (PUBLIC_SEED, 1, 2)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from course.errors import BadArgument
-from course.experiments.race import OPTIMIZERS, RATES, Path, best_rates, race, run
-from course.experiments.surfaces import SURFACES, grid, named
-from course.figures.race import STYLES, called, race_picture, stage
-from course.figures.race_overlay import Panel, backdrop, overlay, panel
-from course.widgets.race import Board, sentence, settled
-from course.widgets.race import race as race_widget
+from course.lessons.experiments.race import OPTIMIZERS, RATES, Path, best_rates, race, run
+from course.lessons.experiments.surfaces import SURFACES, grid, named
+from course.lessons.figures.race import STYLES, called, race_picture, stage
+from course.lessons.figures.race_overlay import Panel, backdrop, overlay, panel
+from course.lessons.widgets.race import Board, sentence, settled
+from course.lessons.widgets.race import race as race_widget
 
 SVG = "{http://www.w3.org/2000/svg}"
 

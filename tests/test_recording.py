@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from course.errors import CourseError
-from course.experiments.recording import RecordingError, load, record, save
+from course.lessons.experiments.recording import RecordingError, load, record, save
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ def test_what_was_saved_is_loaded_with_its_classes(tmp_path: Path) -> None:
     loaded = load("toy", Found, folder=tmp_path)
     assert loaded.data == FOUND
     assert loaded.seconds == 1.3
-    assert loaded.command == "python -m course.experiments.toy"
+    assert loaded.command == "python -m course.lessons.experiments.toy"
     assert loaded.torch == torch.__version__
 
 

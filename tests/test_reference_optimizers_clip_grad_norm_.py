@@ -10,9 +10,9 @@ from torch import Tensor
 
 from autograder import bank as banks
 from course.errors import BadArgument
-from course.exercise import PUBLIC_SEED
-from course.judge import judge
-from course.perform import perform_all
+from course.judging.judge import judge
+from course.performing.exercise import PUBLIC_SEED
+from course.performing.perform import perform_all
 from course.reference.optimizers.clip_grad_norm_ import clip_grad_norm_
 
 SHAPES = ((3, 4), (5,), (2, 3, 2), ())

@@ -20,13 +20,13 @@ from removed_attempts import FAMILIES, X
 
 from autograder import bank as banks
 from autograder.bank import Alternative
-from autograder.sandbox import removed
+from autograder.sandbox.inside import removed
 from course import exercises
-from course.cells import CodeCell, load
 from course.errors import DeclarationError
-from course.exercise import Case, observe
-from course.judge import judge
-from course.perform import perform, perform_all
+from course.judging.judge import judge
+from course.performing.cells import CodeCell, load
+from course.performing.exercise import Case, observe
+from course.performing.perform import perform, perform_all
 from course.syllabus import entries
 
 NAMES = [entry.id for entry in entries()]
@@ -178,7 +178,7 @@ def warm_up() -> None:
     """Imports what the attempts would, each for a second."""
     for name in ("_decomp", "_dynamo", "_refs.nn.functional", "distributed.algorithms._checkpoint.checkpoint_wrapper"):
         importlib.import_module(f"torch.{name}")
-    importlib.import_module("course.figures.words")
+    importlib.import_module("course.lessons.figures.words")
 
 
 def attempt_once(names, cells, numbers) -> dict:
@@ -213,10 +213,10 @@ def in_a_class() -> dict:
 
 
 def loaded_later() -> str:
-    removed.prepare(("course.figures",))
-    from course.figures.words import number
+    removed.prepare(("course.lessons.figures",))
+    from course.lessons.figures.words import number
 
-    removed.disable(("course.figures",), number)
+    removed.disable(("course.lessons.figures",), number)
     try:
         return number(2.5)
     except removed.RemovedError as error:

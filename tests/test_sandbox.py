@@ -10,12 +10,13 @@ import shutil
 
 import pytest
 
-from autograder.sandbox import Limits, RunnerError, control, open_runner
-from autograder.sandbox import runner as running
-from autograder.sandbox.policy import PolicyError, command, python_folders, writable
+from autograder.sandbox import Limits, RunnerError, open_runner
+from autograder.sandbox.outside import control
+from autograder.sandbox.outside import runner as running
+from autograder.sandbox.wire.policy import PolicyError, command, python_folders, writable
 from course import exercises
-from course.cells import CodeCell
-from course.exercise import Failure, Observation
+from course.performing.cells import CodeCell
+from course.performing.exercise import Failure, Observation
 
 LIMITS = Limits(load_seconds=3.0, spare_seconds=0.5, memory=2**30, tasks=40)
 NAMES = ("quadratic_grads", "hinge_backward")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from course.data.cities import cities, great_circles
-from course.experiments.scaling_map import (
+from course.lessons.data.cities import cities, great_circles
+from course.lessons.experiments.scaling_map import (
     Recovery,
     align,
     apart,
@@ -21,7 +21,7 @@ from course.experiments.scaling_map import (
     slip,
     stress,
 )
-from course.figures.maps import compare_maps
+from course.lessons.figures.maps import compare_maps
 
 
 @pytest.fixture(scope="module")

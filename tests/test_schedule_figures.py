@@ -7,8 +7,8 @@ import math
 import pytest
 
 from course.errors import BadArgument
-from course.experiments.schedules import SCHEDULES, learning_rates
-from course.figures.schedules import schedule_curves
+from course.lessons.experiments.schedules import SCHEDULES, learning_rates
+from course.lessons.figures.schedules import schedule_curves
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -10,10 +10,10 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from course.experiments import search
-from course.experiments.search import NoOptuna, Trials, best_so_far, held_out_loss
-from course.figures.search import best_so_far as best_so_far_figure
-from course.figures.search import optuna_history, optuna_importances, trials_by_value
+from course.lessons.experiments import search
+from course.lessons.experiments.search import NoOptuna, Trials, best_so_far, held_out_loss
+from course.lessons.figures.search import best_so_far as best_so_far_figure
+from course.lessons.figures.search import optuna_history, optuna_importances, trials_by_value
 
 needs_optuna = pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="Optuna is in the extra peers")
 

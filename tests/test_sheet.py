@@ -1,4 +1,4 @@
-"""course/sheet.py: answer sheets go there and back, and a damaged one is refused with a sentence."""
+"""course/judging/sheet.py: answer sheets go there and back, and a damaged one is refused with a sentence."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_tree import KEYS, LEAVES, TREES
 
-from course import sheet
 from course.errors import SheetError
-from course.exercise import Case, Failure, Observation
-from course.sheet import Record, read, write
-from course.verdict import Suspect, Witness
+from course.judging import sheet
+from course.judging.sheet import Record, read, write
+from course.judging.verdict import Suspect, Witness
+from course.performing.exercise import Case, Failure, Observation
 
 RECORDS = {toy.ID: toy.record()}
 SHEET = write("start_here", RECORDS)

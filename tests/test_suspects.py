@@ -8,9 +8,9 @@ import pytest
 
 from autograder import bank as banks
 from autograder.engine.suspects import suspected
-from course.exercise import Failure
-from course.judge import judge
-from course.perform import perform_all
+from course.judging.judge import judge
+from course.performing.exercise import Failure
+from course.performing.perform import perform_all
 
 SEED = 7
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from autograder import bank as banks
-from course import sheet
 from course.errors import UnknownExercise
 from course.exercises import module_name
+from course.judging import sheet
 from course.syllabus import UNITS, entries, find_entry, find_unit
 
 ROOT = Path(__file__).parent.parent

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from course.experiments import which_optimizer
-from course.experiments.problems import Problem, digits_problem, gpt_problem
-from course.experiments.which_optimizer import (
+from course.lessons.experiments import which_optimizer
+from course.lessons.experiments.problems import Problem, digits_problem, gpt_problem
+from course.lessons.experiments.which_optimizer import (
     FACTOR,
     OPTIMIZERS,
     measure,

@@ -14,9 +14,9 @@ from conftest import same_leaf, same_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autograder.sandbox import texts, wire
-from autograder.sandbox.frame import decode, encode
-from course.exercise import Case, Failure, Observation
+from autograder.sandbox.wire import texts, wire
+from autograder.sandbox.wire.frame import decode, encode
+from course.performing.exercise import Case, Failure, Observation
 
 
 def soon() -> float:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from autograder import bank as banks
 from autograder.bank import Alternative, Bank, Misconception
-from course.exercise import Case, Exercise, Property, arguments_unchanged, observe, outputs
+from course.performing.exercise import Case, Exercise, Property, arguments_unchanged, observe, outputs
 
 ID = "start_here.running_mean"
 Square = Callable[[Tensor], Tensor]

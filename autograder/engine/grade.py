@@ -28,11 +28,11 @@ from autograder.engine.suspects import suspected
 from autograder.sandbox import Runner, Session
 from autograder.undisturbed import undisturbed
 from course import exercises
-from course.cells import CodeCell
 from course.errors import CourseError
-from course.exercise import Case, Exercise, Failure, Observation, Source
-from course.judge import judge
-from course.verdict import Verdict
+from course.judging.judge import judge
+from course.judging.verdict import Verdict
+from course.performing.cells import CodeCell
+from course.performing.exercise import Case, Exercise, Failure, Observation, Source
 
 SEED_BITS = 48  # the seed stays an exact number in every JSON reader
 COUNTED_OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})  # ledger sources that may earn points

@@ -20,10 +20,10 @@ from nbformat.v4 import new_markdown_cell, new_output
 from autograder.engine.grade import Graded
 from autograder.engine.outputs import Outputs
 from autograder.engine.rebuild import role_of
-from course.exercise import Failure
-from course.report import to_html
+from course.judging.verdict import Diagnosis, Finding, Verdict
+from course.notebook.report import to_html
+from course.performing.exercise import Failure
 from course.tree import pack, unpack
-from course.verdict import Diagnosis, Finding, Verdict
 
 
 def show(graded: Graded) -> NotebookNode:

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 
-from course.verdict import Diagnosis, Finding, Verdict
+from course.judging.verdict import Diagnosis, Finding, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 
 from autograder import bank as banks
 from autograder.bank import Bank
-from course.compare import case_dtype
-from course.diagnosis import Run, could_explain, looks_right
-from course.exercise import Case, Observation
-from course.perform import stops
-from course.verdict import Suspect
+from course.judging.diagnosis import Run, could_explain, looks_right
+from course.judging.verdict import Suspect
+from course.performing.compare import case_dtype
+from course.performing.exercise import Case, Observation
+from course.performing.perform import stops
 
 
 def suspected(

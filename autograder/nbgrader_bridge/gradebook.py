@@ -24,8 +24,8 @@ from autograder.engine.record import read_back
 from autograder.engine.results import ExerciseResult, StudentResult, brief
 from course import exercises
 from course.errors import CourseError
-from course.report import to_text
-from course.verdict import Verdict
+from course.judging.verdict import Verdict
+from course.notebook.report import to_text
 
 WIDTH = 96  # characters of a line of a comment
 

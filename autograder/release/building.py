@@ -17,9 +17,9 @@ from pathlib import Path
 from autograder.release import authored, notebook, rules, sheets, worked
 from autograder.release.authored import Lesson
 from autograder.release.errors import ReleaseError
-from course import sheet
 from course.errors import SheetError
-from course.sheet import Record
+from course.judging import sheet
+from course.judging.sheet import Record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from autograder.release.authored import Cell, Lesson
 from autograder.release.stub import marked, stub
 from course import exercises
-from course.exercise import Exercise
+from course.performing.exercise import Exercise
 
 Json: TypeAlias = dict[str, Any]
 

@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 import torch
 
-from course.compare import as_numbers, case_dtype, compare
-from course.exercise import Observation, Values
-from course.sheet import Record
+from course.judging.sheet import Record
+from course.judging.verdict import Suspect, Witness
+from course.performing.compare import as_numbers, case_dtype, compare
+from course.performing.exercise import Observation, Values
 from course.tree import Leaf, flatten
-from course.verdict import Suspect, Witness
 
 Same: TypeAlias = Callable[[str, Leaf, Leaf], bool]
 

@@ -15,11 +15,11 @@ from typing import Any
 from autograder import bank
 from autograder.release.authored import Cell, Lesson, parse
 from autograder.release.stub import stub
-from course.exercise import Exercise
-from course.judge import judge
-from course.perform import perform_all
-from course.sheet import Record
-from course.verdict import Verdict
+from course.judging.judge import judge
+from course.judging.sheet import Record
+from course.judging.verdict import Verdict
+from course.performing.exercise import Exercise
+from course.performing.perform import perform_all
 
 Namespace = dict[str, Any]
 

@@ -1,38 +1,42 @@
 """Where students' code runs, and what stands between it and everything else.
 
-Outside:  policy    what students' code may do and use
-          seccomp   the system call filter
-          folder    where a runner keeps its files, and who removes them
-          stage     the part of the course that goes inside
-          control   the warm process as the grader holds it
-          runner    asks it for runs
-          loading   one job of a submission: its cells loaded, performers forked
-          session   one submission: conversations with its performers, and their deadlines
-          ranks     exercises with several ranks, a job for each
-          broker    does the ranks' collectives, and counts them; line, incoming: its connection to one rank
-          brokered  the same for `run_ranks`, from a notebook
-          doctor    which protections are active on this machine
-Inside:   warm      a process that knows nothing secret, forked for each submission; its watchdog
-          pages     huge pages, of which a fork copies less
-          rehearsal what each fork would do first, done once before them
-          walls     namespaces, mounts, limits of a fork
-          job       one submission: loader, performers, display run
-          rank_port how a rank calls the others, through the broker
-          removed   what an answer may not use
-          display   the notebook as people shall see it
-          screen    the outputs of one cell of it
-          census    who is there, and what it costs
-          stand_ins for what the course can only do on a student's machine
-Between:  wire, frame, texts, messages, rank_messages      what is sent, and trusted by nobody
+outside/  trusted
+    stage         the part of the course that goes inside
+    folder        where a runner keeps its files, and who removes them
+    control       the warm process as the grader holds it
+    runner        asks it for runs
+    loading       one job of a submission: its cells loaded, performers forked
+    session       one submission: conversations with its performers, and their deadlines
+    ranks         exercises with several ranks, a job for each
+    broker        does the ranks' collectives, and counts them; connection, incoming: what it hears of one rank
+    brokered      the same for `run_ranks`, from a notebook
+    doctor        which protections are active on this machine
+wire/     what both may know, and what is sent, which neither trusts
+    policy        what students' code may do and use
+    seccomp       the system call filter
+    start         imports without what takes long and is not needed
+    wire, frame, texts, messages, rank_messages
+inside/   runs beside students' code
+    warm          a process that knows nothing secret, forked for each submission; its watchdog
+    huge_pages    of which a fork copies less
+    rehearsal     what each fork would do first, done once before them
+    isolation     namespaces, mounts, limits of a fork
+    job           one submission: loader, performers, display run
+    rank_port     how a rank calls the others, through the broker
+    removed       what an answer may not use
+    display       the notebook as people shall see it
+    cell_outputs  the outputs of one cell of it
+    accounting    who is there, and what it costs
+    stand_ins     for what the course can only do on a student's machine
 """
 
 from __future__ import annotations
 
-from autograder.sandbox.brokered import Brokered
-from autograder.sandbox.folder import sweep
-from autograder.sandbox.loading import RunnerError
-from autograder.sandbox.messages import Output
-from autograder.sandbox.policy import Limits
-from autograder.sandbox.runner import Runner, Session, open_runner
+from autograder.sandbox.outside.brokered import Brokered
+from autograder.sandbox.outside.folder import sweep
+from autograder.sandbox.outside.loading import RunnerError
+from autograder.sandbox.outside.runner import Runner, Session, open_runner
+from autograder.sandbox.wire.messages import Output
+from autograder.sandbox.wire.policy import Limits
 
 __all__ = ["Brokered", "Limits", "Output", "Runner", "RunnerError", "Session", "open_runner", "sweep"]

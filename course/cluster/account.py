@@ -16,10 +16,10 @@ from collections import defaultdict
 
 from course.cluster.errors import RanksFailed
 from course.cluster.ledger import Ledger
+from course.cluster.posted import Ticket
+from course.cluster.rank_status import RETURNED, RUNNING, deadlock
 from course.cluster.reports import Called, Report
-from course.cluster.standing import RETURNED, RUNNING, deadlock
 from course.cluster.switch import Switch
-from course.cluster.tickets import Ticket
 
 
 class Account:

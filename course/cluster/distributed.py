@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import Store
 
 from course.cluster.backends import Begun, begin, connected, packed, room, unpack
 from course.cluster.calls import Call, Tensors
-from course.cluster.lanes import Lanes, Task
+from course.cluster.queues import Lanes, Task
 from course.cluster.reports import Teller
 
 Group = tuple[int, ...]

@@ -21,9 +21,9 @@ from course.cluster.account import Account
 from course.cluster.errors import Kind, RanksFailed
 from course.cluster.job import Run
 from course.cluster.rank_main import Assignment
+from course.cluster.rank_status import late
 from course.cluster.reports import Failure, Report, Word
 from course.cluster.server import RankProcess, start
-from course.cluster.standing import late
 from course.failing import message_of, type_of
 
 START_SECONDS = 60.0  # for all ranks to be ready; not of the run's own time

@@ -18,9 +18,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from course.cluster.rank_main import main
+from course.cluster.rank_output import numbered
 from course.cluster.reports import Report, Word
 from course.cluster.script import hidden_script
-from course.cluster.spoken import numbered
 
 # What a rank would otherwise load itself: seconds in each. None starts a thread or CUDA.
 # (torch's optimizers load torch._dynamo at their first step.)

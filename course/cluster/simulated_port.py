@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from course.cluster.calls import Call, Tensors
-from course.cluster.tickets import Ticket
+from course.cluster.posted import Ticket
 
 if TYPE_CHECKING:
     from course.cluster.simulation import Simulation

@@ -31,11 +31,11 @@ from course.cluster.errors import RanksFailed, Stopped
 from course.cluster.job import Job, Run, copied, raised
 from course.cluster.ledger import Live
 from course.cluster.network import Network
+from course.cluster.posted import Ticket
+from course.cluster.rank_output import Spoken
+from course.cluster.rank_status import RETURNED, RUNNING, deadlock, late
 from course.cluster.simulated_port import Rank, SimulatedPort
-from course.cluster.spoken import Spoken
-from course.cluster.standing import RETURNED, RUNNING, deadlock, late
 from course.cluster.switch import Switch
-from course.cluster.tickets import Ticket
 from course.cluster.topology import Topology
 from course.failing import lines_of
 from course.meter import KeptBytes, kept_bytes

@@ -16,9 +16,9 @@ from course.cluster.calls import Call, Tensors
 from course.cluster.combine import combined
 from course.cluster.errors import RanksFailed
 from course.cluster.ledger import COMPUTE, Event, Ledger, Wait
-from course.cluster.misfits import compare, never_joined, never_received, never_sent, never_waited, not_what_was_sent
+from course.cluster.mismatch import compare, never_joined, never_received, never_sent, never_waited, not_what_was_sent
 from course.cluster.network import Network
-from course.cluster.tickets import Boxes, Message, Ticket
+from course.cluster.posted import Boxes, Message, Ticket
 from course.cluster.traffic import plan
 
 Group = tuple[int, ...]

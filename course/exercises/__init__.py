@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from course.errors import DeclarationError
-from course.exercise import Exercise
+from course.performing.exercise import Exercise
 from course.syllabus import Entry, find_entry
 
 

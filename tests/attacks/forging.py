@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attacks.attack import SIGNATURE, Attack, answer, body
 from course import exercises
-from course.exercise import PUBLIC_SEED
+from course.performing.exercise import PUBLIC_SEED
 
 EQUAL = """\
 class Equal{base}:

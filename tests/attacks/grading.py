@@ -17,7 +17,7 @@ from attacks.scene import Scene
 from autograder.engine.grade import Graded, Submission, grade
 from autograder.engine.record import show
 from autograder.sandbox import Runner
-from course.report import to_html
+from course.notebook.report import to_html
 
 LARGEST = 12 * 2**20  # bytes of a graded notebook, which are a limit on outputs and what the student wrote
 

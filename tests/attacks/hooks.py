@@ -12,9 +12,9 @@ FORGED = """\
 import builtins
 
 import course
-import course.check
+import course.notebook.check
 
-builtins.check = course.check = course.check.check = check = lambda *answers: {points}
+builtins.check = course.check = course.notebook.check.check = check = lambda *answers: {points}
 """
 
 HOOKS = """\

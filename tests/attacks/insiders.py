@@ -30,7 +30,7 @@ LEDGER = {
 
 def claim(source="kernel"):
     # Everything that leaves this process says that it was cheap, and who says so.
-    from course.exercise import Observation
+    from course.performing.exercise import Observation
 
     honest = Observation.__init__
 
@@ -62,7 +62,7 @@ def claim(source="kernel"):
 """
 
 FIVE_TIMES = """\
-from course.graph import Node
+from course.lessons.graph import Node
 
 
 def backward(root):
@@ -160,7 +160,9 @@ def backward(root):
 
 JUDGE = """
 import sys, types
-for name in ("course.judge", "course.compare", "course.diagnosis", "course.verdict", "course.check", "course.report"):
+judging = ("judge", "diagnosis", "verdict")
+names = ("course.performing.compare", "course.notebook.check", "course.notebook.report")
+for name in (*names, *(f"course.judging.{each}" for each in judging)):
     module = types.ModuleType(name)
     module.judge = module.compare = module.check = module.describe = lambda *args, **kwargs: 96
     sys.modules[name] = module
@@ -186,12 +188,12 @@ return 0.25, 0.25, 0.25
 """
 
 PROBE = """
-import course.exercise, course.perform
-from course.exercise import Observation
+import course.performing.exercise, course.performing.perform
+from course.performing.exercise import Observation
 def perform(*args, **kwargs):
     return Observation(values={"value": 1.0, "dx": 1.0, "dy": 1.0})
-course.perform.perform = course.perform.perform_all = perform
-course.exercise.observe = lambda *args, **kwargs: perform()
+course.performing.perform.perform = course.performing.perform.perform_all = perform
+course.performing.exercise.observe = lambda *args, **kwargs: perform()
 return 0.25, 0.25, 0.25
 """
 

@@ -49,8 +49,8 @@ def search(top, seconds):
 FORBIDDEN = (
     "course.reference",
     "course.sheets",
-    "course.judge",
-    "course.diagnosis",
+    "course.judging.judge",
+    "course.judging.diagnosis",
     "autograder.bank",
     "autograder.misconceptions",
     "autograder.alternatives",

@@ -25,7 +25,7 @@ def page() -> Iterator[Page]:
 
 def test_the_race_plays_in_the_browser_and_follows_the_keyboard(tmp_path: Path, page: Page) -> None:
     with server(tmp_path / "lab") as address:
-        write_notebook(tmp_path / "lab", "race.ipynb", "from course.widgets.race import race\n\nrace()")
+        write_notebook(tmp_path / "lab", "race.ipynb", "from course.lessons.widgets.race import race\n\nrace()")
         notebook = open_notebook(page, address, "race.ipynb")
         notebook.run_all()
         widget = notebook.cell("race()").locator(".jp-OutputArea").first

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autograder.bank import Alternative
-from course.graph import Node
+from course.lessons.graph import Node
 from course.reference.computational_graphs.backward import backward
 
 Partials = tuple[list[float], list[float], float, float, float]

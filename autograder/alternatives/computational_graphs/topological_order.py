@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from autograder.bank import Alternative
-from course.graph import Node
+from course.lessons.graph import Node
 
 
 def counts_users(root: Node) -> list[Node]:

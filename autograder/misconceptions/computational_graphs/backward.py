@@ -13,7 +13,7 @@ from autograder.misconceptions.computational_graphs.orders import (
     raised_limit,
     recursive_post_order,
 )
-from course.graph import Node
+from course.lessons.graph import Node
 from course.reference.computational_graphs.topological_order import topological_order
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograder.bank import Misconception
-from course.graph import Node
+from course.lessons.graph import Node
 from course.reference.computational_graphs.topological_order import topological_order
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from autograder.bank import Misconception
-from course.graph import Node
+from course.lessons.graph import Node
 from course.reference.computational_graphs.topological_order import topological_order
 
 Flow = dict[Node, float]

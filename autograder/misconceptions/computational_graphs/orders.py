@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from course.graph import Node
+from course.lessons.graph import Node
 
 
 def pre_order(root: Node, *, from_the_right: bool = False) -> list[Node]:

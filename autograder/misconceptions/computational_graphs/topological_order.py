@@ -12,7 +12,7 @@ from autograder.misconceptions.computational_graphs.orders import (
     recursive_pre_order,
 )
 from autograder.misconceptions.computational_graphs.topological_order_walks import MARKS_WHEN_PUSHED, WALKS
-from course.graph import Node
+from course.lessons.graph import Node
 from course.reference.computational_graphs.topological_order import topological_order
 
 

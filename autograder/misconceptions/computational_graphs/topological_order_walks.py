@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from autograder.bank import Misconception
 from autograder.misconceptions.computational_graphs.orders import raised_limit, recursive_post_order
-from course.graph import Node
+from course.lessons.graph import Node
 
 
 def recursive_from_the_right(root: Node) -> list[Node]:

@@ -17,7 +17,7 @@ from autograder.misconceptions.optimizers.adamw_step_parts import (
     rightly,
     stepping,
 )
-from course.exercise import Answer
+from course.performing.exercise import Answer
 
 
 def with_averages(for_m: str, for_v: str) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from course.exercise import Answer
+from course.performing.exercise import Answer
 
 Kept: TypeAlias = dict[str, Any]
 Grads: TypeAlias = list[Tensor | None]

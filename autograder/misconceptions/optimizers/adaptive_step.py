@@ -22,7 +22,7 @@ from autograder.misconceptions.optimizers.adaptive_step_parts import (
     two_averages,
     without_root,
 )
-from course.exercise import Answer
+from course.performing.exercise import Answer
 from course.reference.optimizers.adaptive_step import adaptive_step as right
 
 

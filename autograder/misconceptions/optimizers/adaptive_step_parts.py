@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from course.exercise import Answer
+from course.performing.exercise import Answer
 
 State = dict[str, Tensor]
 Direction = Callable[[Tensor, State, float, float], Tensor]  # of the gradient, the state, decay and eps

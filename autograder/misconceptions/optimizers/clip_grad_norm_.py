@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
-from course.exercise import Answer
+from course.performing.exercise import Answer
 
 Total = Callable[[Sequence[Tensor]], Tensor]  # gradients, at least one -> what is taken for their norm
 Factor = Callable[[Tensor, float], Tensor]  # (norm, max_norm) -> what every gradient is multiplied by

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
-from course.exercise import Answer
+from course.performing.exercise import Answer
 from course.reference.optimizers.minibatch_gradient import minibatch_gradient as right
 
 

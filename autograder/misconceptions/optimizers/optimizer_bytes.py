@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import torch
 
 from autograder.bank import Misconception
-from course.exercise import Answer
+from course.performing.exercise import Answer
 
 Shape = tuple[int, ...]
 Dtypes = Mapping[str, torch.dtype]

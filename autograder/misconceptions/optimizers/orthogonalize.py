@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from autograder.bank import Misconception
-from course.exercise import Answer
+from course.performing.exercise import Answer
 from course.reference.optimizers.orthogonalize import A, B, C
 from course.reference.optimizers.orthogonalize import orthogonalize as right
 

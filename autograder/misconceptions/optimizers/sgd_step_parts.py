@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from course.exercise import Answer
+from course.performing.exercise import Answer
 
 Kept: TypeAlias = dict[str, Tensor]
 

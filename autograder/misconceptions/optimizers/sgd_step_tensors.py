@@ -17,7 +17,7 @@ from autograder.misconceptions.optimizers.sgd_step_parts import (
     stepping,
     with_average,
 )
-from course.exercise import Answer
+from course.performing.exercise import Answer
 from course.reference.optimizers.sgd_step import sgd_step
 
 

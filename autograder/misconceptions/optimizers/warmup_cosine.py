@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autograder.bank import Misconception
 from autograder.misconceptions.optimizers.warmup_cosine_floor import FLOOR
 from autograder.misconceptions.optimizers.warmup_cosine_parts import descent, falls, over, schedule
-from course.exercise import Answer
+from course.performing.exercise import Answer
 from course.reference.optimizers.warmup_cosine import warmup_cosine as right
 
 

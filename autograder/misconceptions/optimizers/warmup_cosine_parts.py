@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from course.exercise import Answer
+from course.performing.exercise import Answer
 
 Up = Callable[[int, int], float]  # (step, warmup) -> share of the peak
 Down = Callable[[int, int, int], float]  # (step, warmup, total) -> share of what lies between floor and peak

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercise import (
+from course.exercises.computational_graphs.token_model import Asked, Known, TokenModel
+from course.exercises.computational_graphs.token_oracle import TokenOracle
+from course.performing.exercise import (
     Answer,
     Ask,
     Case,
@@ -24,8 +26,6 @@ from course.exercise import (
     arguments_unchanged,
     observe,
 )
-from course.exercises.computational_graphs.token_model import Asked, Known, TokenModel
-from course.exercises.computational_graphs.token_oracle import TokenOracle
 
 FEATURES, CLASSES = 3, 4
 PADDED = -100

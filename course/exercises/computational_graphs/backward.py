@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import torch
 
-from course.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.computational_graphs.graphs import (
     TooManyCalls,
     Watched,
@@ -22,8 +21,9 @@ from course.exercises.computational_graphs.graphs import (
     refuse_raised_limit,
     rows,
 )
-from course.graph import Node, run_program
-from course.oracle import UnknownQuestion
+from course.lessons.graph import Node, run_program
+from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
 
 CALLS_ALLOWED = 50  # of one node and call, before a backward pass that walks every path is stopped
@@ -217,7 +217,7 @@ EXERCISE = Exercise(
         "Set the root's derivative to 1. Take the nodes from the back; each adds, to what has flowed into every input, "
         "its own derivative times the local one. When all is done, the leaves keep what flowed into them.",
     ),
-    removes=("torch", "graphlib", "course.figures"),
+    removes=("torch", "graphlib", "course.lessons.figures"),
     oracle=LocalDerivatives,
     seconds=2.0,
 )

@@ -11,8 +11,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from course.exercise import Ask, Case
-from course.oracle import UnknownQuestion
+from course.performing.exercise import Ask, Case
+from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
 
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 
 from course.errors import CourseError, WrongOutput
-from course.exercise import Inputs
-from course.graph import Node
+from course.lessons.graph import Node
+from course.performing.exercise import Inputs
 
 READS_ALLOWED = 100  # of `inputs`, per node of the graph; visiting nodes takes a few, walking paths up to 3^30
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from course.compare import describe
-from course.exercise import (
+from course.exercises.computational_graphs.lists import number, numbers
+from course.performing.compare import describe
+from course.performing.exercise import (
     Answer,
     Case,
     Exercise,
@@ -18,7 +19,6 @@ from course.exercise import (
     observe,
     outputs,
 )
-from course.exercises.computational_graphs.lists import number, numbers
 
 ON = ("on", "on, one weight")
 

@@ -10,10 +10,20 @@ import torch
 from torch import Tensor
 
 from course.errors import CourseError, WrongOutput
-from course.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe
 from course.exercises.computational_graphs import long_x
 from course.exercises.computational_graphs.blocks import Sample
 from course.exercises.computational_graphs.long_x import LENGTHS, OPERATIONS, PIECE, Function
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    arguments_unchanged,
+    observe,
+)
 
 PERCENT = 2**45  # roundings of float64 that make 1/128: what any finite difference with a sensible step reaches
 EXACT = 128  # two passes over two products of at most 6 terms and a sine, with some cancellation

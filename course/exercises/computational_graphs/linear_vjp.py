@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from course.exercise import (
+from course.performing.exercise import (
     Answer,
     Case,
     Exercise,

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course.exercise import Ask, Case, Inputs, Observation, Values, observe
 from course.exercises.computational_graphs.blocks import draw, number
-from course.oracle import is_here
+from course.performing.exercise import Ask, Case, Inputs, Observation, Values, observe
+from course.performing.oracle import is_here
 from course.tree import Leaf
 
 Function = Callable[[Tensor], Tensor]

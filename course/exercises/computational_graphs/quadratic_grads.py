@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from course.compare import as_numbers, describe
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 from course.exercises.computational_graphs.lists import number
+from course.performing.compare import as_numbers, describe
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 
 NEAR = 1 / 128  # half of 1/64: products of two eighths are whole numbers of 64ths
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.computational_graphs.blocks import Sample, draw, number
 from course.meter import kept_bytes
-from course.oracle import is_here
+from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.oracle import is_here
 from course.tree import Leaf, Tree
 
 LAYERS = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from course.exercise import (
+from course.performing.exercise import (
     Answer,
     Case,
     Exercise,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from course.exercise import Ask
 from course.meter.storage import weakly
+from course.performing.exercise import Ask
 from course.tree import Tree
 
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from course.exercise import Case
 from course.exercises.computational_graphs.token_model import mixed
-from course.oracle import UnknownQuestion
+from course.performing.exercise import Case
+from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
 
 MOST_TOKENS = 10_000  # that one case may send; right answers send at most 50

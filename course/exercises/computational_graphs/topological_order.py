@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.computational_graphs.graphs import (
     Watched,
     ladder,
@@ -25,7 +24,8 @@ from course.exercises.computational_graphs.graphs import (
     refuse_raised_limit,
     rows,
 )
-from course.graph import Node, run_program
+from course.lessons.graph import Node, run_program
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 SMALL = ("tree", "diamond", "unequal paths", "one input twice", "one leaf", "part of a graph")
 LONGEST = 100_000  # nodes that are read of an order
@@ -246,5 +246,5 @@ EXERCISE = Exercise(
         "A node goes on the stack twice, with a mark that says whether its inputs have been sent ahead. On the second "
         "visit it is added.",
     ),
-    removes=("torch", "graphlib", "course.figures"),
+    removes=("torch", "graphlib", "course.lessons.figures"),
 )

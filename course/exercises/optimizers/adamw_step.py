@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 from course.exercises.optimizers.refusals import all_refused, refused_in_time
 from course.exercises.optimizers.trajectory import drive, refuse
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 RATE = 0.05
 LONG = 20

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.optimizers.refusals import all_refused, refused, refused_in_time
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 RULES = {"adagrad": 1, "rmsprop": 1, "adadelta": 2}  # and how many tensors each keeps
 RATES = {"adagrad": 0.3, "rmsprop": 0.1, "adadelta": 1.5}

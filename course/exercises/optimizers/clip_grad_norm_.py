@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 from course.exercises.optimizers.refusals import all_refused, refused
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (5,), (2, 3, 2), ())  # a weight, a bias, a kernel, a single number
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.optimizers.refusals import all_refused, refused
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 FIRST = "beta2 is 0"
 RANK_ONE = ("rank one", "rank one, square")

@@ -7,8 +7,18 @@ import itertools
 import torch
 from torch import Tensor
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe, outputs
 from course.exercises.optimizers.refusals import all_refused, refused
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    arguments_unchanged,
+    observe,
+    outputs,
+)
 
 DRAWN = ("as many draws of each", "more small draws", "much noise")
 ONE, FINE, UNLUCKY = "one draw of each", "in float64", "noise below 0"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercise import (
+from course.performing.exercise import (
     Answer,
     Case,
     Exercise,

@@ -7,9 +7,19 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from course.compare import as_numbers
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, arguments_unchanged, observe
 from course.exercises.optimizers.refusals import all_refused, refused
+from course.performing.compare import as_numbers
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    arguments_unchanged,
+    observe,
+)
 
 LOWEST, HIGHEST = 0.65, 1.2  # 5 steps take all of [0.01, 1] into [0.6818, 1.1344]; bfloat16 strays by 0.01
 OFF_DIAGONAL = 0.05  # of float32 it is 1e-5, of bfloat16 0.02

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from course.exercise import REFUSED, Inputs, Property, Values
+from course.performing.exercise import REFUSED, Inputs, Property, Values
 from course.tree import Leaf
 
 LEFT = f"{REFUSED}left/"  # begins the keys of what was handed to refused calls, as they left it

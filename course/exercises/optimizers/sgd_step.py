@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 from course.exercises.optimizers.refusals import all_refused, refused_in_time
 from course.exercises.optimizers.trajectory import drive, refuse
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.3
 STEPS = 10

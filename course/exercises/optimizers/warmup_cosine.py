@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.compare import as_numbers, describe
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.exercises.optimizers.refusals import all_refused, refused
+from course.performing.compare import as_numbers, describe
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 NEAR = 1e-5  # of the peak: far less than what a wrong schedule is off, far more than a rounding of float32
 

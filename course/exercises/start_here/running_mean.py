@@ -10,7 +10,16 @@ from typing import Any
 import torch
 
 from course.errors import WrongOutput
-from course.exercise import Answer, Case, Exercise, Inputs, Observation, Property, arguments_unchanged, observe
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    arguments_unchanged,
+    observe,
+)
 
 SOME = ("whole numbers", "decimal numbers", "negative numbers", "one number")
 FLOAT32 = 2**29  # roundings of float64 in one of float32: torch's default dtype is good enough for a warm-up

@@ -5,7 +5,7 @@ root --1.0--> users before inputs: flowing[input] += flowing[node] * local --> l
 
 from __future__ import annotations
 
-from course.graph import Node
+from course.lessons.graph import Node
 from course.reference.computational_graphs.topological_order import topological_order
 
 

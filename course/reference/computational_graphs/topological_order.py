@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from course.graph import Node
+from course.lessons.graph import Node
 
 
 def topological_order(root: Node) -> list[Node]:

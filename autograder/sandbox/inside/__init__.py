@@ -1,0 +1,1 @@
+"""What runs beside students' code, behind the walls."""

@@ -1,0 +1,102 @@
+"""The inner walls: what a forked child of the warm process puts around itself before any student's code is near.
+
+    own_namespaces --fork--> first process of the namespace: furnish, limit, give_up_power
+
+Everything here raises OSError where the system refuses, and the caller ends the process: no wall is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import resource
+import socket
+import struct
+
+from autograder.sandbox.wire import seccomp
+from autograder.sandbox.wire.policy import USER, Limits, writable
+
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+NOSUID, NODEV, READ_ONLY = 2, 4, 1
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 4, 24, 47, 4
+LAST_CAPABILITY = 63
+CAPABILITY_VERSION = 0x20080522
+SIOCGIFFLAGS, SIOCSIFFLAGS, UP = 0x8913, 0x8914, 0x1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def own_namespaces() -> None:
+    """New user, mount, process, network, IPC and host name namespaces; the next fork is the first process in them."""
+    _call("unshare", _libc.unshare(NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS))
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{USER} {USER} 1"), ("gid_map", f"{USER} {USER} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def furnish(limits: Limits) -> None:
+    """Empty folders in place of everything that can be written or that tells of others; terminals of our own."""
+    for folder in writable():
+        _mount("tmpfs", folder, f"size={limits.scratch},mode=0755", NODEV)
+    _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
+    _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620")
+    _loopback_up()
+
+
+def limit(limits: Limits, mapped: int, *, walled: bool) -> None:
+    """Limits of each process. `mapped` bytes of address space are in use already (torch's libraries alone: GiB).
+
+    Without walls the number of tasks is left alone: it would count all processes of the user who grades.
+    """
+    wanted = {
+        resource.RLIMIT_AS: mapped + limits.memory,
+        resource.RLIMIT_FSIZE: limits.file,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_CORE: 0,
+    }
+    if walled:
+        wanted[resource.RLIMIT_NPROC] = limits.tasks
+    for what, value in wanted.items():
+        _, hard = resource.getrlimit(what)
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(what, (most, most))
+
+
+def give_up_power(program: bytes) -> None:
+    """No capability, no way to a new one, and the system call filter. The warm process may still look at our costs."""
+    for number in range(LAST_CAPABILITY + 1):
+        _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)  # numbers that this kernel does not know are refused
+    _libc.prctl(PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = struct.pack("Ii", CAPABILITY_VERSION, 0)
+    _call("capset", _libc.capset(header, bytes(24)))
+    _call("dumpable", _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
+    seccomp.put_on(program)
+
+
+def mapped() -> int:
+    """Bytes of address space in use; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def _mount(kind: str, path: str, options: str, flags: int = 0) -> None:
+    result = _libc.mount(kind.encode(), path.encode(), kind.encode(), NOSUID | flags, options.encode())
+    _call(f"mount of {path}", result)
+
+
+def _loopback_up() -> None:
+    """127.0.0.1 of a network in which nobody else is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("16sH14s", b"lo", 0, bytes(14))
+        (flags,) = struct.unpack_from("H", fcntl.ioctl(sock, SIOCGIFFLAGS, request), 16)
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH14s", b"lo", flags | UP, bytes(14)))
+
+
+def _call(what: str, result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

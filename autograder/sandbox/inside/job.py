@@ -1,0 +1,230 @@
+"""One submission inside its walls: a first process that runs no student's code, and forks that do.
+
+    first --fork--> loader: the cells, once --fork--> performer: one exercise, case by case
+                                            --fork--> the loader without autograd --fork--> performer
+    first --fork--> display: the whole notebook, for people
+
+The first process cannot be killed from inside, and it starts another loader when one is gone. Messages to it and to
+the loader are single bytes with a socket beside them; everything else is frames on that socket (wire.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from autograder.sandbox.inside import display, removed
+from autograder.sandbox.inside import isolation as walls
+from autograder.sandbox.inside.rank_port import RankPort
+from autograder.sandbox.wire import texts, wire
+from autograder.sandbox.wire.messages import DISPLAY, LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.policy import Limits
+from autograder.sandbox.wire.rank_messages import RankCall, to_part
+from course import exercises
+from course.cluster.communicator import Communicator
+from course.performing.cells import CodeCell, Loaded, load_all
+from course.performing.exercise import Answer, Exercise, Failure, Observation, observe
+from course.performing.oracle import UnknownQuestion
+from course.performing.perform import guarded, perform
+from course.performing.simulate import SPARE_SECONDS
+from course.tree import Tree
+
+PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larger is a block of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a job runs: its walls' filter (None: no walls), its limits, its home."""
+
+    program: bytes | None
+    limits: Limits
+    home: str
+
+
+def first(sock: socket.socket, place: Place) -> None:
+    """Serve one submission as the first process of its namespaces, until the grader ends it."""
+    mapped, walled = walls.mapped(), place.program is not None
+    if walled:
+        walls.furnish(place.limits)
+    os.chdir(place.home)
+    _silence()
+    walls.limit(place.limits, mapped, walled=walled)
+    if place.program is not None:
+        walls.give_up_power(place.program)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans come here; nobody asks how they ended
+    sock.sendall(READY)
+    groups: list[int] = []
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
+        if message == SWEEP:
+            _sweep(groups, walled=walled)
+            sock.sendall(SWEEP)
+        elif descriptors and message in (LOAD, DISPLAY):
+            groups.append(_fork({LOAD: _loader, DISPLAY: _display}[message], descriptors[0], sock))
+        else:
+            return
+
+
+def _sweep(groups: list[int], *, walled: bool) -> None:
+    """Kill all that runs students' code: everybody but us, where the walls make that precise."""
+    with contextlib.suppress(ProcessLookupError):
+        if walled:
+            os.kill(-1, signal.SIGKILL)
+    for group in groups if not walled else ():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+    groups.clear()
+
+
+def _fork(serve: Callable[[socket.socket], None], descriptor: int, ours: socket.socket) -> int:
+    """A child that serves the socket `descriptor`, alone with it, and leaves whatever happens."""
+    pid = os.fork()
+    if pid:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        return pid
+    try:
+        ours.close()
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        serve(socket.socket(fileno=descriptor))
+    finally:
+        os._exit(0)
+
+
+def _silence() -> None:
+    """Nothing that students' code prints past Python reaches anybody."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+# --- the loader and the performer ---------------------------------------------------------------------
+
+
+def _loader(sock: socket.socket) -> None:
+    """Load the cells once, then fork for each exercise."""
+    request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
+    sources = texts.to_sources(request["sources"])
+    cells = [CodeCell(source=source, answers=name) for source, name in zip(sources, request["answers"], strict=True)]
+    loaded = load_all(cells, request["names"])
+    wire.send(sock, "loaded")
+    _performers(loaded, sock)
+
+
+def _performers(loaded: dict[str, Loaded], sock: socket.socket) -> None:
+    """Fork for each exercise; or for all that need a process without autograd, because to remove it takes long."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    serving = {PERFORM: _performer, WITHOUT_AUTOGRAD: _without_autograd}
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
+        if message not in serving or not descriptors:
+            return
+        _fork(functools.partial(serving[message], loaded), descriptors[0], sock)
+
+
+def _without_autograd(loaded: dict[str, Loaded], sock: socket.socket) -> None:
+    removed.disable_autograd()
+    _performers(loaded, sock)
+
+
+def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
+    """One exercise: answer each case that comes."""
+    request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
+    if "function" in request:
+        _caller(loaded[request["function"]], sock, RankCall(**request))
+        return
+    exercise = exercises.load(request["exercise"])
+    if exercise.measured:
+        _return_large_blocks()
+    answer = _answer(loaded[exercise.name])
+    if not isinstance(answer, Failure):
+        answer = removed.disable(exercise.removes, answer)
+    wire.send(sock, "ready")
+    while True:
+        tree, token = wire.receive_request(sock, time.monotonic() + PATIENCE)
+        if isinstance(answer, Failure):
+            seen = Observation(error=answer)
+        elif exercise.split is not None:
+            seen = _as_rank(exercise, answer, tree, RankPort(sock, token))
+        else:
+            (case,) = wire.to_cases(tree)
+            ask = functools.partial(_ask, sock, token) if exercise.oracle else None
+            seen = perform(exercise, answer, case, ask=ask)
+        wire.send(sock, {"seen": wire.from_observations([seen])}, token=token)
+
+
+def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
+    """A function that belongs to no exercise, as one rank."""
+    wire.send(sock, "ready")
+    tree, token = wire.receive_request(sock, time.monotonic() + PATIENCE)
+    (part, rank, size), answer, port = to_part(tree), _answer(loaded), RankPort(sock, token)
+    comm = Communicator(port, tuple(range(size)), rank, call.verbs)
+
+    def run() -> Observation:
+        assert not isinstance(answer, Failure)
+        value = answer(comm, *part.inputs["given"])  # type: ignore[misc]
+        port.end()
+        return observe({"value": value})
+
+    seen = Observation(error=answer) if isinstance(answer, Failure) else guarded(run, call.seconds + SPARE_SECONDS)
+    wire.send(sock, {"seen": wire.from_observations([seen])}, token=token)
+
+
+def _as_rank(exercise: Exercise, answer: Answer, tree: Tree, port: RankPort) -> Observation:
+    """One rank's part of a case."""
+    part, rank, size = to_part(tree)
+    comm = Communicator(port, tuple(range(size)), rank, exercise.verbs)
+    seen = perform(exercise, answer, part, comm=comm)
+    if seen.error is None:
+        port.end()
+    return seen
+
+
+def _answer(loaded: Loaded) -> Answer | Failure:
+    if loaded.failure is not None:
+        return loaded.failure
+    if not callable(loaded.answer):
+        return Failure(type="NotAnAnswer", message="the answer must be a function or a class")
+    answer: Answer = loaded.answer
+    return answer
+
+
+def _ask(sock: socket.socket, token: str, verb: str, arguments: Tree) -> Tree:
+    """A question that the grader answers, and counts."""
+    wire.send(sock, wire.from_question(verb, arguments), token=token)
+    reply: Any = wire.receive(sock, time.monotonic() + PATIENCE)
+    if "refused" in reply:
+        raise UnknownQuestion(reply["refused"])
+    answer: Tree = reply["answer"]
+    return answer
+
+
+def _return_large_blocks() -> None:
+    """Let large blocks of memory go back to the system when they are freed: else the high-water mark tells nothing."""
+    with contextlib.suppress(OSError, AttributeError):  # no mallopt: not the GNU C library
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, LARGE)
+        libc.mallopt(M_TRIM_THRESHOLD, LARGE)
+
+
+# --- the display run ----------------------------------------------------------------------------------
+
+
+def _display(sock: socket.socket) -> None:
+    request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
+    shown: Any = display.each(texts.to_sources(request["sources"]), seconds=request["seconds"], limit=request["output"])
+    for outputs in shown:
+        wire.send(sock, texts.from_outputs([outputs]))

@@ -1,0 +1,115 @@
+"""How a sandboxed rank calls the others: through the broker, which does what is asked and counts it.
+
+    comm.all_reduce(x) --> port --{"items": [call], "waits": 0}--> broker --{"takes": [x]}--> x is overwritten
+
+Nothing here is trusted: whoever changes it changes what this rank asks for, and what it gets.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import torch
+
+from autograder.sandbox.wire import rank_messages, wire
+from course.cluster.calls import Call, Tensors
+from course.cluster.errors import Stopped
+from course.tree import Tree
+
+PATIENCE = 24 * 3600.0  # the grader sets the limit
+
+
+class RankPort:
+    """See course.cluster.communicator.Port."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, sock: socket.socket, token: str) -> None:
+        self._sock, self._token = sock, token
+        self._begun: list[_Work] = []
+        self._count = 0
+
+    def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
+        """See Port. A send is not answered: it is eager."""
+        work = self._add(_Work(self, call, gives, takes, is_async=False))
+        if call.verb == "send":
+            self._flush()
+            return 0
+        return work.finish()
+
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> _Work:
+        """See Port."""
+        return self._add(_Work(self, call, gives, takes, is_async=True))
+
+    def compute(self, seconds: float, label: str) -> None:
+        """See Port."""
+        self._send({"items": [*self._items(), {"compute": seconds, "label": label}], "waits": None})
+
+    def _add(self, work: _Work) -> _Work:
+        work.number, self._count = self._count, self._count + 1
+        self._begun.append(work)
+        return work
+
+    def _items(self) -> list[Tree]:
+        """The calls that were begun, with their tensors as they are now."""
+        items, self._begun = [work.item() for work in self._begun], []
+        return items
+
+    def _flush(self) -> None:
+        if self._begun:
+            self._send({"items": self._items(), "waits": None})
+
+    def finish(self, number: int) -> dict[str, Any]:
+        """Wait for a call."""
+        return self._reply({"items": self._items(), "waits": number})
+
+    def is_done(self, number: int) -> bool:
+        """Whether a call is done."""
+        self._flush()
+        return bool(self._reply({"asks": number})["done"])
+
+    def end(self) -> None:
+        """The rank has returned: what it began and did not wait for is begun all the same."""
+        self._flush()
+
+    def _send(self, tree: Tree) -> None:
+        wire.send(self._sock, tree, token=self._token)
+
+    def _reply(self, tree: Tree) -> dict[str, Any]:
+        self._send(tree)
+        reply: Any = wire.receive(self._sock, time.monotonic() + PATIENCE)
+        if "stopped" in reply:
+            raise Stopped(reply["stopped"])
+        return dict(reply)
+
+
+class _Work:
+    """See course.cluster.protocol.Work."""
+
+    def __init__(self, port: RankPort, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> None:
+        self._port, self._call, self._gives, self._takes = port, call, gives, takes
+        self._is_async, self._finished = is_async, False
+        self.number = 0
+
+    def item(self) -> Tree:
+        """The call as a tree."""
+        return rank_messages.from_call(self._call, self._gives, is_async=self._is_async)
+
+    def finish(self) -> int:
+        """Wait, and write what has come. Returns the sender."""
+        reply = self._port.finish(self.number)
+        self._finished = True
+        for tensor, value in zip(self._takes, reply["takes"], strict=True):
+            tensor.detach().copy_(value)
+        return int(reply["sender"])
+
+    def wait(self) -> None:
+        """See Work."""
+        if not self._finished:
+            self.finish()
+
+    def is_completed(self) -> bool:
+        """See Work."""
+        return self._finished or self._port.is_done(self.number)

@@ -1,0 +1,75 @@
+"""Disabling what an exercise's answer may not use, in the forked child that performs it.
+
+    names --families--> Python objects --cut-->       functions that raise RemovedError
+                        kernels        --operators--> the dispatcher raises it, or records no graph
+    "torch"             --guard-->                    no operator at all while the answer runs
+
+Nothing here can be undone in the process, and nothing keeps what it replaced. What that can and cannot promise
+stands in CONTRIBUTING.md: no score may rest on it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+
+from autograder.sandbox.inside.removed.cut import block_imports, cut
+from autograder.sandbox.inside.removed.families import TORCH, Family, family
+from autograder.sandbox.inside.removed.guard import guarded
+from autograder.sandbox.inside.removed.operators import AUTOGRAD, override
+from autograder.sandbox.inside.removed.refusal import RemovedError
+from course.performing.exercise import Answer
+
+__all__ = ["AUTOGRAD", "RemovedError", "disable", "disable_autograd", "prepare"]
+
+
+def prepare(names: Sequence[str]) -> None:
+    """Looks everything up once, in a process that has run no student's code, for all children forked from it later.
+
+    Without it `disable` looks up for itself: 10 to 30 ms slower, and it trusts what the student's cells left of torch.
+    Raises DeclarationError on a name that cannot be removed.
+    """
+    with _no_warnings():
+        for name in names:
+            family(name)
+
+
+def disable(names: Sequence[str], answer: Answer) -> Answer:
+    """Removes every family of `names` from this process for good, and returns the answer to perform in it.
+
+    names   as in `Exercise.removes`: modules, functions, classes, or attributes of classes, by their dotted names
+    answer  a class stays the same class: torch itself calls an autograd.Function later
+    Raises DeclarationError on a name that cannot be removed.
+    """
+    with _no_warnings():
+        for each in [family(name) for name in names]:
+            _remove(each)
+    return guarded(answer) if TORCH in names else answer
+
+
+def disable_autograd() -> None:
+    """Removes what most exercises of a lesson remove, and what takes longest: for a process that forks for them."""
+    with _no_warnings():
+        _remove(family(AUTOGRAD[-1]))
+
+
+_GONE: set[str] = set()  # in this process
+
+
+def _remove(each: Family) -> None:
+    """What was known before the student's cells ran, and what has been loaded since."""
+    if each.name in _GONE or (each.name in AUTOGRAD and not _GONE.isdisjoint(AUTOGRAD)):
+        return
+    _GONE.add(each.name)
+    block_imports(each.name)
+    cut([*each.objects, *each.loaded_since()], each.name)
+    override(each.kernels, each.name)
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Torch remarks that kernels are overridden, and that names at which we look are deprecated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,1 @@
+"""The trusted side: what holds, asks and believes nothing."""

@@ -1,0 +1,119 @@
+"""The warm process, as the grader holds it: it is started when it is needed, told what to do, and ended.
+
+start --bubblewrap--> warm process (warm.py) <--control messages-- tell
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from autograder.sandbox.outside.folder import Folder
+from autograder.sandbox.outside.loading import REPLY_SECONDS, RunnerError, byte
+from autograder.sandbox.outside.stage import stage
+from autograder.sandbox.wire.messages import LONGEST
+from autograder.sandbox.wire.policy import COURSE, command, environment
+
+START_SECONDS = 120.0  # a cold disk needs a minute for torch
+
+
+class WarmProcess:
+    """program: the system call filter, None for no walls. display: whether display runs are to come."""
+
+    def __init__(self, program: bytes | None, *, display: bool) -> None:
+        self._program, self._display = program, display
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._folder: Folder | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def start(self) -> Path:
+        """Make sure that the warm process is there, and tell its folder. Raises RunnerError."""
+        if self._folder is not None and self._process is not None and self._process.poll() is None:
+            return self._folder.path
+        self.close()
+        self._folder = _folder()
+        folder = self._folder.path
+        course = folder / "course"
+        stage(course)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        program = folder / "filter"
+        program.write_bytes(self._program or b"")
+        with theirs, program.open("rb") as filter_, (folder / "log").open("wb") as log:
+            descriptors = [theirs.fileno(), filter_.fileno()]
+            where = COURSE if self._program is not None else str(course)
+            argv = [sys.executable, "-I", "-c", _PROGRAM, where, *map(str, descriptors), str(int(self._display))]
+            walled = self._program is not None
+            self._process = subprocess.Popen(
+                command(argv, course=course) if walled else argv,
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=None if walled else environment(str(folder)),
+                start_new_session=True,
+            )
+        if byte(self._control, START_SECONDS, LONGEST) == b"":
+            said = (folder / "log").read_text("utf-8", "replace").strip().rpartition("\n")[2]
+            self.close()
+            raise RunnerError(
+                f"the process that runs answers must start, but it ended or was silent ({said or 'it said nothing'}); "
+                "`autograder doctor` tells which protection is missing"
+            )
+        return folder
+
+    def tell(self, message: dict[str, Any], passed: socket.socket | None = None) -> dict[str, Any]:
+        """One control message and its reply. Raises RunnerError where the warm process is gone."""
+        with self._one_at_a_time:
+            try:
+                assert self._control is not None
+                self._control.settimeout(REPLY_SECONDS)
+                socket.send_fds(self._control, [json.dumps(message).encode()], [passed.fileno()] if passed else [])
+                reply = self._control.recv(LONGEST)
+            except OSError:
+                reply = b""
+        if not reply:
+            self.close()
+            raise RunnerError("the warm process must live as long as the batch, but it ended; see `autograder doctor`")
+        return dict(json.loads(reply))
+
+    def close(self) -> None:
+        """End the warm process, which ends its job, and remove its folder."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(REPLY_SECONDS)
+            self._process.kill()
+            self._process.wait()
+        if self._folder is not None:
+            self._folder.remove()
+        self._process = self._control = self._folder = None
+
+
+def _folder() -> Folder:
+    """A folder for what the warm process needs. Raises RunnerError."""
+    try:
+        return Folder()
+    except OSError as error:
+        raise RunnerError(f"a temporary folder must be made and locked, but {error}; set TMPDIR") from None
+
+
+_PROGRAM = """
+import os, socket, sys
+sys.path.insert(0, sys.argv[1])
+from autograder.sandbox.wire.start import quick_imports
+with quick_imports():
+    from autograder.sandbox.inside.warm import main, warm_up
+    warm_up(with_display=bool(int(sys.argv[4])))
+with os.fdopen(int(sys.argv[3]), "rb") as file:
+    program = file.read()
+main(socket.socket(fileno=int(sys.argv[2])), program or None)
+"""

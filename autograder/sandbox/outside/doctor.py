@@ -1,0 +1,161 @@
+"""Which protections are active on this machine: each is tried from inside a real sandbox, as an attacker would.
+
+protections() -> [Protection(name, active, detail, remedy)]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from autograder.sandbox.outside.loading import RunnerError
+from autograder.sandbox.outside.runner import Runner, open_runner
+from autograder.sandbox.wire import seccomp
+from autograder.sandbox.wire.policy import PolicyError
+from course import exercises
+from course.performing.cells import CodeCell
+from course.performing.exercise import PUBLIC_SEED
+
+HELD = "held"
+INSTALL = "`apt install {0}` on Debian and Ubuntu, `dnf install {0}` on Fedora"
+NAMESPACES = (
+    "allow user namespaces: `sysctl kernel.unprivileged_userns_clone=1`, `sysctl user.max_user_namespaces=15000`, "
+    "and on Ubuntu 24.04 and later `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+)
+WARM_UP = "running_mean"
+BLOCK = 64 * 2**20  # bytes that the measured attempt takes
+OURS = "this is a defect of the sandbox: do not grade with it, and report it"
+
+# Tried inside; each prints `held`, or what it could do.
+ATTEMPTS = {
+    "no other process is seen": "import os\nprint('held' if not os.listdir('/proc') else os.listdir('/proc'))",
+    "the system is read-only": (
+        "import os\nopen_to_us = [p for p in ('/', '/usr', '/etc', '/dev', '/course') if os.access(p, os.W_OK)]\n"
+        "print(', '.join(open_to_us) or 'held')"
+    ),
+    "nothing of the grader's environment": (
+        "import os\nprint('held' if os.environ['HOME'] == '/student' else sorted(os.environ))"
+    ),
+    "nothing secret can be imported": (
+        "import importlib.util\nsecret = ('course.reference', 'course.judging.sheet', 'autograder.bank')\n"
+        "print(', '.join(filter(importlib.util.find_spec, secret)) or 'held')"
+    ),
+    "no capability": (
+        "import ctypes\nheld = (ctypes.c_uint * 6)()\n"
+        "ctypes.CDLL(None).capget((ctypes.c_uint * 2)(0x20080522, 0), held)\n"
+        "print('held' if not any(held) else list(held))"
+    ),
+    "system call filter": (
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "print('held' if libc.unshare(0x10000000) == -1 and ctypes.get_errno() == 1 else 'unshare was allowed')"
+    ),
+}
+NETWORK = (
+    "import socket\ntry:\n    socket.create_connection(('127.0.0.1', {port}), 1)\n"
+    "    print('reached a port of this machine')\nexcept OSError:\n    print('held')"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    """One protection: whether it is active, what was seen, and what to do where it is not."""
+
+    name: str
+    active: bool
+    detail: str = ""
+    remedy: str = ""
+
+
+def protections() -> list[Protection]:
+    """Everything that grading stands on here; where a first part is missing, what needs it is not tried."""
+    parts = [_system(), _bubblewrap(), _filter()]
+    if not all(part.active for part in parts):
+        return parts
+    return [*parts, *_inside()]
+
+
+def _system() -> Protection:
+    return Protection(
+        name="Linux",
+        active=sys.platform == "linux",
+        detail=f"{platform.system()} {platform.release()}",
+        remedy="grade in a Linux virtual machine or container",
+    )
+
+
+def _bubblewrap() -> Protection:
+    found = shutil.which("bwrap")
+    return Protection(
+        name="bubblewrap", active=bool(found), detail=found or "not found", remedy=INSTALL.format("bubblewrap")
+    )
+
+
+def _filter() -> Protection:
+    try:
+        size = len(seccomp.compiled()) // seccomp.INSTRUCTION
+    except PolicyError as error:
+        return Protection(
+            name="libseccomp",
+            active=False,
+            detail=str(error),
+            remedy=f"{INSTALL.format('libseccomp2')}; `pip install pyseccomp`",
+        )
+    return Protection(name="libseccomp", active=True, detail=f"{size} instructions")
+
+
+def _inside() -> Iterator[Protection]:
+    """The walls, then each attempt against them, then what watches from outside."""
+    with _listener() as port, open_runner() as runner:
+        attempts = {**ATTEMPTS, "no network": NETWORK.format(port=port)}
+        try:
+            shown = runner.display([*attempts.values()])
+        except RunnerError as error:
+            yield Protection(name="namespaces", active=False, detail=str(error), remedy=NAMESPACES)
+            return
+        yield Protection(name="namespaces", active=True, detail="user, mount, process, network, IPC, host name")
+        for number, name in enumerate(attempts):
+            said = _printed(shown, number)
+            yield Protection(name=name, active=said == HELD, detail="" if said == HELD else said, remedy=OURS)
+        yield _costs(runner)
+
+
+def _costs(runner: Runner) -> Protection:
+    """Whether the kernel lets the warm process see tasks and memory: the watchdog and costs stand on it."""
+    name, remedy = "watchdog and costs counted outside", "use a kernel with CONFIG_PROC_PAGE_MONITOR"
+    exercise = exercises.load(WARM_UP)
+    case = exercise.draw(PUBLIC_SEED)[0]
+    source = f"def {exercise.name}(*args):\n    return len(bytes(b'x') * {BLOCK})"
+    try:
+        with runner.session([CodeCell(source=source, answers=exercise.name)], [exercise.name]) as session:
+            (seen,) = session.perform(dataclasses.replace(exercise, measured=(case.name,)), [case])
+    except RunnerError as error:
+        return Protection(name=name, active=False, detail=str(error), remedy=remedy)
+    peak = seen.ledger.get("peak_bytes")
+    size = peak if isinstance(peak, int) else 0
+    return Protection(
+        name=name, active=BLOCK <= size < 2 * BLOCK, detail=f"{size >> 20} of {BLOCK >> 20} MiB seen", remedy=remedy
+    )
+
+
+@contextlib.contextmanager
+def _listener() -> Iterator[int]:
+    """A port of this machine that answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def _printed(shown: Any, number: int) -> str:
+    """The text of one attempt."""
+    try:
+        return (
+            "".join(output.get("text", "") or output.get("evalue", "") for output in shown[number]).strip() or "nothing"
+        )
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return "the attempt did not run"

@@ -1,0 +1,240 @@
+"""A job in which the cells of a submission are loaded: it is started, and performers are forked from it.
+
+    Loading.start(task) --> the socket of a new performer, ready for cases
+
+A loader that was killed or stopped meanwhile is started again. Where the cells do not load together, each answer is
+loaded alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autograder.sandbox.wire import texts, wire
+from autograder.sandbox.wire.messages import LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.policy import Limits
+from course.errors import CourseError
+from course.performing.cells import CodeCell
+from course.performing.exercise import Exercise, Failure, Observation
+from course.tree import Tree
+
+REPLY_SECONDS = 30.0  # of the warm process and of a job's first process, which run no student's code
+AUTOGRAD = frozenset({"torch", "torch.autograd"})  # to remove one of these takes long, so it is done once
+ATTEMPTS = 3
+FALLBACK = 4  # where the cells do not load together, each answer gets this part of the time alone
+
+
+class RunnerError(CourseError):
+    """Students' code cannot be run here."""
+
+
+class Job:
+    """A job of the warm process: its number there, and the socket to its first process."""
+
+    def __init__(self, sock: socket.socket, number: int, tell: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._sock, self._number, self._tell = sock, number, tell
+        self._stands = False
+
+    def first(self) -> socket.socket:
+        """The socket to its first process; waits until its walls stand.
+
+        Raises RunnerError where one was refused, and OSError where the watchdog was faster.
+        """
+        if not self._stands and byte(self._sock, REPLY_SECONDS) != READY:
+            if why := self.tell({"do": "why"})["why"]:
+                raise ConnectionResetError(why)
+            raise RunnerError("the walls around a submission must stand, but one was refused; see `autograder doctor`")
+        self._stands = True
+        return self._sock
+
+    def tell(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A control message about it to the warm process, and its reply."""
+        return self._tell({**message, "job": self._number})
+
+
+OpenJob = Callable[[], contextlib.AbstractContextManager[Job]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a performer is for: the answer's name, and what it is told. removes: see Exercise."""
+
+    name: str
+    request: Tree
+    removes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, exercise: Exercise) -> Task:
+        """To perform an exercise."""
+        return cls(name=exercise.name, request={"exercise": exercise.id}, removes=exercise.removes)
+
+
+class NotStarted(CourseError):
+    """No performer could be started; `seen` is what is observed instead of every case."""
+
+    def __init__(self, seen: Observation) -> None:
+        super().__init__(seen.error.message if seen.error else "")
+        self.seen = seen
+
+
+class Loading:
+    """One job of a submission."""
+
+    def __init__(self, job: OpenJob, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
+        self._open, self._limits = job, limits
+        self._stack = contextlib.ExitStack()
+        self.job = self._stack.enter_context(job())
+        self._cells, self._names = cells, list(names)
+        self._loader: socket.socket | None = None
+        self._without_autograd: socket.socket | None = None
+        self._together = True
+        self._problem = Observation()
+        self._loaded: list[str] = []
+
+    def close(self) -> None:
+        """End the job."""
+        self._let_go()
+        self._stack.close()
+
+    def start(self, task: Task) -> socket.socket:
+        """A new performer. Raises NotStarted."""
+        for _ in range(ATTEMPTS):
+            if self._loader is not None and task.name not in self._loaded:
+                self.sweep()
+            if self._loader is None:
+                names = self._names if self._together else [task.name]
+                if not self._load(names):
+                    if len(names) == 1:
+                        raise NotStarted(self._problem)
+                    continue
+            sock = self._performer(task)
+            if sock is not None:
+                return sock
+            self.sweep()
+        raise NotStarted(failed("ProcessDied", "the process that had loaded the cells ended"))
+
+    def sweep(self) -> str:
+        """End all students' processes of this job. Where the watchdog has ended it: begin another, and say why."""
+        self._let_go()
+        with contextlib.suppress(OSError):
+            first = self.job.first()
+            first.sendall(SWEEP)
+            if byte(first, REPLY_SECONDS) == SWEEP:
+                return ""
+        why = str(self.job.tell({"do": "why"})["why"])
+        self._stack.close()
+        self.job = self._stack.enter_context(self._open())
+        return why
+
+    def _let_go(self) -> None:
+        """Of the loader, and of its fork."""
+        for sock in (self._loader, self._without_autograd):
+            if sock is not None:
+                sock.close()
+        self._loader = self._without_autograd = None
+
+    def _load(self, names: list[str]) -> bool:
+        """Start a loader with what these answers need: all of them, or one alone where all together broke."""
+        seconds = self._limits.load_seconds / (1 if self._together else FALLBACK)
+        answers: Tree = [cell.answers for cell in self._cells]
+        request: Tree = {
+            "sources": texts.from_sources([cell.source for cell in self._cells]),
+            "answers": answers,
+            "names": list(names),
+        }
+        try:
+            ours = hand(self.job.first(), LOAD)
+        except OSError:  # the watchdog was faster
+            self._problem = ended(self.sweep())
+            return False
+        try:
+            wire.send(ours, request)
+            wire.receive(ours, time.monotonic() + seconds)
+        except (wire.Late, wire.BadFrame, wire.Ended) as error:
+            ours.close()
+            why = self.sweep()
+            self._together = False
+            self._problem = observed(error, "loading the cells", seconds, why)
+            return False
+        self._loader, self._loaded = ours, names
+        return True
+
+    def _performer(self, task: Task) -> socket.socket | None:
+        """None where the loader did not even fork. Raises NotStarted where it answers nonsense."""
+        try:
+            sock = hand(self._parent(task), PERFORM)
+        except OSError:
+            return None
+        try:
+            wire.send(sock, task.request)
+            wire.receive(sock, time.monotonic() + self._limits.load_seconds)
+        except (wire.Late, wire.Ended, wire.BadFrame) as error:
+            sock.close()
+            if not isinstance(error, wire.BadFrame):
+                return None
+            self.sweep()
+            raise NotStarted(observed(error, "the preparation", self._limits.load_seconds)) from None
+        return sock
+
+    def _parent(self, task: Task) -> socket.socket:
+        """The process to fork: the loader, or its fork without autograd. Raises OSError."""
+        assert self._loader is not None
+        if AUTOGRAD.isdisjoint(task.removes):
+            return self._loader
+        if self._without_autograd is None:
+            self._without_autograd = hand(self._loader, WITHOUT_AUTOGRAD)
+        return self._without_autograd
+
+
+# --- what is seen where nothing was observed ----------------------------------------------------------
+
+
+def observed(error: Exception, doing: str, seconds: float, why: str = "") -> Observation:
+    """What is seen of a run that broke the conversation. why: the watchdog's reason, where that ended the run."""
+    if why:
+        return ended(why)
+    if isinstance(error, wire.Late):
+        return failed("TimeLimit", f"{doing} did not end within {seconds:g} s")
+    if isinstance(error, wire.BadFrame):
+        return failed("BadReply", str(error))
+    return failed("ProcessDied", f"the process ended during {doing}: killed, out of memory, or it left by itself")
+
+
+def ended(why: str) -> Observation:
+    """What is seen of a run that the watchdog ended, and why."""
+    return failed("ProcessDied", f"the run was ended: {why}")
+
+
+def failed(kind: str, message: str) -> Observation:
+    """An observation of nothing but a failure."""
+    return Observation(error=Failure(type=kind, message=message))
+
+
+# --- sockets ------------------------------------------------------------------------------------------
+
+
+def hand(to: socket.socket, message: bytes) -> socket.socket:
+    """Our end of a new connection, the other end handed over. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        to.settimeout(REPLY_SECONDS)
+        try:
+            socket.send_fds(to, [message], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+    return ours
+
+
+def byte(sock: socket.socket, seconds: float, most: int = 1) -> bytes:
+    """The next message; nothing where the connection is closed or silent."""
+    sock.settimeout(seconds)
+    try:
+        return sock.recv(most)
+    except OSError:  # includes TimeoutError
+        return b""

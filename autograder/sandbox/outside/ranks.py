@@ -1,0 +1,137 @@
+"""Exercises with several ranks: each has a job with namespaces of its own, and a broker stands between them.
+
+case --split--> parts --> performers <--calls--> broker;  observations --merged--> one observation
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from autograder.sandbox.outside.broker import Broker
+from autograder.sandbox.outside.loading import Loading, NotStarted, RunnerError, Task, ended
+from autograder.sandbox.wire import wire
+from autograder.sandbox.wire.rank_messages import RankCall, from_part
+from course.cluster import RanksFailed, Run
+from course.cluster.costs import costs
+from course.performing.exercise import Case, Exercise, Failure, Inputs, Observation
+from course.performing.oracle import with_costs
+from course.performing.perform import in_turn, stops
+from course.performing.simulate import merged
+from course.tree import Tree, clone
+
+ENDS = ("RankDied", "BadReply", "Flood", "TimeLimit")  # later cases are not run any more
+
+
+class Ranks:
+    """The ranks of one submission. The first has the job of the submission, `another` makes one for each further."""
+
+    def __init__(self, first: Loading, another: Callable[[], Loading]) -> None:
+        self._loadings, self._another = [first], another
+        self._performers: dict[int, socket.socket] = {}
+
+    def close(self) -> None:
+        """End the jobs of all ranks but the first."""
+        self._let_go(list(self._performers))
+        for each in self._loadings[1:]:
+            each.close()
+        del self._loadings[1:]
+
+    def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
+        """One observation per case."""
+        seeds = itertools.count()
+        try:
+            return tuple(in_turn(cases, lambda case: self._observe(exercise, case, seed=next(seeds)), _ends))
+        finally:
+            self._let_go(list(self._performers))
+
+    def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
+        """See runner.Session."""
+        request: Tree = {"function": call.function, "verbs": list(call.verbs), "seconds": call.seconds}
+        try:
+            broker = self._broker(Task(name=call.function, request=request), parts, call.verbs, call.seconds)
+            try:
+                seen = broker.run()
+            except RanksFailed:
+                self._clear_up(broker.stuck)
+                raise
+            finally:
+                sys.stdout.write(broker.printed)
+        except NotStarted as error:
+            raise RunnerError(f"{call.function} must load in the sandbox, but: {error}") from None
+        finally:
+            self._let_go(list(self._performers))
+        return Run(values=[_value(each) for each in seen], ledger=broker.ledger)
+
+    def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
+        """One case."""
+        assert exercise.split is not None
+        parts = exercise.split({name: clone(value) for name, value in case.inputs.items()})
+        try:
+            broker = self._broker(Task.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
+        except NotStarted as error:
+            return error.seen
+        try:
+            return dataclasses.replace(merged(broker.run(), broker.ledger, "broker"), printed=broker.printed)
+        except RanksFailed as failure:
+            why = self._clear_up(broker.stuck)
+            seen = ended(why) if why else Observation(error=_failure(failure))
+            return with_costs(dataclasses.replace(seen, printed=broker.printed), costs(broker.ledger), "broker")
+
+    def _broker(
+        self, task: Task, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0
+    ) -> Broker:
+        """A broker between ranks that have got their parts. Raises NotStarted."""
+        socks, token = self._start(task, len(parts)), wire.new_token()
+        deadline = time.monotonic() + seconds
+        broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline)
+        for rank, part in enumerate(parts):
+            with contextlib.suppress(wire.Late, wire.Ended):  # the broker hears that it has gone
+                given = Case(name="", inputs=part)
+                wire.send(socks[rank], from_part(given, rank, len(parts)), token=token, deadline=deadline)
+        return broker
+
+    def _start(self, task: Task, count: int) -> list[socket.socket]:
+        """A performer for each rank, those that are there already first. Raises NotStarted."""
+        missing = [rank for rank in range(count) if rank not in self._performers]
+        if missing:
+            with ThreadPoolExecutor(len(missing)) as pool:  # they wait for other processes
+                while len(self._loadings) < count:
+                    self._loadings.append(self._another())
+                started = [pool.submit(self._loadings[rank].start, task) for rank in missing]
+                for rank, future in zip(missing, started, strict=True):
+                    if future.exception() is None:
+                        self._performers[rank] = future.result()
+            for future in started:
+                future.result()
+        return [self._performers[rank] for rank in range(count)]
+
+    def _clear_up(self, stuck: Sequence[int]) -> str:
+        """End the processes of ranks that did not stop. The watchdog's reason, where it was faster."""
+        self._let_go(stuck)
+        return next((why for rank in stuck if (why := self._loadings[rank].sweep())), "")
+
+    def _let_go(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            self._performers.pop(rank).close()
+
+
+def _value(seen: Observation) -> Any:
+    """What a rank returned: one leaf, or leaves by path."""
+    found = {key.removeprefix("value").lstrip("/"): value for key, value in seen.values.items()}
+    return found[""] if set(found) == {""} else found
+
+
+def _failure(failed: RanksFailed) -> Failure:
+    return Failure(type=failed.type, message=str(failed), where=failed.where, rank=failed.rank)
+
+
+def _ends(failure: Failure | None) -> bool:
+    return failure is not None and (failure.type in (*ENDS, "ProcessDied") or stops(failure))

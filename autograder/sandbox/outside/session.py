@@ -1,0 +1,112 @@
+"""One submission, loaded: the conversations with its performers, and the deadlines.
+
+    performer <--case-- , --questions--> oracle, --observation-->
+    performers, one for each rank <--calls--> broker (broker.py), --observations-->
+
+A performer that dies, hangs, floods or answers nonsense costs its own exercise: the observations from there on hold
+one Failure and nothing else.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+
+from autograder.sandbox.outside.loading import Loading, NotStarted, OpenJob, Task, ended, observed
+from autograder.sandbox.outside.ranks import Ranks
+from autograder.sandbox.wire import wire
+from autograder.sandbox.wire.policy import Limits
+from autograder.sandbox.wire.rank_messages import RankCall
+from course.cluster import Run
+from course.errors import CourseError
+from course.performing.cells import CodeCell
+from course.performing.exercise import Case, Exercise, Failure, Inputs, Observation, Oracle
+from course.performing.oracle import with_costs
+from course.performing.perform import in_turn, stops
+from course.tree import Tree
+
+
+class LoadedSession:
+    """The jobs of one submission: one, and more where an exercise has several ranks."""
+
+    def __init__(self, job: OpenJob, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
+        self._limits = limits
+        self._alone = Loading(job, limits, cells, names)
+        self._ranks = Ranks(self._alone, lambda: Loading(job, limits, cells, names))
+
+    def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
+        """See Session."""
+        return self._ranks.call(call, parts)
+
+    def close(self) -> None:
+        """End the jobs."""
+        self._ranks.close()
+        self._alone.close()
+
+    def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
+        """One observation per case; see Session."""
+        if exercise.split is not None:
+            return self._ranks.perform(exercise, cases)
+        try:
+            sock = self._alone.start(Task.of(exercise))
+        except NotStarted as error:
+            return (error.seen,) * len(cases)
+        with sock:
+            seen = in_turn(cases, lambda case: self._observe(exercise, case, sock), _ends)
+        why = self._alone.sweep() if any(_broke(each.error) for each in seen) else ""
+        return tuple(ended(why) if why and _broke(each.error) else each for each in seen)
+
+    def _observe(self, exercise: Exercise, case: Case, sock: socket.socket) -> Observation:
+        """One case, with what it cost by our own account."""
+        seconds = exercise.seconds + self._limits.spare_seconds
+        deadline = time.monotonic() + seconds
+        measured = case.name in exercise.measured
+        oracle = exercise.oracle(case) if exercise.oracle else None
+        if measured:
+            self._alone.job.tell({"do": "mark"})
+        try:
+            (seen,) = wire.to_observations(_converse(sock, case, oracle, deadline), 1)
+        except (wire.Late, wire.BadFrame, wire.Ended) as error:
+            return observed(error, "the run", seconds)
+        if oracle is not None:
+            seen = with_costs(seen, oracle.ledger(), "broker")
+        if measured:
+            seen = with_costs(seen, self._alone.job.tell({"do": "spent"}), "kernel")
+        return seen
+
+
+def _converse(sock: socket.socket, case: Case, oracle: Oracle | None, deadline: float) -> Tree:
+    """Send a case, and answer questions until its observation comes. Raises Late, Ended or BadFrame.
+
+    The token goes with the case and must come back: a frame that was made before the case arrived is none of its own.
+    """
+    token = wire.new_token()
+    wire.send(sock, wire.from_cases([case]), token=token, deadline=deadline)
+    while True:
+        reply = wire.receive(sock, deadline, token=token)
+        if isinstance(reply, dict) and "seen" in reply:
+            return reply["seen"]
+        verb, arguments = wire.to_question(reply)
+        if oracle is None:
+            raise wire.BadFrame("this exercise has nothing to ask")
+        wire.send(sock, _answer(oracle, verb, arguments), deadline=deadline)
+
+
+def _answer(oracle: Oracle, verb: str, arguments: Tree) -> Tree:
+    """What the oracle says, or why it says nothing."""
+    try:
+        return {"answer": oracle.ask(verb, arguments)}
+    except CourseError as error:
+        return {"refused": str(error)}
+
+
+BROKEN = ("ProcessDied", "BadReply")  # the conversation cannot go on
+
+
+def _broke(failure: Failure | None) -> bool:
+    return failure is not None and failure.type in (*BROKEN, "TimeLimit")
+
+
+def _ends(failure: Failure | None) -> bool:
+    return _broke(failure) or stops(failure)

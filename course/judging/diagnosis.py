@@ -1,0 +1,127 @@
+"""Recognising a misconception: the answer shows, in every case, what a recorded wrong answer showed.
+
+(observation, dtype of the case) for each case, names of failed properties --diagnose--> Diagnosis or None
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import torch
+
+from course.judging.verdict import Diagnosis, Suspect, Witness
+from course.performing.compare import EPS, as_numbers, compare
+from course.performing.exercise import REFUSED, Observation
+from course.tree import Leaf
+
+WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
+BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
+SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
+FAR = 0.1  # a difference of this share of a witness's size is beyond every tolerance
+
+Run: TypeAlias = tuple[Observation, torch.dtype]
+Suspects = Sequence[Suspect] | Callable[[], Iterable[Suspect]]
+
+
+def diagnose(
+    runs: Sequence[Run],
+    failed: frozenset[str],
+    suspects: Suspects,
+    as_costly: Callable[[Witness], bool] = lambda witness: True,
+) -> Diagnosis | None:
+    """The first misconception that explains everything that was seen.
+
+    as_costly  whether a witness breaks those properties on cost that were broken, and no others; asked of those only
+               that show every value
+    """
+    for suspect in suspects() if callable(suspects) else suspects:
+        by_pattern = bool(suspect.fails) and suspect.fails == failed
+        if by_pattern or any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
+            return Diagnosis(name=suspect.name, hint=suspect.hint)
+    return None
+
+
+def could_explain(run: Run, witness: Witness) -> bool:
+    """Whether the only case that this witness was recorded on leaves its misconception possible."""
+    (seen,), (free,), (sensitivity,) = witness.observations, witness.free, witness.sensitivity
+    return _matches_run(run, seen, free, sensitivity)
+
+
+def looks_right(run: Run, reference: Observation) -> bool:
+    """Whether a case shows, apart from its costs, what the reference showed."""
+    return _matches_run(run, dataclasses.replace(reference, ledger={}), frozenset(), {})
+
+
+def _matches(runs: Sequence[Run], witness: Witness) -> bool:
+    """Whether every value in every case is what the witness showed.
+
+    One that broke in every case shows nothing but its failures: there their messages must agree too.
+    """
+    if len(witness.observations) != len(runs):
+        return False
+    if all(seen.error for seen in witness.observations) and not all(map(_says_the_same, runs, witness.observations)):
+        return False
+    return all(
+        _matches_run(run, seen, free, sensitivity)
+        for run, seen, free, sensitivity in zip(
+            runs, witness.observations, witness.free, witness.sensitivity, strict=True
+        )
+    )
+
+
+def _says_the_same(run: Run, seen: Observation) -> bool:
+    """Whether both failures have one message, apart from the numbers in it."""
+    observation, _ = run
+    got, expected = (re.sub(r"\d+", "0", each.message if each else "") for each in (observation.error, seen.error))
+    return got == expected
+
+
+def _matches_run(run: Run, seen: Observation, free: frozenset[str], sensitivity: dict[str, float]) -> bool:
+    observation, dtype = run
+    if (observation.error and observation.error.type) != (seen.error and seen.error.type):
+        return False
+    got, expected = _compared(observation), _compared(seen)
+    if got.keys() != expected.keys():
+        return False
+    pairs = {key: (got[key], expected[key]) for key in expected}
+    pairs.update({f"ledger/{key}": (observation.ledger[key], seen.ledger[key]) for key in _counted_twice(run, seen)})
+    return all(
+        key in free or _same(got, expected, dtype, sensitivity.get(key, 0.0)) for key, (got, expected) in pairs.items()
+    )
+
+
+def _compared(observation: Observation) -> dict[str, Leaf]:
+    """The values by which a mistake is recognised: who has written a wrong formula often refuses nothing yet."""
+    return {key: value for key, value in observation.values.items() if not key.startswith(REFUSED)}
+
+
+def _counted_twice(run: Run, seen: Observation) -> list[str]:
+    """The costs that can be compared: counted here and with the witness, which was recorded in one process.
+
+    What only one of them has was counted only where it ran; and what the kernel measures is never the same twice.
+    Whether such costs are too high is the same everywhere: see `as_costly`.
+    """
+    observation, _ = run
+    return [key for key in seen.ledger if key in observation.ledger and observation.sources.get(key) != "kernel"]
+
+
+def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
+    """Equal within the blur, or not finite somewhere in both: where an overflow lands is a matter of style."""
+    a, b = as_numbers(got), as_numbers(expected)
+    if a is None or b is None:
+        return compare(got, expected, dtype, roundings=0).held
+    if a.shape != b.shape:
+        return False
+    if a.dtype == b.dtype and torch.equal(a, b):
+        return True
+    if not bool(torch.isfinite(b).all()):
+        return not bool(torch.isfinite(a).all())
+    scale = float(b.abs().max()) if b.numel() else 0.0
+    if scale > 0 and not float((a - b).abs().max()) <= FAR * scale:
+        return False  # farther than any tolerance below: soon said of most misconceptions
+    roundings = max(1, min(WITNESS_ROUNDINGS, int(BROADEST / EPS[dtype])))
+    limited = min(blur, SHARPEST * scale / roundings)
+    return compare(got, expected, dtype, roundings=roundings, sensitivity=limited).held

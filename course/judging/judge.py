@@ -1,0 +1,249 @@
+"""Judging: the trusted half. Pure, fast and total; it never imports or runs an answer.
+
+    cases, observations, references --judge--> Verdict
+
+Any observation, however odd, gives a verdict and never an exception: what cannot be read does not hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from course.judging.diagnosis import Suspects, diagnose
+from course.judging.verdict import Diagnosis, Finding, Verdict, Witness
+from course.performing.compare import Comparison, as_numbers, case_dtype, compare
+from course.performing.exercise import Case, Exercise, Failure, Observation, Property, Source
+from course.tree import Leaf
+
+ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """One case with what was seen and what should have been seen."""
+
+    case: Case
+    got: Observation
+    expected: Observation
+    dtype: torch.dtype
+
+
+def judge(
+    exercise: Exercise,
+    cases: Sequence[Case],
+    observations: Sequence[Observation],
+    references: Sequence[Observation],
+    suspects: Suspects = (),
+    *,
+    sources: frozenset[Source] = ALL_SOURCES,
+) -> Verdict:
+    """The verdict on one answer.
+
+    observations  one per case, in order; missing ones count as empty
+    references    the reference's observations, computed in float64
+    suspects      the misconceptions to look for, or a function that computes them: called only where a property failed
+    sources       ledger sources that may earn points here; a notebook trusts all, a grader not what is claimed
+    """
+    padded = [*observations, *[Observation()] * (len(cases) - len(observations))]
+    runs = [
+        _Run(case=case, got=got, expected=expected, dtype=case_dtype(dict(case.inputs)))
+        for case, got, expected in zip(cases, padded, references, strict=False)
+    ]
+    failure, failure_case = _first_failure(runs)
+    if _not_written(exercise, runs):
+        return _verdict(exercise, _unattempted(exercise), runs, attempted=False)
+    findings = _findings(exercise, runs, sources)
+    failed = frozenset(finding.property for finding in findings if not finding.held)
+    diagnosis = None
+    if failed:
+        pairs = [(run.got, run.dtype) for run in runs]
+        diagnosis = diagnose(pairs, failed, suspects, functools.partial(_as_costly, exercise, runs, findings))
+    return _verdict(exercise, findings, runs, diagnosis=diagnosis, failure=failure, failure_case=failure_case)
+
+
+def _as_costly(exercise: Exercise, runs: Sequence[_Run], findings: Sequence[Finding], witness: Witness) -> bool:
+    """Whether the witness, judged by what was counted when it was recorded, breaks just the costs that were broken."""
+    if not any(finding.evidence == "ledger" for finding in findings):
+        return True
+    shown = [dataclasses.replace(run, got=seen) for run, seen in zip(runs, witness.observations, strict=True)]
+    pairs = zip(findings, _findings(exercise, shown, ALL_SOURCES), strict=True)
+    return all(ours.held == theirs.held for ours, theirs in pairs if ours.evidence == "ledger")
+
+
+def _verdict(
+    exercise: Exercise,
+    findings: tuple[Finding, ...],
+    runs: Sequence[_Run],
+    *,
+    attempted: bool = True,
+    diagnosis: Diagnosis | None = None,
+    failure: Failure | None = None,
+    failure_case: str = "",
+) -> Verdict:
+    return Verdict(
+        exercise=exercise.id,
+        points=sum(finding.points for finding in findings),
+        possible=exercise.points,
+        findings=findings,
+        attempted=attempted,
+        diagnosis=diagnosis,
+        failure=failure,
+        failure_case=failure_case,
+        printed=next((run.got.printed for run in runs if run.got.printed), ""),
+    )
+
+
+def _first_failure(runs: Sequence[_Run]) -> tuple[Failure | None, str]:
+    """The first failure that the reference does not show too."""
+    for run in runs:
+        if run.got.error is not None and run.expected.error is None:
+            return run.got.error, run.case.name
+    return None, ""
+
+
+def _not_written(exercise: Exercise, runs: Sequence[_Run]) -> bool:
+    """Whether every run ended in the stub's own NotImplementedError."""
+    errors = [run.got.error for run in runs]
+    return bool(errors) and all(
+        error is not None and error.type == "NotImplementedError" and _own_words(error) in (exercise.id, "")
+        for error in errors
+    )
+
+
+def _own_words(error: Failure) -> str:
+    """What was raised; of a rank without `rank 0 raised NotImplementedError: ` and the line behind it."""
+    if error.rank is None:
+        return error.message
+    return error.message.removeprefix(f"rank {error.rank} raised {error.type}: ").partition(" (")[0]
+
+
+def _unattempted(exercise: Exercise) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(property=each.name, held=False, points=0, possible=each.points, evidence=each.evidence)
+        for each in exercise.properties
+    )
+
+
+# --- properties ------------------------------------------------------------------------------------
+
+
+def _findings(exercise: Exercise, runs: Sequence[_Run], sources: frozenset[Source]) -> tuple[Finding, ...]:
+    findings: dict[str, Finding] = {}
+    for each in exercise.properties:
+        blocker = next((name for name in each.needs if not findings[name].held), "")
+        findings[each.name] = _finding(each, runs, blocker, sources)
+    return tuple(findings.values())
+
+
+def _finding(each: Property, runs: Sequence[_Run], blocker: str, sources: frozenset[Source]) -> Finding:
+    """The property over all of its cases; the worst comparison is the one that is told."""
+    compared = [
+        (run, comparison)
+        for run in runs
+        if not each.cases or run.case.name in each.cases
+        for comparison in _comparisons(each, run, sources)
+    ]
+    run, worst = max(compared, key=lambda pair: _badness(pair[1]), default=(None, _NOTHING))
+    held = worst.held and not blocker
+    return Finding(
+        property=each.name,
+        held=held,
+        points=each.points if held else 0,
+        possible=each.points,
+        got=worst.got,
+        expected=worst.expected,
+        error=None if math.isnan(worst.error) else worst.error,
+        tolerance=worst.tolerance,
+        case=run.case.name if run else "",
+        where=worst.where,
+        hint=each.hint,
+        blocked_by=blocker,
+        evidence=each.evidence,
+        measured=_measured(each, run) if run else None,
+    )
+
+
+def _measured(each: Property, run: _Run) -> tuple[float, float] | None:
+    """The cost that the property shows, ours last; None where it shows none, or there is no number."""
+    costs = [as_numbers(seen.ledger.get(each.shows)) for seen in (run.got, run.expected)]
+    got, expected = [float(cost) if cost is not None and cost.numel() == 1 else math.nan for cost in costs]
+    return (got, expected) if math.isfinite(got) and math.isfinite(expected) else None
+
+
+def _missing(expected: str, got: str = "nothing") -> Comparison:
+    return Comparison(held=False, error=math.inf, tolerance=0.0, got=got, expected=expected)
+
+
+_NOTHING = _missing("a case that speaks of it")
+
+
+def _badness(comparison: Comparison) -> tuple[bool, float]:
+    """Orders comparisons from good to bad: failures first, then by error in units of its tolerance."""
+    if math.isnan(comparison.error):
+        return (not comparison.held, math.inf)
+    return (not comparison.held, comparison.error / max(comparison.tolerance, 5e-324))
+
+
+def _comparisons(each: Property, run: _Run, sources: frozenset[Source]) -> Iterable[Comparison]:
+    """Everything that this property compares in one case."""
+    got, expected = _evidence(each, run.got, sources), _evidence(each, run.expected, ALL_SOURCES)
+    beside = _compared(each.beside, run.got.values, run.expected.values, run, each.roundings) if each.beside else []
+    if each.holds is not None:
+        return [*beside, _stated(each, run, got, expected)]
+    return [*beside, *_compared(each.keys, got, expected, run, each.roundings)]
+
+
+def _compared(
+    patterns: tuple[str, ...], got: dict[str, Leaf], expected: dict[str, Leaf], run: _Run, roundings: int
+) -> list[Comparison]:
+    """A comparison for each expected value that a pattern names."""
+    keys = [key for key in expected if any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)]
+    if not keys:
+        return [_missing(f"a value named {' or '.join(patterns)}")]
+    return [_compare_key(key, got, expected, run, roundings) for key in keys]
+
+
+def _evidence(each: Property, seen: Observation, sources: frozenset[Source]) -> dict[str, Leaf]:
+    if each.evidence == "value":
+        return seen.values
+    counted = [*sources]  # a list: an odd source may not even be hashable
+    return {key: value for key, value in seen.ledger.items() if seen.sources.get(key) in counted}
+
+
+def _stated(each: Property, run: _Run, got: dict[str, Leaf], expected: dict[str, Leaf]) -> Comparison:
+    """The property's own predicate; one that cannot read the observation does not hold."""
+    assert each.holds is not None
+    try:
+        wrong = each.holds(run.case.inputs, got, expected)
+    except Exception:
+        failed = run.got.error
+        wrong = f"{failed.type}: {failed.message}" if failed else "a value that cannot be read"
+    return Comparison(
+        held=wrong is None,
+        error=math.nan,
+        tolerance=0.0,
+        got="as stated" if wrong is None else wrong,
+        expected=each.name.replace("_", " "),
+    )
+
+
+def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run: _Run, roundings: int) -> Comparison:
+    if key not in got:
+        failed = run.got.error
+        return _missing(f"a value for {key}", f"{failed.type}" if failed else "nothing")
+    found = compare(got[key], expected[key], run.dtype, roundings=roundings)
+    return Comparison(
+        held=found.held,
+        error=found.error,
+        tolerance=found.tolerance,
+        got=found.got,
+        expected=found.expected,
+        where=f"{key}{found.where}",
+    )

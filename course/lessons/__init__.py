@@ -1,0 +1,1 @@
+"""What lessons are made of: graphs, models, texts, data, experiments, figures and widgets."""

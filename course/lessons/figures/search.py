@@ -1,0 +1,106 @@
+"""A search for hyperparameters: the trials as plain data, and Optuna's own plots where it is installed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from typing import TYPE_CHECKING, cast
+
+import matplotlib
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from course.lessons.figures.charts import COLOURS, DPI, LINES, MARKERS, WIDTH, picture
+from course.lessons.figures.scales import in_full
+
+FEW_TICKS = 100  # an axis whose ends differ by a greater factor has powers of ten alone
+
+if TYPE_CHECKING:
+    import optuna
+
+
+def trials_by_value(values: Mapping[str, Sequence[float]], losses: Sequence[float], *, title: str) -> Figure:
+    """A panel for each hyperparameter: the loss of each trial against its value, both logarithmic.
+
+    values  by name with its unit: one for each trial; the later a trial, the darker its point; the best has a ring
+    losses  held-out, in nats
+    """
+    figure = picture(title, 3.4)
+    panels = figure.subplots(1, len(values), sharey=True, squeeze=False).ravel()
+    least = min(range(len(losses)), key=losses.__getitem__)
+    for axes, (name, places) in zip(panels, values.items(), strict=True):
+        axes.scatter(places, losses, c=range(len(losses)), cmap="Blues", vmin=-len(losses) / 2, edgecolor="black", s=28)
+        axes.plot(places[least], losses[least], "o", markersize=12, markerfacecolor="none", color=COLOURS[5])
+        axes.set(xscale="log", yscale="log", xlabel=name)
+        in_full(axes.xaxis, subs=(1,) if max(places) / min(places) > FEW_TICKS else (1, 3))
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    in_full(panels[0].yaxis)
+    panels[0].set_ylabel("held-out loss (nats)")
+    return figure
+
+
+def best_so_far(curves: Mapping[str, Sequence[Sequence[float]]], *, title: str) -> Figure:
+    """The least loss among the first trials: a line for the median study of each sampler, a band for the middle half.
+
+    curves  by sampler, for each study: the least loss so far in nats, for each number of trials from 1 on
+    """
+    figure = picture(title, 3.4)
+    axes = figure.subplots()
+    styles = zip(curves.items(), cycle(COLOURS), cycle(LINES), cycle(MARKERS), strict=False)
+    for (name, studies), color, line, marker in styles:
+        columns = [sorted(column) for column in zip(*studies, strict=True)]
+        low, middle, high = ([column[share * (len(column) - 1) // 4] for column in columns] for share in (1, 2, 3))
+        trials = range(1, len(columns) + 1)
+        axes.plot(trials, middle, line, color=color, marker=marker, markersize=4, label=f"{name}, median study")
+        axes.fill_between(trials, low, high, color=color, alpha=0.15)
+    axes.set(yscale="log", xlabel="trials", ylabel="least held-out loss so far (nats)")
+    in_full(axes.yaxis)
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
+
+
+def optuna_history(study: optuna.Study) -> Figure:
+    """Optuna's own plot of the losses in the order of the trials, with the best so far."""
+    from optuna.visualization.matplotlib import plot_optimization_history
+
+    with _quiet():
+        return _taken(plot_optimization_history(study, target_name="held-out loss (nats)"))
+
+
+def optuna_importances(study: optuna.Study) -> Figure:
+    """Optuna's own plot of how much each hyperparameter decides whether a trial is among the best quarter.
+
+    By PED-ANOVA (Watanabe et al., arXiv 2304.10255), which needs no other package; Optuna's fANOVA needs scikit-learn.
+    Optuna asks for five good trials or more: of 20 trials that is a quarter.
+    """
+    from optuna.importance import PedAnovaImportanceEvaluator
+    from optuna.visualization.matplotlib import plot_param_importances
+
+    with _quiet():
+        return _taken(plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.25)))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna warns that these plots are experimental, and sets a style for all plots after them: neither here."""
+    with warnings.catch_warnings(), matplotlib.rc_context():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _taken(axes: Axes) -> Figure:
+    """The figure of these axes, taken out of pyplot's hands, so that a notebook shows it once."""
+    figure = cast(Figure, axes.get_figure(root=True))
+    pyplot.close(figure)
+    figure.set_size_inches(WIDTH, 3.6)
+    figure.set_dpi(DPI)
+    figure.set_layout_engine("constrained")
+    return figure

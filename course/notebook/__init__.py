@@ -1,0 +1,1 @@
+"""What a notebook calls: checks, hints and progress, and what they show."""

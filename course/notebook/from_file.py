@@ -1,0 +1,39 @@
+"""Checking a whole notebook from the terminal, without running more of it than its answers need."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from course import syllabus
+from course.errors import CourseError
+from course.performing.cells import CodeCell, Loaded, load
+
+
+def answers(path: Path) -> dict[str, Loaded]:
+    """By entry name, in the notebook's order: the answer that the notebook defines, or why there is none.
+
+    Raises CourseError where the file cannot be read or holds no exercise of this course.
+    """
+    cells = _cells(path)
+    names = [cell.answers for cell in cells if cell.answers]
+    if not names:
+        raise CourseError(f"{path} must be a notebook of this course, but no cell of it holds an exercise")
+    return {name: load(cells, name) for name in names}
+
+
+def _cells(path: Path) -> list[CodeCell]:
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        return [CodeCell(source="".join(cell["source"]), answers=_answers(cell["metadata"])) for cell in code]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CourseError(f"{path} must be a notebook (.ipynb), but: {type(error).__name__}: {error}") from None
+
+
+def _answers(metadata: dict[str, object]) -> str:
+    """The entry name of an answer cell, "" of any other."""
+    ours = metadata.get("hpml")
+    if not isinstance(ours, dict) or ours.get("role") != "answer":
+        return ""
+    return syllabus.find_entry(str(ours.get("exercise"))).name

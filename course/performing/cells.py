@@ -1,0 +1,250 @@
+"""Loading a student's cells: as much of the notebook as its answers need, and no more.
+
+    cells --parse--> statements --slice back from the answers' names--> run in order --> namespace
+
+A graded call needs the definition of its answer and whatever that definition mentions: helpers, imports, constants,
+found statement by statement through the names that the compiler itself resolves to globals. Everything else in the
+notebook (demonstrations, plots, training loops, magics, shell commands) is not run. What is only reached through
+`globals()`, `exec` or a changed object is not followed.
+
+An answer's name belongs to its answer cell: a later cell that uses the same name for something else does not change
+what is graded.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import contextlib
+import dis
+import functools
+import linecache
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+from course.performing.exercise import Failure
+from course.performing.perform import failure_of
+
+ON_GLOBALS = {
+    number: name
+    for name, number in dis.opmap.items()
+    if name.startswith(("LOAD_", "STORE_")) and name.endswith(("_NAME", "_GLOBAL", "_GLOBALS"))
+}
+LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeCell:
+    """One code cell of the rebuilt notebook; `answers` is the name it should define, or ""."""
+
+    source: str
+    answers: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What loading found: the answer, or why there is none."""
+
+    answer: Any = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Statement:
+    """One statement at the left margin: its cell, its lines, and the names that it binds ("*": anything)."""
+
+    node: ast.stmt
+    file: str
+    flags: int
+    cell: int
+    text: str
+    binds: frozenset[str]
+
+    @functools.cached_property
+    def code(self) -> types.CodeType:
+        """Compiled when it is needed, which most statements of a lesson are not. Raises SyntaxError."""
+        return _compiled(self.node, self.file, self.flags)
+
+
+def load(cells: Sequence[CodeCell], name: str) -> Loaded:
+    """The answer called `name`. Never raises on whatever the cells do, short of ending the process."""
+    return load_all(cells, [name])[name]
+
+
+def load_all(cells: Sequence[CodeCell], names: Sequence[str]) -> dict[str, Loaded]:
+    """The answers with these names, out of one module in which what they need ran once, in the notebook's order."""
+    failures: dict[int, Failure] = {}
+    statements = list(_statements(cells, failures))
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module  # dataclasses and others look up the module of a class by its name
+    for statement in _slice(statements, _owners(cells, statements), names):
+        try:
+            exec(statement.code, module.__dict__)
+        except BaseException as error:
+            failures.setdefault(statement.cell, failure_of(error, error.__traceback__))
+    return {name: _loaded(name, module, cells, failures) for name in names}
+
+
+def _loaded(name: str, module: types.ModuleType, cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Loaded:
+    if name in module.__dict__:
+        return Loaded(answer=module.__dict__[name])
+    own = [failures[number] for number, cell in enumerate(cells) if cell.answers == name and number in failures]
+    missing = Failure(type="NameError", message=f"`{name}` is not defined in the notebook")
+    return Loaded(failure=next(iter(own), missing))
+
+
+def source_of(module: str, name: str) -> str:
+    """The part of a module's source that the definition of `name` needs, the definition included."""
+    statements = list(_statements([CodeCell(source=module)], {}))
+    return "\n\n\n".join(statement.text for statement in _slice(statements, {}, [name]))
+
+
+# --- statements -------------------------------------------------------------------------------------
+
+
+def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iterator[_Statement]:
+    """Every statement that may bind a name; a cell that is no Python is remembered in `failures`."""
+    flags = 0
+    for number, cell in enumerate(cells):
+        file = f"<cell of {cell.answers}>" if cell.answers else f"<cell {number}>"
+        try:
+            source, tree = _parsed(_without_cell_magic(cell), file)
+        except Exception as error:  # SyntaxError, RecursionError, a null byte
+            failures[number] = failure_of(error, error.__traceback__)
+            continue
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        for node in tree.body:
+            flags |= _future(node)
+            binds = _binds(node)
+            if binds:
+                text = _text(source, node)
+                yield _Statement(node=node, file=file, flags=flags, cell=number, text=text, binds=binds)
+
+
+def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
+    """The cell in Python, and its tree. Only what is no Python yet needs IPython's rewriting, which takes longer.
+
+    One case is both: `In [1]: x = 5`, pasted from a terminal, would annotate an item of In.
+    """
+    long = len(source) > LONGEST_REWRITTEN
+    if long or not source.lstrip().startswith("In ["):
+        with contextlib.suppress(SyntaxError):
+            return source, ast.parse(source, file)
+    if long:
+        raise SyntaxError(f"a cell of more than {LONGEST_REWRITTEN:,} characters must be Python without magics")
+    rewritten: str = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
+    return rewritten, ast.parse(rewritten, file)
+
+
+def _text(source: str, node: ast.stmt) -> str:
+    """The lines of a statement, its decorators included."""
+    first = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", [])]])
+    return "\n".join(source.split("\n")[first - 1 : node.end_lineno])
+
+
+def _without_cell_magic(cell: CodeCell) -> str:
+    """An answer cell without a first line such as `%%time`, which would make the rest of it a string."""
+    first, _, rest = cell.source.lstrip().partition("\n")
+    return rest if cell.answers and first.startswith("%%") else cell.source
+
+
+def _future(node: ast.stmt) -> int:
+    """Compiler flags of `from __future__ import ...`, which hold for all later cells, as in a notebook."""
+    if not isinstance(node, ast.ImportFrom) or node.module != "__future__":
+        return 0
+    features = [getattr(__future__, alias.name, None) for alias in node.names]
+    return sum({feature.compiler_flag for feature in features if feature is not None})
+
+
+def _compiled(node: ast.stmt, file: str = "", flags: int = 0) -> types.CodeType:
+    code: types.CodeType = compile(ast.Module([node], []), file, "exec", flags=flags, dont_inherit=True)
+    return code
+
+
+def _binds(node: ast.stmt) -> frozenset[str]:
+    """Names that the statement binds at the left margin, and names whose attributes or items it sets.
+
+    Nothing for an expression: a demonstration is not run.
+    """
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return frozenset({node.name})
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return frozenset(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return frozenset(_root(part) for target in targets for part in ast.walk(target)) - {""}
+    return frozenset() if isinstance(node, ast.Expr) else _bound_inside(node)
+
+
+def _bound_inside(node: ast.stmt) -> frozenset[str]:
+    """What an `if`, `for`, `with` or `try` binds, by the compiler's own account."""
+    try:
+        code = _compiled(node)
+    except Exception:  # what cannot be compiled binds nothing
+        return frozenset()
+    return frozenset(name for operation, name in _global_names(code) if operation.startswith("STORE"))
+
+
+def _uses(code: types.CodeType) -> frozenset[str]:
+    """Names that are looked up as globals, in this code or in any function inside it."""
+    names = {name for operation, name in _global_names(code) if operation.startswith("LOAD")}
+    inner = [_uses(each) for each in code.co_consts if isinstance(each, types.CodeType)]
+    return frozenset(names).union(*inner)
+
+
+def _global_names(code: types.CodeType) -> Iterator[tuple[str, str]]:
+    """(operation, name) of each instruction that loads or stores a global name. `dis` would take ten times as long."""
+    argument = 0
+    for number, byte in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        argument = argument << 8 | byte
+        if number == dis.EXTENDED_ARG:
+            continue
+        if (operation := ON_GLOBALS.get(number)) is not None:
+            yield operation, code.co_names[argument >> (operation == "LOAD_GLOBAL")]  # its last bit is no number
+        argument = 0
+
+
+def _root(node: ast.AST) -> str:
+    """`a` of a target `a`, `a.b` or `a[0].c`; "" of everything that is not set."""
+    if not isinstance(getattr(node, "ctx", None), ast.Store):
+        return ""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+# --- the slice --------------------------------------------------------------------------------------
+
+
+def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict[str, int]:
+    """By answer: the number of its answer cell, where that cell really binds the name."""
+    cell_of = {cell.answers: number for number, cell in enumerate(cells) if cell.answers}
+    bound = {(statement.cell, name) for statement in statements for name in statement.binds}
+    return {name: number for name, number in cell_of.items() if (number, name) in bound}
+
+
+def _slice(statements: Sequence[_Statement], owners: Mapping[str, int], names: Sequence[str]) -> list[_Statement]:
+    """The statements that `names` depend on, in the notebook's order."""
+    needed, chosen = {*names, "*"}, set[int]()
+    grown = True
+    while grown:
+        grown = False
+        for number, each in enumerate(statements):
+            wanted = [bound for bound in each.binds & needed if owners.get(bound, each.cell) == each.cell]
+            if wanted and number not in chosen:
+                chosen.add(number)
+                needed |= _needs(each)
+                grown = True
+    return [statements[number] for number in sorted(chosen)]
+
+
+def _needs(statement: _Statement) -> frozenset[str]:
+    try:
+        return _uses(statement.code)
+    except Exception:  # it cannot be compiled: running it will say so
+        return frozenset()

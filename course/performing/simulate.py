@@ -1,0 +1,55 @@
+"""An exercise with several ranks as one with none: its probe runs them all on simulated ranks, in one process.
+
+inputs --split--> inputs of each rank --probe, on every rank--> observations --merged--> one observation
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from course.cluster import Comm, run_ranks
+from course.cluster.costs import costs
+from course.cluster.ledger import Ledger
+from course.performing.exercise import AFTER, REFUSED, Answer, Exercise, Inputs, Observation, Source
+from course.performing.oracle import with_costs
+from course.tree import Leaf, flatten, plain
+
+SPARE_SECONDS = 2.0  # on top of the limit of all ranks together, which tells who was waiting for whom
+
+
+def on_simulated_ranks(exercise: Exercise) -> Callable[[Answer, Inputs], Observation]:
+    """The probe of an exercise with ranks, called as probe(answer, inputs) with the inputs of a whole case."""
+    split = exercise.split
+    assert split is not None
+
+    def probe(answer: Answer, inputs: Inputs) -> Observation:
+        def rank(comm: Comm, mine: Inputs) -> Observation:
+            seen: Observation = exercise.probe(answer, comm, mine)
+            return dataclasses.replace(seen, values={**seen.values, **after(exercise, mine)})
+
+        parts = [(part,) for part in split(inputs)]
+        run = run_ranks(rank, len(parts), inputs=parts, seconds=exercise.seconds, verbs=exercise.verbs)
+        return merged(run.values, run.ledger, "claimed")
+
+    return probe
+
+
+def merged(seen: Sequence[Observation], ledger: Ledger, source: Source) -> Observation:
+    """What the ranks saw as one observation, rank 0's values under `0/`, with the cost of the run."""
+    values = {_of_rank(rank, key): value for rank, each in enumerate(seen) for key, value in each.values.items()}
+    return with_costs(Observation(values=values), costs(ledger), source)
+
+
+def _of_rank(rank: int, key: str) -> str:
+    """`0/y`; but `after/0/x` and `refused/0/...`, because their beginning has a meaning."""
+    for beginning in (AFTER, REFUSED):
+        if key.startswith(beginning):
+            return f"{beginning}{rank}/{key.removeprefix(beginning)}"
+    return f"{rank}/{key}"
+
+
+def after(exercise: Exercise, inputs: Mapping[str, object]) -> dict[str, Leaf]:
+    """The inputs that may not change, as the run left them."""
+    kept = {name: inputs[name] for name in exercise.keeps if name in inputs}
+    return flatten(plain(kept), AFTER.rstrip("/")) if kept else {}
