@@ -44,7 +44,7 @@ ATTEMPTS = {
         "import os\nprint('held' if os.environ['HOME'] == '/student' else sorted(os.environ))"
     ),
     "nothing secret can be imported": (
-        "import importlib.util\nsecret = ('course.reference', 'course.judging.sheet', 'autograder.bank')\n"
+        "import importlib.util\nsecret = ('course.reference', 'course.judging', 'autograder.bank')\n"
         "print(', '.join(filter(importlib.util.find_spec, secret)) or 'held')"
     ),
     "no capability": (
