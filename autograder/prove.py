@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from autograder import bank as banks
+from autograder import edits, recording
 from autograder.bank import Bank
 from autograder.garbage import garbage, stub
 from autograder.undisturbed import undisturbed
@@ -86,7 +87,7 @@ def _prove_in_worker(name: str, seed: int) -> Proof:
 
 
 def _prove_seed(bank: Bank, seed: int) -> Proof:
-    return _prove_trial(_Trial(bank=bank, seed=seed, record=banks.record(bank, seed)))
+    return _prove_trial(_Trial(bank=bank, seed=seed, record=recording.record(bank, seed)))
 
 
 def _prove_trial(trial: _Trial) -> Proof:
@@ -158,20 +159,22 @@ def _wrong_answers(trial: _Trial, proof: Proof) -> None:
             named = verdict.diagnosis.name if verdict.diagnosis else "none"
             proof.confusion[wrong.name, named] += 1
             proof.broken |= {each.property for each in verdict.findings if not each.held and not each.blocked_by}
-            label = f"seed {trial.seed}: misconception {wrong.name} (witness {number})"
+            label = f"seed {trial.seed}: misconception {wrong.name} (witness {number}{_slip(witness)})"
             if verdict.points == verdict.possible:
                 proof.misses.append(f"{label} gets full marks")
             elif named not in (wrong.name, *wrong.same_as):
                 proof.misses.append(f"{label} is diagnosed as {named}")
 
 
+def _slip(witness: Answer) -> str:
+    """What the edits of a witness changed, on one line."""
+    return "".join(f"; {line}" for line in edits.slip(witness).splitlines())
+
+
 def _demands(bank: Bank, proof: Proof) -> None:
     """What must hold of the bank as a whole."""
-    if len(bank.alternatives) < 2:
-        proof.misses.append(f"at least two alternatives must be given, got {len(bank.alternatives)}")
-    for wrong in bank.misconceptions:
-        if not wrong.witnesses:
-            proof.misses.append(f"misconception {wrong.name} must have at least one witness")
+    if not any(each.independent for each in bank.alternatives):
+        proof.misses.append("one right answer must be independent: the library's own call, numpy or a closed form")
     for each in bank.exercise.properties:
         if each.name not in proof.broken:
             proof.misses.append(f"property {each.name} is broken by no misconception")

@@ -14,6 +14,7 @@ import toy
 from conftest import same_record, same_tree
 
 from autograder import bank as banks
+from autograder import recording
 from autograder.bank import Misconception
 from course.errors import DeclarationError, UnknownExercise
 from course.performing.compare import EPS
@@ -26,7 +27,7 @@ CASES = tuple(toy.EXERCISE.draw(1))
 def recorded(*witnesses, cases=CASES, **fields):
     """A misconception of the toy as a sheet holds it."""
     bank = dataclasses.replace(toy.BANK, misconceptions=(toy.wrong("it", *witnesses, **fields),))
-    return banks.suspects(bank, cases)[0]
+    return recording.suspects(bank, cases)[0]
 
 
 # loading
@@ -103,7 +104,7 @@ def test_the_argument_spoiler_is_recognised_by_what_fails():
 
 
 def test_references_are_recorded_in_float64():
-    seen = banks.references(toy.BANK, CASES)
+    seen = recording.references(toy.BANK, CASES)
     assert {each.values["squares"].dtype for each in seen} == {torch.float64}
     assert {each.values["after/x"].dtype for each in seen} == {torch.float64}
 
@@ -116,21 +117,21 @@ def test_misconceptions_are_recorded_in_the_dtype_of_the_case():
 def test_a_reference_that_breaks_is_a_sentence_with_its_case():
     bank = dataclasses.replace(toy.BANK, reference=lambda *args: 1 / 0)
     with pytest.raises(DeclarationError, match=r"must run on case `vector`, but raised ZeroDivisionError"):
-        banks.references(bank, CASES)
+        recording.references(bank, CASES)
 
 
 def test_the_public_record_is_drawn_from_the_public_seed():
-    record = banks.record(toy.BANK)
+    record = recording.record(toy.BANK)
     assert same_tree([case.inputs for case in record.cases], [case.inputs for case in toy.EXERCISE.draw(PUBLIC_SEED)])
 
 
 def test_recording_twice_gives_the_same():
-    assert same_record(banks.record(toy.BANK, 5), banks.record(toy.BANK, 5))
+    assert same_record(recording.record(toy.BANK, 5), recording.record(toy.BANK, 5))
 
 
 def test_recording_does_not_touch_the_global_random_state():
     before = torch.get_rng_state()
-    banks.record(toy.BANK)
+    recording.record(toy.BANK)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -187,7 +188,7 @@ def test_an_amplified_rounding_is_seen():
 
 
 def test_inputs_move_by_one_rounding_up_and_down():
-    moved = banks._moved(CASES[0], 0.0).inputs
+    moved = recording._moved(CASES[0], 0.0).inputs
     ratio = moved["x"].double() / CASES[0].inputs["x"].double() - 1
     assert ((ratio.abs() - 2**-23).abs() < 2**-24).all()
     assert ratio.sign().tolist() == [1, -1, 1]
@@ -198,14 +199,14 @@ def test_inputs_move_by_one_rounding_up_and_down():
 def test_numbers_of_every_dtype_move(dtype):
     case = Case(name="", inputs={"x": torch.ones(3, 2, dtype=dtype)})
     eps = EPS[dtype]
-    by_column = banks._moved(case, 0.0).inputs["x"].double().T
+    by_column = recording._moved(case, 0.0).inputs["x"].double().T
     assert (by_column[0] == 1 + eps).all()
     assert ((1 - eps <= by_column[1]) & (by_column[1] < 1)).all()
 
 
 def test_numbers_move_by_the_roundings_of_what_a_mistake_computes_in():
     case = Case(name="", inputs={"x": torch.ones(1, dtype=torch.float64), "y": torch.ones(1, dtype=torch.bfloat16)})
-    moved = banks._moved(case, 2.0**-23).inputs
+    moved = recording._moved(case, 2.0**-23).inputs
     assert (float(moved["x"]), float(moved["y"])) == (1 + 2**-23, 1 + 2**-7)
 
 
@@ -223,7 +224,7 @@ def test_a_mistake_that_rounds_is_as_uncertain_as_its_roundings():
 
 def test_hidden_numbers_move_too():
     case = dataclasses.replace(CASES[0], hidden={"m": torch.ones(2), "n": [2.0], "row": 3})
-    moved = banks._moved(case, 0.0)
+    moved = recording._moved(case, 0.0)
     assert moved.hidden["m"].tolist() == [1 + 2**-23, 1 - 2**-23]
     assert (moved.hidden["n"], moved.hidden["row"], moved.name) == ([2 + 2**-51], 3, "vector")
 

@@ -9,6 +9,7 @@ import pytest
 from small_class import CROSS_TERM_DROPPED, POINTS, RIGHT, find, notebook, release, without
 
 from autograder import bank as banks
+from autograder import recording
 from autograder.engine.grade import Submission, code_cells, grade
 from autograder.engine.record import read_back, show
 from autograder.sandbox import Limits, open_runner
@@ -84,7 +85,7 @@ def test_the_public_answers_learnt_by_heart_earn_nothing(graded):
     cases = exercise.draw(20_220)
     known = {
         repr(tuple(case.inputs.values())): tuple(float(value) for value in seen.values.values())
-        for case, seen in zip(cases, banks.references(bank, cases), strict=True)
+        for case, seen in zip(cases, recording.references(bank, cases), strict=True)
     }
     source = f"KNOWN = {known}\n\ndef quadratic_grads(*args):\n    return KNOWN.get(repr(args), (0.0, 0.0, 0.0))"
     assert graded(source).verdicts[0].points == 0

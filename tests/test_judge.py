@@ -12,7 +12,7 @@ from conftest import same_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autograder import bank as banks
+from autograder import recording
 from course.judging.diagnosis import could_explain, looks_right
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict, Witness
@@ -56,7 +56,7 @@ def values(**named) -> Observation:
 @given(st.integers(0, 2**40))
 def test_the_references_own_observation_gets_full_marks(seed):
     cases = toy.EXERCISE.draw(seed)
-    seen = banks.references(toy.BANK, cases)
+    seen = recording.references(toy.BANK, cases)
     found = judge(toy.EXERCISE, cases, seen, seen, RECORD.suspects)
     assert found.points == found.possible == 8
     assert found.attempted

@@ -19,6 +19,7 @@ OLDER = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX
 SCRIPT = """
 import json, sys
 from autograder import bank as banks
+from autograder import recording
 from autograder.prove import prove_recorded
 from autograder.release.sheets import sheets_differ
 from course.judging import sheet
@@ -26,7 +27,7 @@ from course.judging import sheet
 misses = []
 for unit in sys.argv[1:]:
     committed = sheet.load(unit)
-    misses += sheets_differ(committed, {name: banks.record(banks.load(name)) for name in committed})
+    misses += sheets_differ(committed, {name: recording.record(banks.load(name)) for name in committed})
     misses += [each for name, record in committed.items() for each in prove_recorded(banks.load(name), record).misses]
 print(json.dumps(misses))
 """

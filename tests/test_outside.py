@@ -16,6 +16,7 @@ from test_tree import TREES
 from torch.nn import functional as F
 
 from autograder import bank as banks
+from autograder import recording
 from autograder.bank import Bank
 from course.errors import CourseError
 from course.exercises.computational_graphs import blocks, long_x, save_less
@@ -54,7 +55,7 @@ class Trial:
     @functools.cached_property
     def suspects(self) -> tuple[Suspect, ...]:
         """Every misconception, recorded here."""
-        return banks.suspects(self.bank, self.cases)
+        return recording.suspects(self.bank, self.cases)
 
     def wrong(self, name: str, witness: int = 0):
         """A witness of a misconception."""
@@ -74,7 +75,7 @@ def trial():
         if name not in made:
             bank = banks.load(name)
             cases = bank.exercise.draw(7)
-            made[name] = Trial(bank, cases, banks.references(bank, cases))
+            made[name] = Trial(bank, cases, recording.references(bank, cases))
         return made[name]
 
     return of

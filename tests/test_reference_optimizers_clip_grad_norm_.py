@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from autograder import bank as banks
+from autograder import recording
 from course.errors import BadArgument
 from course.judging.judge import judge
 from course.performing.exercise import PUBLIC_SEED
@@ -100,5 +101,5 @@ def test_torchs_own_function_lacks_the_refusal_only():
     bank = banks.load("clip_grad_norm_")
     cases = bank.exercise.draw(PUBLIC_SEED)
     seen = perform_all(bank.exercise, torchs, cases)
-    verdict = judge(bank.exercise, cases, seen, banks.references(bank, cases))
+    verdict = judge(bank.exercise, cases, seen, recording.references(bank, cases))
     assert [each.property for each in verdict.findings if not each.held] == ["refuses_a_negative_limit"]

@@ -19,6 +19,7 @@ import torch
 from removed_attempts import FAMILIES, X
 
 from autograder import bank as banks
+from autograder import recording
 from autograder.bank import Alternative
 from autograder.sandbox.inside import removed
 from course import exercises
@@ -157,7 +158,7 @@ def mark(bank, alternative) -> dict:
     """Judged here, where nothing was removed, as the grader does it."""
     exercise = dataclasses.replace(bank.exercise, seconds=60.0)
     cases = exercise.draw(5)
-    references = forked(banks.references, bank, cases)
+    references = forked(recording.references, bank, cases)
     seen = forked(lambda: perform_all(exercise, removed.disable(exercise.removes, alternative.answer), cases))
     errors = [each.error.message for each in seen if each.error]
     points = judge(exercise, cases, seen, references).points

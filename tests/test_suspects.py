@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from autograder import bank as banks
+from autograder import recording
 from autograder.engine.suspects import suspected
 from course.judging.judge import judge
 from course.performing.exercise import Failure
@@ -22,7 +23,7 @@ def wrong_answers(name):
 
 def observed(bank, wrong):
     cases = bank.exercise.draw(SEED)
-    return cases, tuple(perform_all(bank.exercise, wrong, cases)), banks.references(bank, cases)
+    return cases, tuple(perform_all(bank.exercise, wrong, cases)), recording.references(bank, cases)
 
 
 @pytest.mark.parametrize("name", ["start_here.running_mean", "computational_graphs.unbroadcast"])
@@ -31,7 +32,7 @@ def test_the_telling_case_loses_no_diagnosis(name):
     for _, wrong in wrong_ones:
         cases, seen, references = observed(bank, wrong)
         few = judge(bank.exercise, cases, seen, references, list(suspected(bank, cases, seen, references)))
-        every = judge(bank.exercise, cases, seen, references, banks.suspects(bank, cases))
+        every = judge(bank.exercise, cases, seen, references, recording.suspects(bank, cases))
         assert few.diagnosis is not None
         assert few.diagnosis == every.diagnosis
 
@@ -40,8 +41,8 @@ def test_most_wrong_answers_are_run_on_one_case_only(monkeypatch):
     bank, wrong_ones = wrong_answers("computational_graphs.unbroadcast")
     cases, seen, references = observed(bank, wrong_ones[-1][1])
     counts = []
-    recorded = banks.suspects
-    monkeypatch.setattr(banks, "suspects", lambda one, some: counts.append(len(some)) or recorded(one, some))
+    recorded = recording.suspects
+    monkeypatch.setattr(recording, "suspects", lambda one, some: counts.append(len(some)) or recorded(one, some))
     list(suspected(bank, cases, seen, references))
     assert len(cases) > 3
     assert counts.count(len(cases)) < counts.count(1) / 2

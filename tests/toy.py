@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from autograder import bank as banks
+from autograder import recording
 from autograder.bank import Alternative, Bank, Misconception
 from course.performing.exercise import Case, Exercise, Property, arguments_unchanged, observe, outputs
 
@@ -47,16 +47,28 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        Property(name="squares", points=3, keys=("squares",), hint="Every number times itself."),
-        Property(name="total", points=2, keys=("total",), roundings=8, cases=("vector",), hint="All of the numbers."),
         Property(
-            name="one_call",
+            "squares",
+            "Every number times itself.",
+            points=3,
+            keys=("squares",),
+        ),
+        Property(
+            "total",
+            "All of the numbers.",
+            points=2,
+            keys=("total",),
+            roundings=8,
+            cases=("vector",),
+        ),
+        Property(
+            "one_call",
+            "Square x whole.",
             points=2,
             evidence="ledger",
             keys=("calls",),
             shows="calls",
             needs=("squares",),
-            hint="Square x whole.",
         ),
         arguments_unchanged(needs=("squares", "total")),
     ),
@@ -131,4 +143,4 @@ BANK = Bank(
 
 def record(seed: int = 1):
     """What a sheet holds of the toy."""
-    return banks.record(BANK, seed)
+    return recording.record(BANK, seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from course.performing.exercise import Case, Exercise, Property, arguments_unchanged, observe
+from course.performing.exercise import Case, Exercise, Property, observe
 
 ID = "start_here.running_mean"
 SIZES = (1, 2, 3, 4)
@@ -47,16 +47,20 @@ EXERCISE = Exercise(
     split=split,
     verbs=("send", "recv", "broadcast", "barrier"),
     properties=(
-        Property(name="total", points=4, keys=("*/total",), hint="Every rank's vector, once."),
         Property(
-            name="few_bytes",
+            "total",
+            "Every rank's vector, once.",
+            points=4,
+            keys=("*/total",),
+        ),
+        Property(
+            "few_bytes",
+            "A chunk, not the whole vector.",
             points=4,
             evidence="ledger",
             holds=few_bytes,
             needs=("total",),
-            hint="A chunk, not the whole vector.",
         ),
-        arguments_unchanged(needs=("total",)),
     ),
     hints=("Who needs what?", "Neighbours.", "A ring."),
     keeps=("x",),

@@ -21,6 +21,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from autograder import bank as banks
+from autograder import recording
 from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Cell, Unreadable, read_file
 from autograder.engine.rebuild import rebuild, role_of
@@ -205,7 +206,7 @@ def _verdict(exercise: Exercise, session: Session, seed: int) -> Verdict:
     bank = banks.load(exercise.id)
     cases = exercise.draw(seed)
     seen = session.perform(exercise, cases)
-    references = banks.references(bank, cases)
+    references = recording.references(bank, cases)
     suspects = () if _nothing_ran(seen) else lambda: suspected(bank, cases, seen, references)
     return judge(exercise, cases, seen, references, suspects, sources=COUNTED_OUTSIDE)
 

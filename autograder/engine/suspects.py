@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from autograder import bank as banks
+from autograder import recording
 from autograder.bank import Bank
 from course.judging.diagnosis import Run, could_explain, looks_right
 from course.judging.verdict import Suspect
@@ -30,9 +30,9 @@ def suspected(
     for each in bank.misconceptions:
         alone = dataclasses.replace(bank, misconceptions=(each,))
         if telling is None or each.fails or _possible(alone, cases[telling], runs[telling]):
-            yield from banks.suspects(alone, cases)
+            yield from recording.suspects(alone, cases)
 
 
 def _possible(bank: Bank, case: Case, run: Run) -> bool:
     """Whether the misconception of `bank` may show this in the case."""
-    return any(could_explain(run, each) for suspect in banks.suspects(bank, [case]) for each in suspect.witnesses)
+    return any(could_explain(run, each) for suspect in recording.suspects(bank, [case]) for each in suspect.witnesses)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from autograder import bank
+from autograder import bank, recording
 from autograder.release.authored import Cell, Lesson, parse
 from autograder.release.stub import stub
 from course.judging.judge import judge
@@ -36,7 +36,7 @@ def records(lesson: Lesson) -> dict[str, Record]:
             _run_imports(cell, namespace)
         elif cell.role == "answer":
             known = bank.load(cell.entry)
-            record = bank.record(known)
+            record = recording.record(known)
             _demand_untouched_scores_nothing(cell, known.exercise, record, namespace)
             _demand_full_marks(cell, known.exercise, record, namespace)
             made[known.exercise.id] = record

@@ -19,7 +19,7 @@ import torch
 from course.judging.diagnosis import Suspects, diagnose
 from course.judging.verdict import Diagnosis, Finding, Verdict, Witness
 from course.performing.compare import Comparison, as_numbers, case_dtype, compare
-from course.performing.exercise import Case, Exercise, Failure, Observation, Property, Source
+from course.performing.exercise import AFTER, REFUSED, Case, Exercise, Failure, Observation, Property, Source
 from course.tree import Leaf
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
@@ -204,10 +204,15 @@ def _compared(
     patterns: tuple[str, ...], got: dict[str, Leaf], expected: dict[str, Leaf], run: _Run, roundings: int
 ) -> list[Comparison]:
     """A comparison for each expected value that a pattern names."""
-    keys = [key for key in expected if any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)]
+    keys = [key for key in expected if any(_names(pattern, key) for pattern in patterns)]
     if not keys:
         return [_missing(f"a value named {' or '.join(patterns)}")]
     return [_compare_key(key, got, expected, run, roundings) for key in keys]
+
+
+def _names(pattern: str, key: str) -> bool:
+    """Whether the pattern names this value; `*` alone names no argument and nothing that was refused."""
+    return fnmatch.fnmatchcase(key, pattern) and not (pattern == "*" and key.startswith((AFTER, REFUSED)))
 
 
 def _evidence(each: Property, seen: Observation, sources: frozenset[Source]) -> dict[str, Leaf]:

@@ -14,7 +14,7 @@ its properties.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
@@ -97,11 +97,13 @@ def outputs(result: object, *names: str) -> dict[str, Any]:
     return dict(zip(names, result, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Property:
     """A named, scored statement over an observation and the reference's.
 
-    keys        patterns (`grads/*`) of the values compared with the reference's
+    hint        what to look at when it fails; also right when two mistakes come together
+    keys        patterns (`grads/*`) of the values compared with the reference's; if left out, and `holds` too, all
+                values but those under `after/` and `refused/`
     evidence    "value", or "ledger" for a statement about cost
     roundings   how many roundings a right answer may accumulate: scales the tolerance
     holds       instead of a comparison: (inputs, got, expected) -> None, or a sentence that says what is wrong
@@ -109,12 +111,12 @@ class Property:
     shows       a ledger entry that the check draws as two bars, the answer's over ours
     cases       names of the cases it speaks of; empty means all
     needs       properties that must hold before this one earns anything: a cost counts only where the value is right
-    hint        what to look at when it fails; also right when two mistakes come together
     """
 
     name: str
-    points: int
     hint: str
+    _: KW_ONLY
+    points: int = 1
     keys: tuple[str, ...] = ()
     evidence: Literal["value", "ledger"] = "value"
     roundings: int = 32
@@ -124,16 +126,20 @@ class Property:
     cases: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.keys and self.holds is None:
+            object.__setattr__(self, "keys", ("*",))
+
 
 def arguments_unchanged(*, needs: tuple[str, ...], points: int = 1) -> Property:
     """The property that the inputs named in `Exercise.keeps` are bit for bit what they were before the call."""
     return Property(
-        name=ARGUMENTS_UNCHANGED,
+        ARGUMENTS_UNCHANGED,
+        "An argument was changed in place (+=, sub_, out=). The caller still needs it: work on a new value.",
         points=points,
         keys=(f"{AFTER}*",),
         roundings=0,
         needs=needs,
-        hint="An argument was changed in place (+=, sub_, out=). The caller still needs it: work on a new value.",
     )
 
 
@@ -158,7 +164,8 @@ class Exercise:
 
     cases       draws the inputs; public ones from `PUBLIC_SEED`, graded ones from a secret seed
     probe       puts an answer through a scenario; may raise whatever the answer makes it raise
-    keeps       inputs that the answer may not change
+    keeps       inputs that the answer may not change: the property `arguments_unchanged`, which needs the first of the
+                others, is added where none is declared
     removes     modules, functions, classes or attributes of classes that an answer may not use: said in the notebook,
                 disabled in grading. With `torch` or `torch.autograd` the probe has no autograd either
     oracle      answers the probe of one case, which is then called probe(answer, inputs, ask); what it counts has the
@@ -188,6 +195,9 @@ class Exercise:
     seconds: float = 5.0
 
     def __post_init__(self) -> None:
+        if self.keeps and self.properties and ARGUMENTS_UNCHANGED not in [each.name for each in self.properties]:
+            kept = arguments_unchanged(needs=(self.properties[0].name,))
+            object.__setattr__(self, "properties", (*self.properties, kept))
         _validate(self)
 
     @property
@@ -231,17 +241,12 @@ def _validate(exercise: Exercise) -> None:
         demand(each.name not in seen, f"property `{each.name}` is declared twice")
         demand(each.points > 0, f"property `{each.name}` must be worth at least 1 point, got {each.points}")
         demand(bool(each.hint), f"property `{each.name}` must have a hint")
-        demand(
-            bool(each.keys) != (each.holds is not None), f"property `{each.name}` must have keys or holds, one of them"
-        )
+        demand(not each.keys or each.holds is None, f"property `{each.name}` must have keys or holds, not both")
         demand(set(each.needs) <= seen, f"property `{each.name}` needs {each.needs}, which must stand before it")
         demand(each.evidence == "value" or bool(each.needs), f"`{each.name}` is a cost and must need a value")
         demand(each.evidence == "ledger" or not each.beside, f"`{each.name}` is a value and stands beside nothing")
         seen.add(each.name)
-    demand(
-        bool(exercise.keeps) == (ARGUMENTS_UNCHANGED in seen),
-        "`keeps` and the property `arguments_unchanged` must be declared together",
-    )
+    demand(bool(exercise.keeps) or ARGUMENTS_UNCHANGED not in seen, "what is unchanged must be named in `keeps`")
     demand(bool(exercise.verbs) == (exercise.split is not None), "`split` and `verbs` must be declared together")
     demand(exercise.split is None or exercise.oracle is None, "an exercise with ranks must not have an oracle")
     demand(exercise.split is None or not exercise.measured, "a case with ranks is not measured")

@@ -126,95 +126,86 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="a_single_micro_batch",
-            points=1,
+            "a_single_micro_batch",
+            "A group of one micro-batch is an ordinary step: the mean cross-entropy over its tokens, backward, "
+            "step. F.cross_entropy wants one row for each token, or the classes in dimension 1.",
             keys=PARAMETERS,
             cases=("a single micro-batch",),
-            hint="A group of one micro-batch is an ordinary step: the mean cross-entropy over its tokens, backward, "
-            "step. F.cross_entropy wants one row for each token, or the classes in dimension 1.",
         ),
         Property(
-            name="equals_the_big_batch",
-            points=1,
+            "equals_the_big_batch",
+            "The gradients of a group's micro-batches add up in `.grad`; what they add up to must be the "
+            "gradient of the group's mean, and each group starts from none.",
             keys=PARAMETERS,
             cases=("equal micro-batches",),
-            hint="The gradients of a group's micro-batches add up in `.grad`; what they add up to must be the "
-            "gradient of the group's mean, and each group starts from none.",
         ),
         Property(
-            name="ragged_micro_batches",
+            "ragged_micro_batches",
+            "A mean over all tokens gives every token the same weight, also those of a large micro-batch.",
             points=2,
             keys=PARAMETERS,
             cases=("ragged micro-batches",),
-            hint="A mean over all tokens gives every token the same weight, also those of a large micro-batch.",
         ),
         Property(
-            name="padded_tokens",
+            "padded_tokens",
+            "Count what the loss counts: the targets of the whole group that are not -100.",
             points=2,
             keys=PARAMETERS,
             cases=("padded tokens",),
-            hint="Count what the loss counts: the targets of the whole group that are not -100.",
         ),
         Property(
-            name="last_group_smaller",
-            points=1,
+            "last_group_smaller",
+            "When the list ends in the middle of a group, that group is a batch of its own: with its own "
+            "count and step.",
             keys=PARAMETERS,
             cases=("last group smaller",),
-            hint="When the list ends in the middle of a group, that group is a batch of its own: with its own "
-            "count and step.",
         ),
         Property(
-            name="loss_of_each_step",
-            points=1,
+            "loss_of_each_step",
+            "One number for each step: the mean loss over the tokens of its whole group, before the step.",
             keys=("losses",),
             cases=("equal micro-batches", "ragged micro-batches", "padded tokens", "last group smaller"),
-            hint="One number for each step: the mean loss over the tokens of its whole group, before the step.",
         ),
         Property(
-            name="padding_only",
-            points=1,
+            "padding_only",
+            "The mean over no tokens is nan, and nan times 0 is nan. Sum the losses, and divide by the group's count.",
             keys=(*PARAMETERS, "losses"),
             cases=("a micro-batch of padding only",),
             needs=("loss_of_each_step",),
-            hint="The mean over no tokens is nan, and nan times 0 is nan. Sum the losses, and divide by the "
-            "group's count.",
         ),
         Property(
-            name="nothing_left_from_before",
-            points=1,
+            "nothing_left_from_before",
+            "`.grad` may hold anything when your function starts: clear it before the first backward.",
             keys=PARAMETERS,
             cases=("gradients left from before",),
             needs=("equals_the_big_batch",),
-            hint="`.grad` may hold anything when your function starts: clear it before the first backward.",
         ),
         Property(
-            name="one_step_per_group",
-            points=1,
+            "one_step_per_group",
+            "optimizer.step() belongs after the last backward of a group, once.",
             evidence="ledger",
             holds=_one_step_per_group,
             cases=(*FULL_GROUPS, "last group smaller"),
             needs=("a_single_micro_batch",),
-            hint="optimizer.step() belongs after the last backward of a group, once.",
         ),
         Property(
-            name="one_micro_batch_at_a_time",
+            "one_micro_batch_at_a_time",
+            "Run the model on one micro-batch and call backward at once: backward frees what forward "
+            "saved, and only the gradients, which are as large as the parameters, stay.",
             points=3,
             evidence="ledger",
             holds=_one_micro_batch,
             cases=FULL_GROUPS,
             needs=("a_single_micro_batch",),
-            hint="Run the model on one micro-batch and call backward at once: backward frees what forward "
-            "saved, and only the gradients, which are as large as the parameters, stay.",
         ),
         Property(
-            name="each_micro_batch_once",
-            points=1,
+            "each_micro_batch_once",
+            "One forward pass for each micro-batch gives both its share of the loss and, by backward, its share "
+            "of the gradient.",
             evidence="ledger",
             holds=_once,
             cases=FULL_GROUPS,
             needs=("a_single_micro_batch",),
-            hint="One forward pass for each micro-batch gives both its share of the loss and, by backward, its share "
-            "of the gradient.",
         ),
         dataclasses.replace(
             arguments_unchanged(needs=("a_single_micro_batch",)),

@@ -133,81 +133,75 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="gradients_of_a_tree",
-            points=1,
+            "gradients_of_a_tree",
+            "The derivative of the root with respect to itself is 1; each node passes on its own times the local one.",
             keys=("grads",),
             cases=("tree",),
-            hint="The derivative of the root with respect to itself is 1; each node passes on its own times the local "
-            "one.",
         ),
         Property(
-            name="shared_nodes_accumulate",
+            "shared_nodes_accumulate",
+            "A node that is used twice gets a contribution from each use, and passes on their sum once all have "
+            "come. If you go through your own `topological_order`, check that one first.",
             points=2,
             keys=("grads",),
             cases=("shared nodes",),
             needs=("gradients_of_a_tree",),
-            hint="A node that is used twice gets a contribution from each use, and passes on their sum once all have "
-            "come. If you go through your own `topological_order`, check that one first.",
         ),
         Property(
-            name="every_user_comes_first",
+            "every_user_comes_first",
+            "A node may have one user near the root and another far from it. What the far one hands to it must "
+            "have arrived before it passes anything on: its turn comes after all of its users. If you go through your "
+            "own `topological_order`, check that one first.",
             points=2,
             keys=("grads",),
             cases=("paths of unequal length",),
             needs=("shared_nodes_accumulate",),
-            hint="A node may have one user near the root and another far from it. What the far one hands to it must "
-            "have arrived before it passes anything on: its turn comes after all of its users. If you go through your "
-            "own `topological_order`, check that one first.",
         ),
         Property(
-            name="calls_accumulate",
+            "calls_accumulate",
+            "A second call adds the same gradient to `grad` of each leaf once more; what lies in inner nodes from "
+            "the first call must not flow again.",
             points=2,
             keys=("grads",),
             cases=("two calls",),
             needs=("shared_nodes_accumulate",),
-            hint="A second call adds the same gradient to `grad` of each leaf once more; what lies in inner nodes from "
-            "the first call must not flow again.",
         ),
         Property(
-            name="root_may_be_a_leaf",
-            points=1,
+            "root_may_be_a_leaf",
+            "Where the root is itself a leaf, its derivative with respect to itself is 1: the call adds 1 to its "
+            "`grad`, also to what an earlier call left there.",
             keys=("grads",),
             cases=("one leaf", "two roots, one a leaf"),
             needs=("gradients_of_a_tree",),
-            hint="Where the root is itself a leaf, its derivative with respect to itself is 1: the call adds 1 to its "
-            "`grad`, also to what an earlier call left there.",
         ),
         Property(
-            name="thirty_diamonds",
-            points=1,
+            "thirty_diamonds",
+            "A ladder of 30 diamonds has more paths than you can walk, and each adds 1 to the derivative. Visit "
+            "nodes, not paths, each after its users. A node's `inputs` may be read a few times (100 are tolerated).",
             keys=("grads",),
             cases=("ladder of 30 diamonds",),
             needs=("shared_nodes_accumulate",),
-            hint="A ladder of 30 diamonds has more paths than you can walk, and each adds 1 to the derivative. Visit "
-            "nodes, not paths, each after its users. A node's `inputs` may be read a few times (100 are tolerated).",
         ),
         Property(
-            name="each_local_derivative_used_once",
-            points=1,
+            "each_local_derivative_used_once",
+            "One pass from the root serves all leaves: each node's `local_derivatives()` is asked for once per "
+            "call (twice is tolerated), however many paths and leaves there are. In the graphs that count, the numbers "
+            "that it returns are the check's own: they cannot be had in another way.",
             evidence="ledger",
             holds=_used_once,
             beside=("grads",),
             shows="uses_of_one_local_derivative",
             cases=COUNTED,
             needs=("every_user_comes_first", "thirty_diamonds"),
-            hint="One pass from the root serves all leaves: each node's `local_derivatives()` is asked for once per "
-            "call (twice is tolerated), however many paths and leaves there are. In the graphs that count, the numbers "
-            "that it returns are the check's own: they cannot be had in another way.",
         ),
         Property(
-            name="deep_graphs_end",
-            points=1,
+            "deep_graphs_end",
+            "Python's stack ends after about 1,000 calls: a loop over an order reaches any depth, and leaves "
+            "Python's limit as it is.",
             keys=("grads",),
             roundings=20_000,
             cases=("chain of 5,000",),
             needs=("shared_nodes_accumulate",),
-            hint="Python's stack ends after about 1,000 calls: a loop over an order reaches any depth, and leaves "
-            "Python's limit as it is.",
         ),
     ),
     hints=(

@@ -15,7 +15,6 @@ from course.performing.exercise import (
     Observation,
     Property,
     Values,
-    arguments_unchanged,
     observe,
     outputs,
 )
@@ -81,48 +80,43 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="magnitudes_when_on",
-            points=1,
+            "magnitudes_when_on",
+            "Where z > 0, z moves by x_i for each unit of w_i, by w_i for each unit of x_i, and by 1 "
+            "for each unit of b. dw and dx are lists as long as w and x.",
             holds=_right_up_to_sign,
             cases=ON,
-            hint="Where z > 0, z moves by x_i for each unit of w_i, by w_i for each unit of x_i, and by 1 "
-            "for each unit of b. dw and dx are lists as long as w and x.",
         ),
         Property(
-            name="signs_when_on",
+            "signs_when_on",
+            "max(0, z) is taken away from y: when z grows by 1, the loss falls by 1, and so do all shares behind z.",
             points=2,
             keys=("dw", "dx", "db", "dz"),
             cases=ON,
             needs=("magnitudes_when_on",),
-            hint="max(0, z) is taken away from y: when z grows by 1, the loss falls by 1, and so do all "
-            "shares behind z.",
         ),
         Property(
-            name="nothing_flows_when_off",
+            "nothing_flows_when_off",
+            "Where z < 0, max(0, z) is 0 and stays 0 when z moves a little: nothing behind it has an "
+            "influence. dw and dx are then zeros, as many as w and x have numbers.",
             points=2,
             keys=("dw", "dx", "db", "dz"),
             cases=("off", "off, one weight"),
             needs=("magnitudes_when_on",),
-            hint="Where z < 0, max(0, z) is 0 and stays 0 when z moves a little: nothing behind it has an "
-            "influence. dw and dx are then zeros, as many as w and x have numbers.",
         ),
         Property(
-            name="kink_counts_as_off",
-            points=1,
+            "kink_counts_as_off",
+            "At z = 0 both sides have a derivative, 0 and 1, and one must be chosen. Here, as in "
+            "torch, it is 0: the gradient flows where z > 0 only.",
             keys=("dw", "dx", "db", "dz"),
             cases=("kink",),
             needs=("nothing_flows_when_off",),
-            hint="At z = 0 both sides have a derivative, 0 and 1, and one must be chosen. Here, as in "
-            "torch, it is 0: the gradient flows where z > 0 only.",
         ),
         Property(
-            name="derivative_by_y",
-            points=1,
+            "derivative_by_y",
+            "y stands in the loss alone and with a plus: its derivative is 1 in every case, on or off.",
             keys=("dy",),
             needs=("magnitudes_when_on",),
-            hint="y stands in the loss alone and with a plus: its derivative is 1 in every case, on or off.",
         ),
-        arguments_unchanged(needs=("magnitudes_when_on",)),
     ),
     hints=(
         "The loss is computed in three steps: z from w, x and b; max(0, z); the subtraction from y. What is "

@@ -120,53 +120,51 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="quadratic_function",
-            points=1,
+            "quadratic_function",
+            "For f(x) = x.Q x / 2 the gradient is (Q + Q^T) x / 2, and its derivative along v is (Q + Q^T) v / 2.",
             keys=("hv",),
             cases=("quadratic",),
             roundings=PERCENT,
-            hint="For f(x) = x.Q x / 2 the gradient is (Q + Q^T) x / 2, and its derivative along v is (Q + Q^T) v / 2.",
         ),
         Property(
-            name="curvature_at_x",
-            points=1,
+            "curvature_at_x",
+            "The Hessian of a function that is not quadratic changes with x: differentiate at the x "
+            "that you are given.",
             keys=("hv",),
             cases=("waves", "another x"),
             roundings=PERCENT,
-            hint="The Hessian of a function that is not quadratic changes with x: differentiate at the x "
-            "that you are given.",
         ),
         Property(
-            name="linear_in_v",
-            points=1,
+            "linear_in_v",
+            "H (2 v - 3 w) must be 2 H v - 3 H w: every entry of the result is a sum over all entries "
+            "of v, and nothing is added that does not depend on v.",
             keys=("hv",),
             cases=("waves", "another v", "2 v - 3 w"),
             roundings=PERCENT,
-            hint="H (2 v - 3 w) must be 2 H v - 3 H w: every entry of the result is a sum over all entries "
-            "of v, and nothing is added that does not depend on v.",
         ),
         Property(
-            name="every_shape_of_x",
-            points=1,
+            "every_shape_of_x",
+            "x, v and the result have one shape, whatever it is: gradient times v is summed over all of its entries.",
             keys=("hv",),
             cases=("x is a matrix", "x is a number"),
             roundings=PERCENT,
-            hint="x, v and the result have one shape, whatever it is: gradient times v is summed over all "
-            "of its entries.",
         ),
         Property(
-            name="exact_to_rounding",
+            "exact_to_rounding",
+            "Differentiating twice is exact to some 15 digits here. A difference of two gradients is "
+            "not, whatever the step: over a large one the gradient bends, over a small one its digits cancel. "
+            "Nor is float32, which keeps 7 digits.",
             points=2,
             keys=("hv",),
             cases=("quadratic", "waves", "another v", "2 v - 3 w", "another x"),
             roundings=EXACT,
             needs=("quadratic_function", "curvature_at_x"),
-            hint="Differentiating twice is exact to some 15 digits here. A difference of two gradients is "
-            "not, whatever the step: over a large one the gradient bends, over a small one its digits cancel. "
-            "Nor is float32, which keeps 7 digits.",
         ),
         Property(
-            name="never_builds_the_hessian",
+            "never_builds_the_hessian",
+            f"For an x of {PIECE} numbers the Hessian has {PIECE**2:,}. H v takes two backward passes, however "
+            f"long x is: at most {OPERATIONS:,} operations here, and no tensor of more than {LENGTHS} times x's "
+            "numbers.",
             points=2,
             evidence="ledger",
             holds=long_x.in_a_few_passes,
@@ -174,9 +172,6 @@ EXERCISE = Exercise(
             roundings=PERCENT,
             cases=(long_x.NAME,),
             needs=("curvature_at_x",),
-            hint=f"For an x of {PIECE} numbers the Hessian has {PIECE**2:,}. H v takes two backward passes, however "
-            f"long x is: at most {OPERATIONS:,} operations here, and no tensor of more than {LENGTHS} times x's "
-            "numbers.",
         ),
         dataclasses.replace(
             arguments_unchanged(needs=("curvature_at_x",)),

@@ -54,31 +54,28 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="value",
-            points=1,
+            "value",
+            "The value has three terms: a x^2, b x y and c y^2. In Python a power is `**`, and it binds before `*`.",
             keys=("value",),
-            hint="The value has three terms: a x^2, b x y and c y^2. In Python a power is `**`, and it "
-            "binds before `*`.",
         ),
         Property(
-            name="derivative_by_x",
+            "derivative_by_x",
+            "Only x varies: x^2 becomes 2 x, x y becomes y, and a term without x becomes 0.",
             points=2,
             holds=_near("dx"),
-            hint="Only x varies: x^2 becomes 2 x, x y becomes y, and a term without x becomes 0.",
         ),
         Property(
-            name="derivative_by_y",
+            "derivative_by_y",
+            "Only y varies: y^2 becomes 2 y, x y becomes x, and a term without y becomes 0.",
             points=2,
             holds=_near("dy"),
-            hint="Only y varies: y^2 becomes 2 y, x y becomes x, and a term without y becomes 0.",
         ),
         Property(
-            name="exact_to_rounding",
-            points=1,
+            "exact_to_rounding",
+            "The formulas of the two derivatives give all 15 digits. A difference of two values over a small step "
+            "does not.",
             keys=("dx", "dy"),
             needs=("derivative_by_x", "derivative_by_y"),
-            hint="The formulas of the two derivatives give all 15 digits. A difference of two values over a small step "
-            "does not.",
         ),
     ),
     hints=(

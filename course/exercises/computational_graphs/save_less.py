@@ -164,41 +164,42 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="value",
-            points=1,
+            "value",
+            "y is x times sigmoid(x), element by element, in a new tensor.",
             keys=("y",),
             cases=("value", "value of one number"),
-            hint="y is x times sigmoid(x), element by element, in a new tensor.",
         ),
         Property(
-            name="derivative",
+            "derivative",
+            "Product rule, with s = sigmoid(x) and s' = s (1 - s): the derivative has two terms, and dy "
+            "multiplies both. The x in them is what forward was given, not y and not a tensor written over since.",
             points=2,
             keys=("dx",),
             cases=("derivative", "derivative in float64"),
-            hint="Product rule, with s = sigmoid(x) and s' = s (1 - s): the derivative has two terms, and dy "
-            "multiplies both. The x in them is what forward was given, not y and not a tensor written over since.",
         ),
         Property(
-            name="second_derivative",
+            "second_derivative",
+            "Backward itself must be differentiable: torch operations on the saved x and on dy, with "
+            "nothing detached and nothing that forward computed. forward runs without recording, so its "
+            "results are constants later.",
             points=3,
             keys=("second_x", "second_dy"),
             cases=("twice", "twice in float64", "twice for one number"),
             needs=("derivative",),
-            hint="Backward itself must be differentiable: torch operations on the saved x and on dy, with "
-            "nothing detached and nothing that forward computed. forward runs without recording, so its "
-            "results are constants later.",
         ),
         Property(
-            name="far_from_zero",
-            points=1,
+            "far_from_zero",
+            "exp overflows float32 above 88, and infinity over infinity, or times 0, is nan. torch.sigmoid is "
+            "finite for every x, and so is every term that is made of it.",
             keys=("y", "dx"),
             cases=("far from zero",),
             needs=("value", "derivative"),
-            hint="exp overflows float32 above 88, and infinity over infinity, or times 0, is nan. torch.sigmoid is "
-            "finite for every x, and so is every term that is made of it.",
         ),
         Property(
-            name="keeps_only_x",
+            "keeps_only_x",
+            "Keep one tensor of x's size, with ctx.save_for_backward, and compute the rest again in backward. "
+            "Tensors count, however they are kept. Only y is free, also when you save it: the caller holds that very "
+            "tensor anyway.",
             points=3,
             evidence="ledger",
             holds=_at_most_x,
@@ -206,9 +207,6 @@ EXERCISE = Exercise(
             shows="kept_bytes",
             cases=(MEMORY,),
             needs=("value", "derivative"),
-            hint="Keep one tensor of x's size, with ctx.save_for_backward, and compute the rest again in backward. "
-            "Tensors count, however they are kept. Only y is free, also when you save it: the caller holds that very "
-            "tensor anyway.",
         ),
     ),
     hints=(

@@ -12,7 +12,6 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
     in_the_dtype_of,
     observe,
     outputs,
@@ -65,54 +64,50 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="loss_of_a_row",
-            points=1,
+            "loss_of_a_row",
+            "The loss of a row is minus the log of the probability of its target.",
             keys=("loss",),
             cases=("one row",),
-            hint="The loss of a row is minus the log of the probability of its target.",
         ),
         Property(
-            name="gradient_of_a_row",
+            "gradient_of_a_row",
+            "A row of the gradient is probabilities - one-hot of the target, so it sums to 0.",
             points=2,
             keys=("dlogits",),
             cases=("one row", "in float64"),
-            hint="A row of the gradient is probabilities - one-hot of the target, so it sums to 0.",
         ),
         Property(
-            name="mean_over_the_batch",
+            "mean_over_the_batch",
+            "The loss is one number, the mean over the N rows; then each row of the gradient is that of the row "
+            "alone divided by N. Rows know nothing of each other: each has its own softmax and its own target.",
             points=2,
             keys=("loss", "dlogits"),
             cases=BATCHES,
-            hint="The loss is one number, the mean over the N rows; then each row of the gradient is that of the row "
-            "alone divided by N. Rows know nothing of each other: each has its own softmax and its own target.",
         ),
         Property(
-            name="large_logits",
+            "large_logits",
+            "exp overflows float32 above 88 and is 0 below -104. Subtract from the row its own largest logit, "
+            "and take the log of the sum, never of a probability.",
             points=2,
             keys=("loss",),
             cases=("logits up to 10,000",),
             needs=("loss_of_a_row",),
-            hint="exp overflows float32 above 88 and is 0 below -104. Subtract from the row its own largest logit, "
-            "and take the log of the sum, never of a probability.",
         ),
         Property(
-            name="rows_far_apart",
-            points=1,
+            "rows_far_apart",
+            "The rows of this batch lie 12,000 apart. Loss and gradient are finite only if every row is shifted "
+            "by its own largest logit before exp.",
             keys=("loss", "dlogits"),
             cases=("rows far apart",),
             needs=("mean_over_the_batch", "large_logits"),
-            hint="The rows of this batch lie 12,000 apart. Loss and gradient are finite only if every row is shifted "
-            "by its own largest logit before exp.",
         ),
         Property(
-            name="dtype_of_the_logits",
-            points=1,
+            "dtype_of_the_logits",
+            "Loss and gradient come in the dtype of the logits: float64 where those are, and not otherwise.",
             holds=in_the_dtype_of("logits", "loss", "dlogits"),
             cases=ORDINARY,
             needs=("loss_of_a_row",),
-            hint="Loss and gradient come in the dtype of the logits: float64 where those are, and not otherwise.",
         ),
-        arguments_unchanged(needs=("loss_of_a_row",)),
     ),
     hints=(
         "What happens to softmax when the same number is added to all logits of a row? Which number would you choose?",

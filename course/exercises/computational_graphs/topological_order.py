@@ -157,85 +157,76 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="every_node_is_there",
-            points=1,
+            "every_node_is_there",
+            "All nodes that the root depends on belong in the list: the root itself, the leaves too, "
+            "and nothing else. Nodes are told apart as objects: two may have the same value.",
             holds=_complete,
             cases=SMALL,
-            hint="All nodes that the root depends on belong in the list: the root itself, the leaves too, "
-            "and nothing else. Nodes are told apart as objects: two may have the same value.",
         ),
         Property(
-            name="no_node_twice",
-            points=1,
+            "no_node_twice",
+            "A node with two users is reached twice, and so is one that stands twice among the inputs of the "
+            "same node (x * x): it may wait twice on your stack. Ask once more whether it is done "
+            "when its turn comes.",
             holds=_once,
             cases=SMALL,
             needs=("every_node_is_there",),
-            hint="A node with two users is reached twice, and so is one that stands twice among the inputs of the "
-            "same node (x * x): it may wait twice on your stack. Ask once more whether it is done "
-            "when its turn comes.",
         ),
         Property(
-            name="same_graph_again",
-            points=1,
+            "same_graph_again",
+            "A second call on the same graph must give the whole list once more. What you note about nodes "
+            "belongs to one call: keep it in a set inside the function, not on the nodes or in a default argument.",
             holds=_complete_once,
             cases=("the same graph again",),
             needs=("no_node_twice",),
-            hint="A second call on the same graph must give the whole list once more. What you note about nodes "
-            "belongs to one call: keep it in a set inside the function, not on the nodes or in a default argument.",
         ),
         Property(
-            name="one_direction",
-            points=1,
+            "one_direction",
+            "In one and the same list some nodes stand after their inputs and others before them: that is no "
+            "order, read forward or backward.",
             holds=_one_direction,
             cases=SMALL,
             needs=("every_node_is_there",),
-            hint="In one and the same list some nodes stand after their inputs and others before them: that is no "
-            "order, read forward or backward.",
         ),
         Property(
-            name="inputs_first_in_a_tree",
-            points=1,
+            "inputs_first_in_a_tree",
+            "A node may be added only after all of its inputs: the leaves come early, the root comes last.",
             holds=_inputs_first,
             cases=("tree", "one input twice", "one leaf", "part of a graph"),
             needs=("every_node_is_there",),
-            hint="A node may be added only after all of its inputs: the leaves come early, the root comes last.",
         ),
         Property(
-            name="inputs_first_in_a_diamond",
-            points=1,
+            "inputs_first_in_a_diamond",
+            "A shared node must stand before both of its users, also before the one that you reach last.",
             holds=_inputs_first,
             cases=("diamond",),
             needs=("inputs_first_in_a_tree",),
-            hint="A shared node must stand before both of its users, also before the one that you reach last.",
         ),
         Property(
-            name="inputs_first_on_unequal_paths",
-            points=1,
+            "inputs_first_on_unequal_paths",
+            "A node may be one step from the root on one path and three on another. Its distance from "
+            "the root says nothing about its place: it must wait for all of its inputs.",
             holds=_inputs_first,
             cases=("unequal paths",),
             needs=("inputs_first_in_a_diamond",),
-            hint="A node may be one step from the root on one path and three on another. Its distance from "
-            "the root says nothing about its place: it must wait for all of its inputs.",
         ),
         Property(
-            name="visits_nodes_not_paths",
-            points=1,
+            "visits_nodes_not_paths",
+            "The ladder has 61 nodes and over a billion paths. Each node's `inputs` are read a few times (100 "
+            "are tolerated), however many paths there are: ask whether a node was seen before you go on to its "
+            "inputs, not when it is added, and look the answer up in a set.",
             holds=_complete_once,
             cases=("ladder of 30 diamonds",),
             needs=("no_node_twice",),
-            hint="The ladder has 61 nodes and over a billion paths. Each node's `inputs` are read a few times (100 "
-            "are tolerated), however many paths there are: ask whether a node was seen before you go on to its "
-            "inputs, not when it is added, and look the answer up in a set.",
         ),
         Property(
-            name="deep_graphs_end",
-            points=1,
+            "deep_graphs_end",
+            "Python's stack ends after about 1,000 calls inside one another, and going over all nodes "
+            "for each node takes 25 million steps here. A loop with a stack of your own does neither, and leaves "
+            "Python's limit as it is.",
             holds=_right,
             cases=("chain of 5,000",),
             needs=("no_node_twice", "inputs_first_on_unequal_paths"),
-            hint="Python's stack ends after about 1,000 calls inside one another, and going over all nodes "
-            "for each node takes 25 million steps here. A loop with a stack of your own does neither, and leaves "
-            "Python's limit as it is.",
         ),
     ),
     hints=(

@@ -11,7 +11,6 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
     in_the_dtype_of,
     observe,
 )
@@ -63,55 +62,49 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="leading_dimensions",
+            "leading_dimensions",
+            "Shapes are aligned at their last dimensions. Those that only `grad` has stand in "
+            "front: sum over them, and let them vanish.",
             points=2,
             keys=("summed",),
             cases=LEADING,
-            hint="Shapes are aligned at their last dimensions. Those that only `grad` has stand in "
-            "front: sum over them, and let them vanish.",
         ),
         Property(
-            name="dimensions_of_size_1",
+            "dimensions_of_size_1",
+            "Where the operand has size 1, one number met the whole dimension: sum over it, and keep it as size 1.",
             points=2,
             keys=("summed",),
             cases=SIZE_ONE,
-            hint="Where the operand has size 1, one number met the whole dimension: sum over it, and keep "
-            "it as size 1.",
         ),
         Property(
-            name="both_at_once",
-            points=1,
+            "both_at_once",
+            "Dimension i of `shape` is dimension i + (grad.dim() - len(shape)) of `grad` until the "
+            "leading ones are gone: sum those first, or count from the back.",
             keys=("summed",),
             cases=BOTH,
-            hint="Dimension i of `shape` is dimension i + (grad.dim() - len(shape)) of `grad` until the "
-            "leading ones are gone: sum those first, or count from the back.",
         ),
         Property(
-            name="down_to_a_number",
-            points=1,
+            "down_to_a_number",
+            "For the shape () every dimension is a leading one. What is left is a tensor without dimensions.",
             keys=("summed",),
             cases=NUMBER,
-            hint="For the shape () every dimension is a leading one. What is left is a tensor without dimensions.",
         ),
         Property(
-            name="same_shape_stays",
-            points=1,
+            "same_shape_stays",
+            "Where `grad` already has the operand's shape, nothing is summed. In torch "
+            "`grad.sum(dim=())` does not sum over nothing: it sums over everything.",
             keys=("summed",),
             cases=NOTHING,
             needs=("leading_dimensions",),
-            hint="Where `grad` already has the operand's shape, nothing is summed. In torch "
-            "`grad.sum(dim=())` does not sum over nothing: it sums over everything.",
         ),
         Property(
-            name="dtype_of_grad",
-            points=1,
+            "dtype_of_grad",
+            "The result has the dtype of `grad`. A sum keeps it; torch.zeros and torch.tensor choose another one "
+            "unless you name it.",
             holds=in_the_dtype_of("grad", "summed"),
             cases=("one leading dimension", "in float64"),
             needs=("leading_dimensions",),
-            hint="The result has the dtype of `grad`. A sum keeps it; torch.zeros and torch.tensor choose another one "
-            "unless you name it.",
         ),
-        arguments_unchanged(needs=("leading_dimensions",)),
     ),
     hints=(
         "One number of the operand was copied to several places of the result. How does a change of it reach the loss?",

@@ -108,79 +108,73 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="the_first_step",
-            points=1,
+            "the_first_step",
+            "At t = 1 both corrections undo the averages exactly: m_hat = g and v_hat = g^2. So whatever the size "
+            "of the gradient, each number of a parameter moves by almost lr, against the sign of its gradient. The "
+            "tensor itself must move: the caller looks at no other.",
             keys=("params/*",),
             roundings=ROUNDINGS,
             cases=("one step",),
-            hint="At t = 1 both corrections undo the averages exactly: m_hat = g and v_hat = g^2. So whatever the size "
-            "of the gradient, each number of a parameter moves by almost lr, against the sign of its gradient. The "
-            "tensor itself must move: the caller looks at no other.",
         ),
         Property(
-            name="twenty_steps",
+            "twenty_steps",
+            "m and v are kept uncorrected in the dict of their own parameter, with beta1 in m and beta2 in v. The "
+            "correction of step t divides by 1 - beta^t, for use in this step only.",
             points=2,
             keys=("params/*",),
             roundings=ROUNDINGS,
             cases=("twenty steps",),
             needs=("the_first_step",),
-            hint="m and v are kept uncorrected in the dict of their own parameter, with beta1 in m and beta2 in v. The "
-            "correction of step t divides by 1 - beta^t, for use in this step only.",
         ),
         Property(
-            name="weight_decay",
-            points=1,
+            "weight_decay",
+            "The parameter loses lr wd times what it was before the step. Neither m nor v hears of it. One of "
+            "these cases is in float64: compute in the parameter's dtype.",
             keys=("params/*",),
             roundings=ROUNDINGS,
             cases=("weight decay", "double precision"),
             needs=("the_first_step",),
-            hint="The parameter loses lr wd times what it was before the step. Neither m nor v hears of it. One of "
-            "these cases is in float64: compute in the parameter's dtype.",
         ),
         Property(
-            name="eps",
-            points=1,
+            "eps",
+            "eps is added to sqrt(v_hat): after the root, and after the correction. Where all gradients were "
+            "zero, 0 / (0 + eps) leaves the parameter where it is. One parameter is a number, of shape ().",
             keys=("params/*",),
             roundings=ROUNDINGS,
             cases=("a large eps", "a gradient of zeros"),
             needs=("the_first_step",),
-            hint="eps is added to sqrt(v_hat): after the root, and after the correction. Where all gradients were "
-            "zero, 0 / (0 + eps) leaves the parameter where it is. One parameter is a number, of shape ().",
         ),
         Property(
-            name="each_parameter_has_its_age",
+            "each_parameter_has_its_age",
+            "t counts the gradients that this very parameter has had. Where its gradient is None, nothing of it "
+            "changes: not the parameter, not m and v, not t; the parameters after it still have their step.",
             points=2,
             keys=("params/*",),
             roundings=ROUNDINGS,
             cases=("parameters of different age",),
             needs=("twenty_steps", "weight_decay"),
-            hint="t counts the gradients that this very parameter has had. Where its gradient is None, nothing of it "
-            "changes: not the parameter, not m and v, not t; the parameters after it still have their step.",
         ),
         Property(
-            name="two_moments_kept",
-            points=1,
-            keys=("state/*",),
-            hint="The dict of each parameter keeps two tensors of the parameter's shape and dtype, and numbers. A "
+            "two_moments_kept",
+            "The dict of each parameter keeps two tensors of the parameter's shape and dtype, and numbers. A "
             "third tensor of this size would be half as much memory again, for the whole model.",
+            keys=("state/*",),
         ),
         Property(
-            name="gradients_unchanged",
-            points=1,
+            "gradients_unchanged",
+            "A gradient was changed in place (add_, mul_, square_, **=). It belongs to the caller, who may add to "
+            "it or report its norm: work on a new tensor.",
             keys=("grads/*",),
             roundings=0,
             needs=("two_moments_kept",),  # who does nothing changes nothing
-            hint="A gradient was changed in place (add_, mul_, square_, **=). It belongs to the caller, who may add to "
-            "it or report its norm: work on a new tensor.",
         ),
         Property(
-            name="refusals",
-            points=1,
-            holds=all_refused,
-            cases=("one step",),
-            hint="Before anything is changed, raise a ValueError that says what must hold and what came, for each of "
+            "refusals",
+            "Before anything is changed, raise a ValueError that says what must hold and what came, for each of "
             "the things that the docstring refuses. With a beta of 1 the correction would divide by 0; a wrong shape "
             "may broadcast without a word.",
+            holds=all_refused,
+            cases=("one step",),
         ),
         refused_in_time("one step"),
     ),

@@ -126,65 +126,61 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="adagrad",
+            "adagrad",
+            "Adagrad sums the squares of all gradients so far, this one included, and divides by the root of the "
+            "sum plus eps. The result goes into param itself, the sum into state.",
             points=2,
             keys=PARAMS,
             cases=("adagrad",),
-            hint="Adagrad sums the squares of all gradients so far, this one included, and divides by the root of the "
-            "sum plus eps. The result goes into param itself, the sum into state.",
         ),
         Property(
-            name="rmsprop",
+            "rmsprop",
+            "RMSprop divides as Adagrad does, with a moving average of the squares in place of their sum: decay "
+            "times the old average plus (1 - decay) times the new square, from 0 on.",
             points=2,
             keys=PARAMS,
             cases=("rmsprop",),
-            hint="RMSprop divides as Adagrad does, with a moving average of the squares in place of their sum: decay "
-            "times the old average plus (1 - decay) times the new square, from 0 on.",
         ),
         Property(
-            name="adadelta",
+            "adadelta",
+            "Two averages: of squared gradients, brought up to date before the step, and of squared moves, "
+            "brought up to date after it. eps stands inside both roots, and lr only multiplies the move at the end.",
             points=2,
             keys=PARAMS,
             cases=("adadelta",),
-            hint="Two averages: of squared gradients, brought up to date before the step, and of squared moves, "
-            "brought up to date after it. eps stands inside both roots, and lr only multiplies the move at the end.",
         ),
         Property(
-            name="in_float64",
-            points=1,
+            "in_float64",
+            "With parameters in float64 nothing may pass through float32: torch.zeros_like(param) has the dtype "
+            "of param, torch.zeros(param.shape) has not.",
             keys=PARAMS,
             cases=("adagrad in float64",),
             needs=("adagrad",),
-            hint="With parameters in float64 nothing may pass through float32: torch.zeros_like(param) has the dtype "
-            "of param, torch.zeros(param.shape) has not.",
         ),
         Property(
-            name="state_like_the_parameter",
-            points=1,
+            "state_like_the_parameter",
+            "What is remembered lies in `state`, under names of your choice: tensors of param's shape and dtype, "
+            "one for Adagrad, one for RMSprop, two for Adadelta. A single number beside them is free.",
             holds=_like_the_parameter,
             cases=tuple(f"{rule}{dtype}" for rule in RULES for dtype in ("", " in float64")),
             needs=("adagrad",),
-            hint="What is remembered lies in `state`, under names of your choice: tensors of param's shape and dtype, "
-            "one for Adagrad, one for RMSprop, two for Adadelta. A single number beside them is free.",
         ),
         Property(
-            name="gradients_unchanged",
-            points=1,
+            "gradients_unchanged",
+            "The gradient belongs to the caller, who may still clip, log or add to it. Operations that end in an "
+            "underscore, and +=, change the tensor on their left: use them on param and on your state only.",
             keys=("grads/*",),
             roundings=0,
             cases=tuple(RULES),
             needs=("adagrad",),
-            hint="The gradient belongs to the caller, who may still clip, log or add to it. Operations that end in an "
-            "underscore, and +=, change the tensor on their left: use them on param and on your state only.",
         ),
         Property(
-            name="refusals",
-            points=1,
+            "refusals",
+            "An unknown rule, an lr below 0 and a decay outside [0, 1) raise ValueError, whichever rule it is, "
+            "before anything is changed.",
             holds=all_refused,
             cases=(REFUSALS,),
             needs=("adagrad",),
-            hint="An unknown rule, an lr below 0 and a decay outside [0, 1) raise ValueError, whichever rule it is, "
-            "before anything is changed.",
         ),
         refused_in_time(REFUSALS),
     ),

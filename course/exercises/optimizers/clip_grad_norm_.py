@@ -76,82 +76,73 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="returns_the_norm_before",
-            points=1,
+            "returns_the_norm_before",
+            "What is returned is one number: the root of the sum of the squares of all numbers in all gradients, "
+            "as they were before anything was scaled.",
             keys=("norm",),
             cases=ABOVE,
-            hint="What is returned is one number: the root of the sum of the squares of all numbers in all gradients, "
-            "as they were before anything was scaled.",
         ),
         Property(
-            name="one_tensor",
-            points=1,
+            "one_tensor",
+            "A gradient above the limit is multiplied by max_norm over its norm, in place: the caller's own "
+            "tensor must change (mul_, *=), not a name that you give to a product.",
             keys=("clipped/*",),
             cases=("one tensor",),
-            hint="A gradient above the limit is multiplied by max_norm over its norm, in place: the caller's own "
-            "tensor must change (mul_, *=), not a name that you give to a product.",
         ),
         Property(
-            name="one_norm_for_all",
+            "one_norm_for_all",
+            "There is one norm and one factor, for all tensors together, whatever their shapes. All squares are "
+            "added up before the root is taken.",
             points=2,
             keys=("clipped/*",),
             cases=ABOVE,
-            hint="There is one norm and one factor, for all tensors together, whatever their shapes. All squares are "
-            "added up before the root is taken.",
         ),
         Property(
-            name="untouched_below_the_limit",
-            points=1,
+            "untouched_below_the_limit",
+            "Below the limit the factor is 1, and each number stays as it is to the last bit: nothing is ever "
+            "scaled up.",
             keys=("clipped/*",),
             roundings=0,
             cases=("below the limit",),
             needs=("one_tensor",),
-            hint="Below the limit the factor is 1, and each number stays as it is to the last bit: nothing is ever "
-            "scaled up.",
         ),
         Property(
-            name="zeros_stay_zero",
-            points=1,
+            "zeros_stay_zero",
+            "With gradients of norm 0, max_norm / norm divides by zero. The 1e-6 under the fraction prevents that.",
             keys=("norm", "clipped/*"),
             cases=("all zero",),
             needs=("one_tensor",),
-            hint="With gradients of norm 0, max_norm / norm divides by zero. The 1e-6 under the fraction prevents "
-            "that.",
         ),
         Property(
-            name="every_digit_of_the_factor",
-            points=1,
+            "every_digit_of_the_factor",
+            "The factor is max_norm / (norm + 1e-6), which shows where the norm is small or there are many "
+            "digits; what is returned is the norm alone. In float64 neither of them may pass through a float32 tensor.",
             keys=("norm", "clipped/*"),
             cases=("tiny", "in float64"),
             needs=("one_tensor",),
-            hint="The factor is max_norm / (norm + 1e-6), which shows where the norm is small or there are many "
-            "digits; what is returned is the norm alone. In float64 neither of them may pass through a float32 tensor.",
         ),
         Property(
-            name="not_finite",
-            points=1,
+            "not_finite",
+            "No special case: an infinite norm gives the factor 0, and 0 * inf is nan; a nan gives the factor "
+            "nan. Beware of `if norm > max_norm` and of Python's min: a comparison with nan is false.",
             keys=("norm", "clipped/*"),
             cases=("an infinity", "a nan"),
             needs=("one_norm_for_all",),
-            hint="No special case: an infinite norm gives the factor 0, and 0 * inf is nan; a nan gives the factor "
-            "nan. Beware of `if norm > max_norm` and of Python's min: a comparison with nan is false.",
         ),
         Property(
-            name="no_gradients",
-            points=1,
+            "no_gradients",
+            "For an empty list the norm is 0. torch.stack and torch.cat want at least one tensor.",
             keys=("norm",),
             cases=("no gradients",),
             needs=("returns_the_norm_before",),
-            hint="For an empty list the norm is 0. torch.stack and torch.cat want at least one tensor.",
         ),
         Property(
-            name="refuses_a_negative_limit",
-            points=1,
+            "refuses_a_negative_limit",
+            "A norm is never negative, and a negative limit would turn every gradient around: raise a ValueError "
+            "before anything is changed.",
             holds=all_refused,
             cases=("several shapes",),
             needs=("one_tensor",),
-            hint="A norm is never negative, and a negative limit would turn every gradient around: raise a ValueError "
-            "before anything is changed.",
         ),
     ),
     hints=(

@@ -117,67 +117,61 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="rows_and_cols_in_place",
+            "rows_and_cols_in_place",
+            "rows and cols are the caller's tensors, and all that is kept between the steps: they must move in "
+            "place, to beta2 times what they were plus 1 - beta2 times the mean of g**2 along each row, or column.",
             points=2,
             keys=("rows", "cols"),
             cases=(FIRST, *STEPS),
-            hint="rows and cols are the caller's tensors, and all that is kept between the steps: they must move in "
-            "place, to beta2 times what they were plus 1 - beta2 times the mean of g**2 along each row, or column.",
         ),
         Property(
-            name="first_estimate",
-            points=1,
+            "first_estimate",
+            "With beta2 = 0 only this g counts: entry (i, j) is the mean of row i of g**2, times the mean of its "
+            "column j, over the mean of all of g**2.",
             keys=("estimates/*",),
             cases=(FIRST,),
-            hint="With beta2 = 0 only this g counts: entry (i, j) is the mean of row i of g**2, times the mean of its "
-            "column j, over the mean of all of g**2.",
         ),
         Property(
-            name="exact_on_rank_one",
-            points=1,
+            "exact_on_rank_one",
+            "Where g**2 is an outer product, the estimate is the full moving average. If it is a constant factor "
+            "off, look at what you divide by.",
             keys=("estimates/*",),
             cases=RANK_ONE,
-            hint="Where g**2 is an outer product, the estimate is the full moving average. If it is a constant factor "
-            "off, look at what you divide by.",
         ),
         Property(
-            name="estimates",
+            "estimates",
+            "The outer product of rows and cols after their update, over the mean of rows: shape (r, c).",
             points=2,
             keys=("estimates/*",),
             cases=STEPS,
-            hint="The outer product of rows and cols after their update, over the mean of rows: shape (r, c).",
         ),
         Property(
-            name="two_matrices",
-            points=1,
+            "two_matrices",
+            "Whatever is kept must be kept in rows and cols: two matrices that take turns may not meet.",
             keys=("estimates/*", "rows", "cols"),
             cases=(TWO,),
             needs=("first_estimate",),
-            hint="Whatever is kept must be kept in rows and cols: two matrices that take turns may not meet.",
         ),
         Property(
-            name="dtype_of_g",
-            points=1,
+            "dtype_of_g",
+            "The estimate comes in the dtype of g: float64 where that is, and not otherwise.",
             holds=_in_the_dtype_of_g,
             needs=("first_estimate",),
-            hint="The estimate comes in the dtype of g: float64 where that is, and not otherwise.",
         ),
         Property(
-            name="gradient_unchanged",
-            points=1,
+            "gradient_unchanged",
+            "g was changed in place (square_, mul_, *=). Only rows and cols may change; the caller still needs g.",
             keys=("grads",),
             roundings=0,
             needs=("first_estimate",),
-            hint="g was changed in place (square_, mul_, *=). Only rows and cols may change; the caller still needs g.",
         ),
         Property(
-            name="refuses_what_makes_no_sense",
-            points=1,
+            "refuses_what_makes_no_sense",
+            "Raise a ValueError where beta2 is not in [0, 1), and where rows and cols are not as long as g has "
+            "rows and columns.",
             holds=all_refused,
             cases=(FIRST,),
             needs=("first_estimate",),
-            hint="Raise a ValueError where beta2 is not in [0, 1), and where rows and cols are not as long as g has "
-            "rows and columns.",
         ),
     ),
     hints=(

@@ -15,7 +15,6 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
     observe,
     outputs,
 )
@@ -101,70 +100,64 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="squared_gradient",
+            "squared_gradient",
+            "A squared norm of either batch size is |G|^2 plus noise. Weight the two so that S / b and S / B "
+            "cancel, and divide by what is left in front of |G|^2: B - b.",
             points=2,
             keys=("squared_gradient",),
             roundings=ROUNDINGS,
             cases=DRAWN,
-            hint="A squared norm of either batch size is |G|^2 plus noise. Weight the two so that S / b and S / B "
-            "cancel, and divide by what is left in front of |G|^2: B - b.",
         ),
         Property(
-            name="noise",
-            points=1,
+            "noise",
+            "In the difference of the two mean squared norms |G|^2 cancels, and S (1/b - 1/B) is left. In one "
+            "case it is negative, by chance of the draws: it is an estimate, and is returned as it is.",
             keys=("noise",),
             roundings=ROUNDINGS,
             cases=(*DRAWN, UNLUCKY),
-            hint="In the difference of the two mean squared norms |G|^2 cancels, and S (1/b - 1/B) is left. In one "
-            "case it is negative, by chance of the draws: it is an estimate, and is returned as it is.",
         ),
         Property(
-            name="ratio_of_the_means",
+            "ratio_of_the_means",
+            "One S and one |G|^2 from all draws, and then one division. A single draw's |G|^2 may be near 0 or "
+            "below it, and its ratio anything.",
             points=2,
             keys=("ratio",),
             roundings=ROUNDINGS,
             cases=DRAWN,
-            hint="One S and one |G|^2 from all draws, and then one division. A single draw's |G|^2 may be near 0 or "
-            "below it, and its ratio anything.",
         ),
         Property(
-            name="one_draw_of_each",
-            points=1,
+            "one_draw_of_each",
+            "With one draw of each size the means are over one squared norm. There is no variance over draws to "
+            "be had from one draw; the formulas need none.",
             keys=("noise", "squared_gradient", "ratio"),
             cases=(ONE,),
             roundings=ROUNDINGS,
-            hint="With one draw of each size the means are over one squared norm. There is no variance over draws to "
-            "be had from one draw; the formulas need none.",
         ),
         Property(
-            name="right_on_average",
-            points=1,
+            "right_on_average",
+            "Over every batch that can be drawn, the means are expectations: S must be the trace of the "
+            "covariance of one example's gradient, and |G|^2 the squared norm of the full gradient, without a bias.",
             keys=("noise", "squared_gradient"),
             cases=EXACT,
             roundings=ROUNDINGS,
-            hint="Over every batch that can be drawn, the means are expectations: S must be the trace of the "
-            "covariance of one example's gradient, and |G|^2 the squared norm of the full gradient, without a bias.",
         ),
         Property(
-            name="digits_of_float64",
-            points=1,
+            "digits_of_float64",
+            "Draws in float64 give estimates with its digits. `torch.tensor` of Python numbers makes float32, "
+            "which keeps seven of them.",
             keys=("noise", "squared_gradient", "ratio"),
             cases=(FINE,),
             roundings=ROUNDINGS,
             needs=("squared_gradient", "noise"),
-            hint="Draws in float64 give estimates with its digits. `torch.tensor` of Python numbers makes float32, "
-            "which keeps seven of them.",
         ),
         Property(
-            name="refuses_what_makes_no_sense",
-            points=1,
+            "refuses_what_makes_no_sense",
+            "Raise a ValueError where b_small is not less than b_large, and where the estimate of |G|^2 is 0 or "
+            "less: a sentence that says to take more draws or larger batches.",
             holds=all_refused,
             cases=(ONE,),
             needs=("squared_gradient",),
-            hint="Raise a ValueError where b_small is not less than b_large, and where the estimate of |G|^2 is 0 or "
-            "less: a sentence that says to take more draws or larger batches.",
         ),
-        arguments_unchanged(needs=("squared_gradient",)),
     ),
     hints=(
         "The gradient of a batch is the full gradient plus noise, and the noise of b examples has the variance S / b. "

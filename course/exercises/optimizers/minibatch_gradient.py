@@ -16,7 +16,6 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
     in_the_dtype_of,
     observe,
 )
@@ -78,57 +77,52 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="equal_probabilities",
-            points=1,
+            "equal_probabilities",
+            "With p_i = 1/n every weight 1 / (n p_i) is 1, and what is left is the mean of the b gradients that "
+            "were drawn: their sum over b.",
             keys=("gradient",),
             cases=("equal probabilities",),
-            hint="With p_i = 1/n every weight 1 / (n p_i) is 1, and what is left is the mean of the b gradients that "
-            "were drawn: their sum over b.",
         ),
         Property(
-            name="unequal_probabilities",
+            "unequal_probabilities",
+            "The gradient of a drawn example i has the weight 1 / (n p_i), with n the number of all examples. "
+            "Divide the weighted sum by b, the number of draws, and by nothing else.",
             points=2,
             keys=("gradient",),
             cases=("unequal probabilities", "in float64"),
-            hint="The gradient of a drawn example i has the weight 1 / (n p_i), with n the number of all examples. "
-            "Divide the weighted sum by b, the number of draws, and by nothing else.",
         ),
         Property(
-            name="repeated_indices",
-            points=1,
+            "repeated_indices",
+            "An example that was drawn three times counts three times, and b counts all draws.",
             keys=("gradient",),
             cases=("repeated indices",),
             needs=("equal_probabilities",),
-            hint="An example that was drawn three times counts three times, and b counts all draws.",
         ),
         Property(
-            name="right_on_average",
+            "right_on_average",
+            "Take every possible draw, weigh the estimate by the probability of that draw, and add up: the mean "
+            "gradient must come out, to the last digit. Check it by hand for b = 1: the sum of p_i times your "
+            "estimate.",
             points=2,
             keys=("expectation",),
             cases=("every draw of 3 of 3", "every draw of 2 of 4"),
             needs=("equal_probabilities",),
-            hint="Take every possible draw, weigh the estimate by the probability of that draw, and add up: the mean "
-            "gradient must come out, to the last digit. Check it by hand for b = 1: the sum of p_i times your "
-            "estimate.",
         ),
         Property(
-            name="an_example_never_drawn",
-            points=1,
+            "an_example_never_drawn",
+            "An example of probability 0 is never drawn, but 1 / 0 is infinite and infinity times 0 is nan. Take "
+            "the probabilities of the drawn examples first, and divide by those only.",
             keys=("gradient",),
             cases=("an example of probability 0",),
             needs=("unequal_probabilities",),
-            hint="An example of probability 0 is never drawn, but 1 / 0 is infinite and infinity times 0 is nan. Take "
-            "the probabilities of the drawn examples first, and divide by those only.",
         ),
         Property(
-            name="dtype_of_the_gradients",
-            points=1,
+            "dtype_of_the_gradients",
+            "The estimate has the dtype of `grads`: float64 where that is, and not otherwise.",
             holds=in_the_dtype_of("grads", "gradient"),
             cases=ONE_DRAW,
             needs=("equal_probabilities",),
-            hint="The estimate has the dtype of `grads`: float64 where that is, and not otherwise.",
         ),
-        arguments_unchanged(needs=("equal_probabilities",)),
     ),
     hints=(
         "An example is drawn twice as often as another. How much should each of its appearances count, so that both "

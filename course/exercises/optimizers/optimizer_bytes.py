@@ -163,60 +163,56 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="moments",
+            "moments",
+            "Plain SGD keeps no moment, AdamW two, the others one: as many numbers as the parameter has, in "
+            'dtypes["state"].',
             points=2,
             holds=_right_differences,
             cases=("moments",),
-            hint="Plain SGD keeps no moment, AdamW two, the others one: as many numbers as the parameter has, in "
-            'dtypes["state"].',
         ),
         Property(
-            name="master_copy",
+            "master_copy",
+            "Parameters of fewer than 4 bytes a number have a second copy in float32, whatever optimizer and "
+            "state; parameters in float32 or float64 have none.",
             points=2,
             holds=_right_differences,
             cases=("master copy",),
-            hint="Parameters of fewer than 4 bytes a number have a second copy in float32, whatever optimizer and "
-            "state; parameters in float32 or float64 have none.",
         ),
         Property(
-            name="step_counters",
-            points=1,
+            "step_counters",
+            "Four bytes for each tensor, however large, in Adagrad, RMSprop, AdamW and Adafactor; none in SGD, "
+            "with or without momentum, and in Muon.",
             holds=_right_differences,
             cases=("step counters",),
-            hint="Four bytes for each tensor, however large, in Adagrad, RMSprop, AdamW and Adafactor; none in SGD, "
-            "with or without momentum, and in Muon.",
         ),
         Property(
-            name="factored_matrices",
-            points=1,
+            "factored_matrices",
+            "Of a matrix (r, c) Adafactor keeps a mean for each row and one for each column: r + c numbers.",
             holds=_right_differences,
             cases=("matrices",),
-            hint="Of a matrix (r, c) Adafactor keeps a mean for each row and one for each column: r + c numbers.",
         ),
         Property(
-            name="other_dimensions",
-            points=1,
+            "other_dimensions",
+            "With fewer than 2 dimensions there is nothing to factor: all numbers are kept. With more, each "
+            "matrix of the last two dimensions is factored by itself.",
             holds=_right_differences,
             cases=("other dimensions",),
             needs=("factored_matrices",),
-            hint="With fewer than 2 dimensions there is nothing to factor: all numbers are kept. With more, each "
-            "matrix of the last two dimensions is factored by itself.",
         ),
         Property(
-            name="whole_models",
+            "whole_models",
+            "Moments, master copy and step counters of all tensors, added up; parameters and gradients "
+            "themselves are not counted.",
             points=2,
             keys=("*",),
             cases=("whole models",),
-            hint="Moments, master copy and step counters of all tensors, added up; parameters and gradients "
-            "themselves are not counted.",
         ),
         Property(
-            name="refusals",
-            points=1,
+            "refusals",
+            "A name that is not in the list, and for muon a shape that is not 2-D, raise ValueError.",
             holds=all_refused,
             cases=("what is refused",),
             needs=("moments",),
-            hint="A name that is not in the list, and for muon a shape that is not 2-D, raise ValueError.",
         ),
     ),
     hints=(

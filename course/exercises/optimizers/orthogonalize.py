@@ -131,72 +131,65 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="singular_values_in_the_band",
-            points=1,
+            "singular_values_in_the_band",
+            f"After 5 steps every singular value lies between {LOWEST} and {HIGHEST}. A step works for singular "
+            "values of at most 1: divide g by its Frobenius norm first, which none of them exceeds.",
             holds=_values_in_band,
             cases=WIDE,
-            hint=f"After 5 steps every singular value lies between {LOWEST} and {HIGHEST}. A step works for singular "
-            "values of at most 1: divide g by its Frobenius norm first, which none of them exceeds.",
         ),
         Property(
-            name="singular_vectors_of_g",
-            points=1,
+            "singular_vectors_of_g",
+            "a X + b (X X^T) X + c (X X^T)^2 X has the singular vectors of X. Another order of the factors has "
+            "not, nor has an entry-wise power.",
             holds=_vectors_of_g,
             cases=WIDE,
             needs=("singular_values_in_the_band",),
-            hint="a X + b (X X^T) X + c (X X^T)^2 X has the singular vectors of X. Another order of the factors has "
-            "not, nor has an entry-wise power.",
         ),
         Property(
-            name="tall_matrices",
-            points=1,
+            "tall_matrices",
+            "A tall g is best transposed before the steps, so that X X^T has its shorter side; then the result "
+            "must be transposed back, to the shape of g.",
             holds=_orthogonal,
             cases=TALL,
-            hint="A tall g is best transposed before the steps, so that X X^T has its shorter side; then the result "
-            "must be transposed back, to the shape of g.",
         ),
         Property(
-            name="every_number_of_steps",
+            "every_number_of_steps",
+            "`steps` says how often the polynomial is applied, 0 included, with a = 3.4445, b = -4.7750, c = "
+            "2.0315: one step more or less, other coefficients or another norm give another matrix.",
             points=2,
             keys=("out",),
             cases=tuple(STEPS),
             roundings=ROUNDINGS,
-            hint="`steps` says how often the polynomial is applied, 0 included, with a = 3.4445, b = -4.7750, c = "
-            "2.0315: one step more or less, other coefficients or another norm give another matrix.",
         ),
         Property(
-            name="any_scale",
-            points=1,
+            "any_scale",
+            "g and 1e8 g have the same result: the norm is divided out whether it is small or large.",
             holds=_orthogonal,
             cases=tuple(SCALES),
             needs=("singular_values_in_the_band",),
-            hint="g and 1e8 g have the same result: the norm is divided out whether it is small or large.",
         ),
         Property(
-            name="zeros_stay_zeros",
-            points=1,
+            "zeros_stay_zeros",
+            "A layer that was not used has a gradient of zeros, and 0 / 0 is nan: never divide by less than 1e-7.",
             keys=("out",),
             cases=(ZEROS,),
             roundings=0,
             needs=("singular_values_in_the_band",),
-            hint="A layer that was not used has a gradient of zeros, and 0 / 0 is nan: never divide by less than 1e-7.",
         ),
         Property(
-            name="dtype_of_g",
-            points=1,
+            "dtype_of_g",
+            "The result comes in the dtype of g, and is computed in it or a finer one. torch.optim.Muon computes "
+            "in bfloat16, which is a choice of the caller: here g itself would be in bfloat16 then.",
             holds=_in_the_dtype_of_g,
             cases=(*WIDE, FINE),
             needs=("singular_values_in_the_band",),
-            hint="The result comes in the dtype of g, and is computed in it or a finer one. torch.optim.Muon computes "
-            "in bfloat16, which is a choice of the caller: here g itself would be in bfloat16 then.",
         ),
         Property(
-            name="refuses_what_makes_no_sense",
-            points=1,
+            "refuses_what_makes_no_sense",
+            "Raise a ValueError where g is no matrix, and where steps is negative.",
             holds=all_refused,
             cases=("no step",),
             needs=("singular_values_in_the_band",),
-            hint="Raise a ValueError where g is no matrix, and where steps is negative.",
         ),
         dataclasses.replace(
             arguments_unchanged(needs=("singular_values_in_the_band",)),

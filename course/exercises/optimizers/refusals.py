@@ -42,12 +42,11 @@ def all_refused(inputs: Inputs, got: Values, expected: Values) -> str | None:
 def refused_in_time(case: str) -> Property:
     """That calls which were refused, all in one case, left everything as it was handed to them. Needs `refusals`."""
     return Property(
-        name="refused_before_any_change",
-        points=1,
+        "refused_before_any_change",
+        "A refused call has left something behind: a parameter that moved, or a state that was begun. The caller "
+        "catches the error and goes on with what is there. Look at everything first, in a loop of its own if need be.",
         keys=(f"{LEFT}*",),
         roundings=0,
         cases=(case,),
         needs=("refusals",),
-        hint="A refused call has left something behind: a parameter that moved, or a state that was begun. The caller "
-        "catches the error and goes on with what is there. Look at everything first, in a loop of its own if need be.",
     )

@@ -86,96 +86,86 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="plain_steps",
-            points=1,
-            keys=("params/*",),
-            cases=("plain",),
-            hint="Without options a step is p <- p - lr g, for each parameter, written into the tensor itself: the "
+            "plain_steps",
+            "Without options a step is p <- p - lr g, for each parameter, written into the tensor itself: the "
             "caller holds this tensor, and looks at no other. `p = p - lr * g` makes a new one; `p -= lr * g` does "
             "not.",
+            keys=("params/*",),
+            cases=("plain",),
         ),
         Property(
-            name="weight_decay",
-            points=1,
+            "weight_decay",
+            "Decay adds wd p to the gradient before anything else, with p as it is before the step. The "
+            "parameters of this case are in float64: compute in their dtype.",
             keys=("params/*",),
             cases=("weight decay",),
             needs=("plain_steps",),
-            hint="Decay adds wd p to the gradient before anything else, with p as it is before the step. The "
-            "parameters of this case are in float64: compute in their dtype.",
         ),
         Property(
-            name="momentum",
-            points=1,
+            "momentum",
+            "b is the first gradient at the first step, and mu b + g at every step after it, kept in the dict of "
+            "its own parameter; the parameter moves by -lr b.",
             keys=("params/*",),
             roundings=64,
             cases=("momentum",),
             needs=("plain_steps",),
-            hint="b is the first gradient at the first step, and mu b + g at every step after it, kept in the dict of "
-            "its own parameter; the parameter moves by -lr b.",
         ),
         Property(
-            name="decay_goes_through_the_momentum",
-            points=1,
+            "decay_goes_through_the_momentum",
+            "The decay term is part of the gradient: it is added before the buffer takes the gradient in, and so "
+            "goes on acting with the momentum.",
             keys=("params/*",),
             roundings=64,
             cases=("momentum and decay",),
             needs=("weight_decay", "momentum"),
-            hint="The decay term is part of the gradient: it is added before the buffer takes the gradient in, and so "
-            "goes on acting with the momentum.",
         ),
         Property(
-            name="nesterov",
-            points=1,
+            "nesterov",
+            "Nesterov's direction is g + mu b with the buffer that this step has just made, in the first step "
+            "too. The buffer itself stays as it is without Nesterov.",
             keys=("params/*",),
             roundings=64,
             cases=("Nesterov", "all together"),
             needs=("momentum",),
-            hint="Nesterov's direction is g + mu b with the buffer that this step has just made, in the first step "
-            "too. The buffer itself stays as it is without Nesterov.",
         ),
         Property(
-            name="the_rate_acts_at_once",
-            points=1,
+            "the_rate_acts_at_once",
+            "The rate of a step multiplies the whole direction of this step. What the buffer keeps knows no rate.",
             keys=("params/*",),
             roundings=64,
             cases=("a falling rate",),
             needs=("momentum",),
-            hint="The rate of a step multiplies the whole direction of this step. What the buffer keeps knows no rate.",
         ),
         Property(
-            name="buffers_own_their_memory",
-            points=1,
+            "buffers_own_their_memory",
+            "Here the caller writes each step's gradients into the same tensors. A buffer that *is* such a tensor "
+            "changes with it: start it from a copy.",
             keys=("params/*",),
             cases=("gradients in the same memory",),
             needs=("momentum",),
-            hint="Here the caller writes each step's gradients into the same tensors. A buffer that *is* such a tensor "
-            "changes with it: start it from a copy.",
         ),
         Property(
-            name="one_buffer_with_momentum_none_without",
-            points=1,
+            "one_buffer_with_momentum_none_without",
+            "With momentum, the dict of each parameter keeps one tensor of the parameter's shape and dtype. "
+            "Without momentum nothing needs to be kept. (Single numbers are not counted.)",
             keys=("state/*",),
             needs=("momentum",),
-            hint="With momentum, the dict of each parameter keeps one tensor of the parameter's shape and dtype. "
-            "Without momentum nothing needs to be kept. (Single numbers are not counted.)",
         ),
         Property(
-            name="gradients_unchanged",
-            points=1,
+            "gradients_unchanged",
+            "A gradient was changed in place (+=, add_, mul_). It belongs to the caller, who may add to it or "
+            "report its norm: work on a new tensor.",
             keys=("grads/*",),
             roundings=0,
             needs=("plain_steps",),
-            hint="A gradient was changed in place (+=, add_, mul_). It belongs to the caller, who may add to it or "
-            "report its norm: work on a new tensor.",
         ),
         Property(
-            name="refusals",
-            points=1,
+            "refusals",
+            "Before anything is changed, raise a ValueError that says what must hold and what came, for each of "
+            "the things that the docstring refuses. Not every wrong shape breaks by itself: most broadcast.",
             holds=all_refused,
             cases=("plain",),
             needs=("plain_steps",),
-            hint="Before anything is changed, raise a ValueError that says what must hold and what came, for each of "
-            "the things that the docstring refuses. Not every wrong shape breaks by itself: most broadcast.",
         ),
         refused_in_time("plain"),
     ),

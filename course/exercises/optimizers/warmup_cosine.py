@@ -87,55 +87,51 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="a_straight_line_up",
+            "a_straight_line_up",
+            "Below `warmup` the rate is proportional to the step: 0 at step 0, and one equal share of the peak "
+            "more with each step, so that step `warmup` would be the first at the peak.",
             points=2,
             keys=("rates",),
             cases=("the way up",),
-            hint="Below `warmup` the rate is proportional to the step: 0 at step 0, and one equal share of the peak "
-            "more with each step, so that step `warmup` would be the first at the peak.",
         ),
         Property(
-            name="half_a_cosine_down",
+            "half_a_cosine_down",
+            "From step `warmup` on count anew: t = 0 there and t = 1 at step `total`. The curve (1 + cos(pi t)) "
+            "/ 2 falls from 1 to 0 between them.",
             points=2,
             keys=("rates",),
             cases=("the way down",),
-            hint="From step `warmup` on count anew: t = 0 there and t = 1 at step `total`. The curve (1 + cos(pi t)) "
-            "/ 2 falls from 1 to 0 between them.",
         ),
         Property(
-            name="past_the_end",
-            points=1,
+            "past_the_end",
+            "After step `total` nothing changes any more: t must not grow beyond 1, or the cosine rises again.",
             holds=_at_the_end,
             cases=("past the end",),
             needs=("half_a_cosine_down",),
-            hint="After step `total` nothing changes any more: t must not grow beyond 1, or the cosine rises again.",
         ),
         Property(
-            name="no_warm_up",
-            points=1,
+            "no_warm_up",
+            "With warmup = 0 there is no way up, and nothing to divide by: step 0 is the first of the descent and "
+            "gets the whole peak.",
             keys=("rates",),
             cases=("no warm-up",),
             needs=("half_a_cosine_down",),
-            hint="With warmup = 0 there is no way up, and nothing to divide by: step 0 is the first of the descent and "
-            "gets the whole peak.",
         ),
         Property(
-            name="a_floor_under_the_descent",
-            points=1,
+            "a_floor_under_the_descent",
+            "The descent leads from `peak` to `floor`: it is `floor` plus a share of what lies between the two. "
+            "The way up knows nothing of the floor, and past the end the rate stays there.",
             keys=("rates",),
             cases=("a floor",),
             needs=("half_a_cosine_down",),
-            hint="The descent leads from `peak` to `floor`: it is `floor` plus a share of what lies between the two. "
-            "The way up knows nothing of the floor, and past the end the rate stays there.",
         ),
         Property(
-            name="refuses_what_makes_no_sense",
-            points=1,
+            "refuses_what_makes_no_sense",
+            "Raise a ValueError before anything is computed: where step, peak, warmup or floor is negative, and "
+            "where total is not greater than warmup.",
             holds=all_refused,
             cases=("the way up",),
             needs=("a_straight_line_up",),
-            hint="Raise a ValueError before anything is computed: where step, peak, warmup or floor is negative, and "
-            "where total is not greater than warmup.",
         ),
     ),
     hints=(

@@ -17,7 +17,6 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
     observe,
 )
 
@@ -68,23 +67,21 @@ EXERCISE = Exercise(
     probe=probe,
     properties=(
         Property(
-            name="means_of_the_first_numbers",
+            "means_of_the_first_numbers",
+            "Number k of the result is the sum of the first k numbers, divided by k. Work out [2, 4, "
+            "9] by hand: it gives [2, 3, 5].",
             points=3,
             keys=("means",),
             cases=SOME,
             roundings=32 * FLOAT32,
-            hint="Number k of the result is the sum of the first k numbers, divided by k. Work out [2, 4, "
-            "9] by hand: it gives [2, 3, 5].",
         ),
         Property(
-            name="no_numbers_give_no_means",
-            points=1,
+            "no_numbers_give_no_means",
+            "An empty list has no first number: the result is an empty list, and nothing is divided.",
             keys=("means",),
             cases=("no numbers",),
             needs=("means_of_the_first_numbers",),
-            hint="An empty list has no first number: the result is an empty list, and nothing is divided.",
         ),
-        arguments_unchanged(needs=("means_of_the_first_numbers",)),
     ),
     hints=(
         "You know the sum and the count of the first three numbers. What must you do to both when the fourth comes?",

@@ -1,0 +1,308 @@
+"""Right and wrong ways to write `adamw_step`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.optimizers.adamw_step import adamw_step
+
+Betas = tuple[float, float]
+
+
+def _refuse(params: list[Tensor], grads: list[Tensor | None], lr: float, betas: Betas) -> None:
+    if lr < 0:
+        raise ValueError(f"lr must be at least 0, got {lr}")
+    if not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"betas must lie in [0, 1), got {betas}")
+    if any(g is not None and g.shape != p.shape for p, g in zip(params, grads, strict=True)):
+        raise ValueError("gradients must have the shapes of their parameters")
+
+
+def formulas_with_a_step_tensor(
+    params: list[Tensor],
+    grads: list[Tensor | None],
+    state: list[Any],
+    *,
+    lr: float,
+    betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:
+    """The paper's lines, each a new tensor; the step is a float32 tensor, and so are the corrections."""
+    _refuse(params, grads, lr, betas)
+    for p, g, kept in zip(params, grads, state, strict=True):
+        if g is None:
+            continue
+        if not kept:
+            kept.update(t=torch.tensor(0.0), mean=torch.zeros_like(p), square=torch.zeros_like(p))
+        kept["t"] = kept["t"] + 1
+        kept["mean"] = betas[0] * kept["mean"] + (1 - betas[0]) * g
+        kept["square"] = betas[1] * kept["square"] + (1 - betas[1]) * g**2
+        m_hat = kept["mean"] / (1 - betas[0] ** kept["t"])
+        v_hat = kept["square"] / (1 - betas[1] ** kept["t"])
+        p -= lr * (m_hat / (v_hat.sqrt() + eps) + weight_decay * p)
+
+
+def corrections_in_the_rate(
+    params: list[Tensor],
+    grads: list[Tensor | None],
+    state: list[Any],
+    *,
+    lr: float,
+    betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:
+    """The form before section 2.1 of the Adam paper, with eps scaled so that the value is Algorithm 1's; lerp_."""
+    _refuse(params, grads, lr, betas)
+    for i, g in enumerate(grads):
+        if g is not None:
+            kept, p = state[i], params[i]
+            kept["t"] = kept.get("t", 0) + 1
+            m = kept.setdefault("m", torch.zeros_like(p)).lerp_(g, 1 - betas[0])
+            v = kept.setdefault("v", torch.zeros_like(p)).lerp_(g.square(), 1 - betas[1])
+            scale = (1 - betas[1] ** kept["t"]) ** 0.5
+            rate = lr * scale / (1 - betas[0] ** kept["t"])
+            p.mul_(1 - lr * weight_decay)
+            p.addcdiv_(m, v.sqrt().add_(eps * scale), value=-rate)
+
+
+def powers_kept_in_float64(
+    params: list[Tensor],
+    grads: list[Tensor | None],
+    state: list[Any],
+    *,
+    lr: float,
+    betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:
+    """The powers of the betas are kept in place of a step count; float64 in between; moments made at first use."""
+    _refuse(params, grads, lr, betas)
+    beta1, beta2 = betas
+    for p, g, kept in zip(params, grads, state, strict=True):
+        if g is None:
+            continue
+        wide = g.double()
+        m = beta1 * kept["m"].double() + (1 - beta1) * wide if kept else (1 - beta1) * wide
+        v = beta2 * kept["v"].double() + (1 - beta2) * wide**2 if kept else (1 - beta2) * wide**2
+        powers = kept.get("powers", (1.0, 1.0))
+        kept["powers"] = powers[0] * beta1, powers[1] * beta2
+        kept["m"], kept["v"] = m.to(p.dtype), v.to(p.dtype)
+        direction = (m / (1 - kept["powers"][0])) / ((v / (1 - kept["powers"][1])).sqrt() + eps)
+        p.copy_((1 - lr * weight_decay) * p.double() - lr * direction)
+
+
+def torchs_own(
+    params: list[Tensor],
+    grads: list[Tensor | None],
+    state: list[Any],
+    *,
+    lr: float,
+    betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:
+    """An optimizer of torch's for each parameter and step, which takes its state from the dict."""
+    _refuse(params, grads, lr, betas)
+    for p, g, kept in zip(params, grads, state, strict=True):
+        if g is not None:
+            leaf = p.detach()
+            leaf.grad = g.clone()
+            own = torch.optim.AdamW([leaf], lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+            own.state[leaf] = kept
+            own.step()
+
+
+RIGHT = (
+    right(torchs_own, independent="torch.optim.AdamW"),
+    right(formulas_with_a_step_tensor),
+    right(corrections_in_the_rate),
+    right(powers_kept_in_float64),
+)
+
+torch_like = partial(edited, adamw_step)
+formulas = partial(edited, formulas_with_a_step_tensor)
+
+DECAY = "param.mul_(1 - lr * weight_decay)"
+STEP = "param.addcdiv_(m, root.add_(eps), value=-lr / (1 - beta1**t))"
+M, V = "m.lerp_(grad, 1 - beta1)", "v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)"
+NO_M_HAT, NO_V_HAT = (" / (1 - beta1**t)", ""), ("math.sqrt(1 - beta2**t)", "1.0")
+COUNT = '        kept["t"] = kept["t"] + 1\n'
+NONE = "if grad is None:\n            continue\n"
+REFUSED = "    below_one(beta1=beta1, beta2=beta2)\n    same_shapes(params, grads)\n"
+ZEROS = "m=torch.zeros_like(param), v=torch.zeros_like(param)"
+
+WRONG = (
+    wrong(
+        "decay_through_the_moments",
+        "You add wd p to the gradient: Adam with an L2 penalty. There the decay is divided by sqrt(v_hat) like "
+        "everything else, and parameters with large gradients hardly decay. The W of AdamW takes it out: the moments "
+        "see the plain gradient, and p shrinks by lr wd p beside them.",
+        torch_like((DECAY, "grad = grad + weight_decay * param")),
+        torch_like((DECAY, "grad.add_(param, alpha=weight_decay)")),
+    ),
+    wrong(
+        "decay_of_another_size",
+        "The parameter loses lr wd times what it was before the step: multiply it by 1 - lr wd, first of all. "
+        "Yours loses wd p, whatever the rate (as Algorithm 2 of the AdamW paper says where its schedule is 1; "
+        "libraries multiply by the rate), or it shrinks when it has already moved.",
+        torch_like(("1 - lr * weight_decay", "1 - weight_decay")),
+        torch_like((DECAY, "pass"), (STEP, f"{STEP}.mul_(1 - lr * weight_decay)")),
+    ),
+    wrong(
+        "no_bias_correction",
+        "m, v or both go into the step uncorrected: m_hat and v_hat are missing, or they are computed and not "
+        "used. Both averages start at 0 and are too small at first, v more than m: with the usual betas the first step "
+        "without any correction is 0.1 / sqrt(0.001) = 3 times too long. Use m / (1 - beta1^t) and v / (1 - beta2^t).",
+        torch_like(NO_M_HAT, NO_V_HAT),
+        torch_like(NO_V_HAT),
+        torch_like(NO_M_HAT),
+    ),
+    wrong(
+        "correction_frozen",
+        "Your correction is that of t = 1 in every step: the count is not kept from step to step, or beta stands "
+        "without its power. As t grows, 1 - beta^t approaches 1 and the correction ends. Count up and store the count.",
+        torch_like(('int(kept["step"])', "1")),
+    ),
+    wrong(
+        "correction_off_by_one",
+        "In the first step your t is 0, and you divide by 1 - beta^0 = 0; or it is 2, and you correct too "
+        "little; or in the second it still is 1. t counts the gradients that are in the average, the present one too: "
+        "begin at 0 and count up first, or begin at 1 and count up last.",
+        formulas((COUNT, ""), ("weight_decay * p)\n", "weight_decay * p)\n" + COUNT)),
+        torch_like(('int(kept["step"])', 'max(1, int(kept["step"]) - 1)')),
+        torch_like(('int(kept["step"])', 'int(kept["step"]) + 1')),
+    ),
+    wrong(
+        "corrected_moments_stored",
+        "You keep a corrected moment (div_ does so too), and the next step averages it and corrects it once "
+        "more. What is kept is m and v; m_hat and v_hat live for one step.",
+        formulas(("m_hat =", 'm_hat = kept["mean"] ='), ("v_hat =", 'v_hat = kept["square"] =')),
+        formulas(("m_hat =", 'm_hat = kept["mean"] =')),
+    ),
+    wrong(
+        "eps_inside_the_root",
+        "eps stands in the wrong place: sqrt(v_hat) + eps means correct v, take the root, then add eps. Under the "
+        "root 1e-8 acts like 1e-4; added to sqrt(v) before the correction it is 32 times as large at the first step. "
+        "(The Adam paper's more efficient form, before section 2.1, has that other eps, and calls it by another name.)",
+        formulas(("v_hat.sqrt() + eps", "(v_hat + eps).sqrt()")),
+        torch_like(("v.sqrt()", "v.sqrt().add_(eps)"), ("root.add_(eps)", "root")),
+    ),
+    wrong(
+        "no_root_of_the_squares",
+        "v is the mean of the *squares* of the gradients, and the step divides by its root. Without the squares v "
+        "is negative here and there, and its root nan. Without the root the ratio has the unit of 1 / g; with it the "
+        "ratio has none, and the step is about lr, however the loss is scaled.",
+        formulas(("v_hat.sqrt()", "v_hat")),
+        formulas(("* g**2", "* g")),
+    ),
+    wrong(
+        "a_minus_in_an_average",
+        "There is a minus too many. In the average of the squares it makes v negative, and its root nan, at the "
+        "first step; in that of the gradients, or where the step is added to p, each step goes uphill. An average "
+        "adds, m <- beta1 m + (1 - beta1) g, v likewise; the one minus is in the parameter's step.",
+        formulas(("+ (1 - betas[0]) * g", "- (1 - betas[0]) * g"), ("+ (1 - betas[1])", "- (1 - betas[1])")),
+        formulas(("+ (1 - betas[0]) * g", "- (1 - betas[0]) * g")),
+    ),
+    wrong(
+        "other_weights_in_an_average",
+        "Your average weighs old and new in another way than beta m + (1 - beta) g. Where the new gradient enters "
+        "in full it is a sum, as in SGD's momentum, and where beta belongs to the new it forgets at once. (torch's "
+        "lerp_ takes the weight of the new.)",
+        formulas(("(1 - betas[0]) * g", "g"), ("(1 - betas[1]) * g**2", "g**2")),
+        formulas(("(1 - betas[0]) * g", "g")),
+        torch_like((M, "m.lerp_(grad, beta1)"), (V, "v.lerp_(grad * grad, beta2)")),
+        torch_like((M, "m.lerp_(grad, beta1)")),
+        torch_like((M, "m.mul_(beta1).add_(grad)"), NO_M_HAT),
+    ),
+    wrong(
+        "betas_mixed_up",
+        "A beta stands where the other belongs, as happens when a line is copied. beta1 (0.9) is in the average "
+        "and in the correction of m, beta2 (0.999) in both of v.",
+        torch_like(("beta1, beta2 = betas", "beta2, beta1 = betas")),
+        torch_like(("beta1, beta2 = betas", "beta1, beta2 = betas[0], betas[0]")),
+        torch_like((V, "v.mul_(beta1).addcmul_(grad, grad, value=1 - beta1)")),
+        torch_like(("1 - beta2**t", "1 - beta1**t")),
+    ),
+    wrong(
+        "averages_not_kept",
+        "A new average has a name in your function and no place in `state`: the next step finds zeros again. "
+        "Store it under its key, or change the kept tensor itself. (mul makes a new tensor, mul_ changes the old.)",
+        torch_like((STEP, f"{STEP}\n        m.zero_(), v.zero_()")),
+        torch_like((M, "m.mul(beta1).add_((1 - beta1) * grad)")),
+    ),
+    wrong(
+        "begins_with_the_gradient",
+        "Your moments begin as g and g^2. The corrections are made for averages that begin at 0: divided by "
+        "1 - beta^t, a mean that has no such bias becomes too large; and without a correction the first gradient keeps "
+        "too much weight. Begin with zeros.",
+        torch_like((ZEROS, "m=grad.clone(), v=grad * grad")),
+        torch_like((ZEROS, "m=grad.clone(), v=grad * grad"), NO_M_HAT, NO_V_HAT),
+    ),
+    wrong(
+        "one_counter_for_all",
+        "Your t also counts what this parameter took no part in: one counter serves all parameters, or each has "
+        "its own, which goes up before None is noticed. A parameter whose first gradient comes late is then corrected "
+        "as if its moments were old, and its first steps are wrong. Keep t in each dict, and count gradients.",
+        torch_like((NONE, "pass\n"), ("t = int(", "if grad is None:\n            continue\n        t = int(")),
+        torch_like((NONE, 'if grad is None:\n            kept and kept["step"].add_(1)\n            continue\n')),
+        torch_like(
+            ('kept["step"] += 1', 'state[0]["count"] = state[0].get("count", 0) + 1'),
+            ('int(kept["step"])', 'state[0]["count"]'),
+        ),
+    ),
+    wrong(
+        "none_is_not_skipped",
+        "None means that this step does not concern the parameter: ask for it first of all, and go on to the next "
+        "with `continue`. With zeros in its place the moments fade, and the old m goes on moving a parameter that was "
+        "not used; decay before the question shrinks it; `return` or `break` robs those after it of their step.",
+        torch_like((NONE, "if grad is None:\n            grad = torch.zeros_like(param)\n")),
+        torch_like((NONE, f"if grad is None:\n            {DECAY}\n            continue\n")),
+        torch_like(("continue", "break")),
+    ),
+    wrong(
+        "not_in_place",
+        "`p = p - ...` computes a new tensor and gives it the name p. The model still holds the old one, which "
+        "nothing has changed. Write into it: `p -= ...`, or an operation that ends in an underscore.",
+        torch_like((DECAY, "param = param * (1 - lr * weight_decay)")),
+    ),
+    wrong(
+        "keeps_more_than_two",
+        "The values are right. But `state` keeps more than m and v, and no later step reads it. What only this "
+        "step needs is a local name; each kept tensor costs as much memory as the model.",
+        formulas(("m_hat =", 'kept["m_hat"] = m_hat ='), ("v_hat =", 'kept["v_hat"] = v_hat =')),
+        torch_like(("t = int(", 'kept["last"] = grad.clone()\n        t = int(')),
+    ),
+    wrong(
+        "gradient_changed",
+        "The parameters are right, but a gradient was changed on the way: square_, mul_ and `**=` write into the "
+        "caller's tensor. Who adds two backward passes or reports the norm of the gradients would read something else.",
+        torch_like((STEP, f"{STEP}\n        grad.square_()")),
+        fails=("gradients_unchanged",),
+    ),
+    wrong(
+        "not_refused",
+        "The steps are right, but something that makes no sense is accepted, or raises another error than a "
+        "ValueError. Check rate, betas and every shape at the top, before anything is changed; `assert` is for one's "
+        "own mistakes, and vanishes under `python -O`.",
+        formulas(("    _refuse(params, grads, lr, betas)\n", "")),
+        fails=("refusals", "refused_before_any_change"),
+    ),
+    wrong(
+        "refuses_too_late",
+        "You refuse all that is to be refused. But when the second gradient turns out to be wrong, the first "
+        "parameter has moved already: the model has taken part of a step, and its caller does not know which. Use two "
+        "loops: first look at all pairs, then step.",
+        torch_like(
+            (REFUSED, ""), (NONE, f"{NONE}        same_shapes([param], [grad]), below_one(b1=beta1, b2=beta2)\n")
+        ),
+        fails=("refused_before_any_change",),
+    ),
+)

@@ -1,0 +1,119 @@
+"""Answers as text: a right one with everything it needs, and wrong ones as small edits of it.
+
+    answer --standalone--> source that a notebook's cell could hold --edits--> source of a wrong one --> answer
+
+An edit stands for the slip alone, without a copy of what is right around it.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib
+import inspect
+import linecache
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from course.errors import DeclarationError
+from course.performing.cells import source_of
+from course.performing.exercise import Answer
+
+INLINED = ("course.reference.", "autograder.")  # modules that no student has: what is needed of them is copied in
+FUTURE = "from __future__ import annotations"
+
+_made: WeakKeyDictionary[Answer, tuple[str, str]] = WeakKeyDictionary()  # edited answer -> source before and after
+
+
+def edited(answer: Answer, *edits: tuple[str, str]) -> Answer:
+    """`answer` with these edits (old text, new text) of its standalone source; it may be an edited one itself.
+
+    Each old text must stand in the source exactly once, docstrings left out. Raises DeclarationError where it does
+    not: a change of the right answer can then leave no edit without effect.
+    """
+    before = after = source(answer)
+    for old, new in edits:
+        if after.count(old) != 1:
+            raise DeclarationError(
+                f"an edit of {answer.__module__}.{answer.__qualname__} no longer applies: it must hold {old!r} exactly "
+                f"once, but holds it {after.count(old)} times; adapt the edit to the source as it is now"
+            )
+        after = after.replace(old, new)
+    return compiled(after, answer.__name__, module=answer.__module__, before=before)
+
+
+def compiled(text: str, name: str, *, module: str, before: str) -> Answer:
+    """What the source `text` defines as `name`, made from the source `before`. Tracebacks show its lines."""
+    file = f"<{name}, edited: {len(linecache.cache)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": module}
+    try:
+        exec(compile(text, file, "exec", dont_inherit=True), namespace)
+    except SyntaxError as error:
+        raise DeclarationError(f"an edit of {name} must leave valid Python, but {error.msg}: {error.text}") from None
+    answer: Answer = namespace[name]
+    _made[answer] = before, text
+    return answer
+
+
+def source(answer: Answer) -> str:
+    """The source of an answer, edited or not, with all that it needs of modules which no student has.
+
+    Raises DeclarationError where it is not defined at the margin of a module.
+    """
+    return _made[answer][1] if answer in _made else _standalone(answer.__module__, answer.__qualname__)
+
+
+def slip(answer: Answer) -> str:
+    """The lines that edits removed and added, each behind - or +; "" for an answer that is no edit."""
+    if answer not in _made:
+        return ""
+    before, after = (text.splitlines() for text in _made[answer])
+    lines = difflib.unified_diff(before, after, n=0, lineterm="")
+    return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+@functools.cache
+def _standalone(module: str, name: str) -> str:
+    if "<locals>" in name:
+        raise DeclarationError(
+            f"{module}.{name} must have a source of its own: define it at the margin of its module, or as an edit"
+        )
+    return "\n\n\n".join(dict.fromkeys([FUTURE, *_parts(module, name.partition(".")[0])])) + "\n"
+
+
+def _parts(module: str, name: str) -> Iterator[str]:
+    """The statements of `module` that the definition of `name` needs, and of the modules that are inlined."""
+    text = source_of(_text_of(module), name)
+    if not text:
+        raise DeclarationError(f"{module} must define {name}, of which a source is needed")
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(INLINED):
+            for alias in node.names:
+                yield from _parts(str(node.module), alias.name)
+                if alias.asname:
+                    yield f"{alias.asname} = {alias.name}"
+        elif not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            yield _without_docstrings(text, node)
+
+
+def _text_of(module: str) -> str:
+    return inspect.getsource(importlib.import_module(module))
+
+
+def _without_docstrings(text: str, statement: ast.stmt) -> str:
+    """The lines of a statement, its decorators included, without the docstrings in it."""
+    lines = text.splitlines()
+    first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
+    dropped: set[int] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node, clean=False) is not None:
+            doc = node.body[0]
+            dropped.update(range(doc.lineno, (doc.end_lineno or doc.lineno) + 1))
+            if len(node.body) == 1:
+                dropped.discard(doc.lineno)
+                lines[doc.lineno - 1] = " " * doc.col_offset + "pass"
+    kept = [line for number, line in enumerate(lines, 1) if number >= first and number not in dropped]
+    return "\n".join(kept[: (statement.end_lineno or first) - first + 1 - len(dropped)]).rstrip()

@@ -1,0 +1,124 @@
+"""Recording a bank on cases: what the reference shows, and what each misconception does.
+
+bank, cases --references--> observations in float64
+bank, cases --suspects--> witnesses in the cases' own dtypes, with what varies by chance and what roundings do
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autograder.bank import Bank, Misconception
+from course.errors import DeclarationError
+from course.judging.sheet import Record
+from course.judging.verdict import Suspect, Witness
+from course.performing.compare import EPS, compare
+from course.performing.exercise import PUBLIC_SEED, Answer, Case, Exercise, Observation
+from course.performing.perform import converted, in_float64, own_state, perform, perform_all
+from course.tree import Leaf, map_leaves
+
+TWO_SEEDS = (11, 12)  # global random states under which a misconception is performed
+
+
+def references(bank: Bank, cases: Sequence[Case]) -> tuple[Observation, ...]:
+    """The reference's observations in float64. Raises DeclarationError where the reference itself breaks."""
+    seen = tuple(perform(bank.exercise, bank.reference, in_float64(case)) for case in cases)
+    for case, observation in zip(cases, seen, strict=True):
+        if observation.error is not None:
+            raise DeclarationError(
+                f"{bank.exercise.id}: the reference must run on case `{case.name}`, but raised "
+                f"{observation.error.type}: {observation.error.message}"
+            )
+    return seen
+
+
+def suspects(bank: Bank, cases: Sequence[Case]) -> tuple[Suspect, ...]:
+    """Every misconception with its witnesses recorded on these cases."""
+    return tuple(
+        Suspect(
+            name=each.name,
+            hint=each.hint,
+            witnesses=() if each.fails else _recorded(bank.exercise, each, cases),
+            fails=frozenset(each.fails),
+            same_as=frozenset(each.same_as),
+        )
+        for each in bank.misconceptions
+    )
+
+
+def record(bank: Bank, seed: int = PUBLIC_SEED) -> Record:
+    """What the answer sheet holds of this exercise."""
+    cases = tuple(bank.exercise.draw(seed))
+    return Record(cases=cases, references=references(bank, cases), suspects=suspects(bank, cases))
+
+
+def _recorded(exercise: Exercise, misconception: Misconception, cases: Sequence[Case]) -> tuple[Witness, ...]:
+    moved = [_moved(case, EPS[misconception.rounds_to]) for case in cases]
+    return tuple(_witness(exercise, wrong, cases, moved) for wrong in misconception.witnesses)
+
+
+def _witness(exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Sequence[Case]) -> Witness:
+    """A wrong answer on these cases in their own dtype, with its free keys, and its sensitivity to moved ones."""
+    first, second = (_seeded(exercise, wrong, cases, seed) for seed in TWO_SEEDS)
+    third = _seeded(exercise, wrong, moved, TWO_SEEDS[0])
+    return Witness(
+        observations=tuple(first),
+        free=tuple(_differing(a, b) for a, b in zip(first, second, strict=True)),
+        sensitivity=tuple(_spread(a, b) for a, b in zip(first, third, strict=True)),
+    )
+
+
+def _seeded(exercise: Exercise, wrong: Answer, cases: Sequence[Case], seed: int) -> list[Observation]:
+    with own_state():
+        for seed_one in (torch.manual_seed, random.seed, np.random.seed):
+            seed_one(seed)
+        return [_without_lines(each) for each in perform_all(exercise, wrong, cases)]
+
+
+def _without_lines(seen: Observation) -> Observation:
+    """The same, without the lines of code at which it failed: sheets go to students."""
+    return dataclasses.replace(seen, error=seen.error and dataclasses.replace(seen.error, where=()))
+
+
+def _moved(case: Case, rounding: float) -> Case:
+    """The case with every floating value, hidden ones too, one rounding away, up and down in turns.
+
+    A tensor's numbers move by one rounding of their own dtype, or by `rounding` where that is more.
+    """
+
+    def move(leaf: Leaf) -> Leaf:
+        if isinstance(leaf, Tensor) and leaf.dtype in EPS:
+            turns = 1 - 2 * (torch.arange(leaf.numel(), dtype=torch.float64).reshape(leaf.shape) % 2)
+            return (leaf.double() * (1 + turns * max(EPS[leaf.dtype], rounding))).to(leaf.dtype)
+        return leaf * (1 + EPS[torch.float64]) if isinstance(leaf, float) else leaf
+
+    return converted(case, lambda tree: map_leaves(move, tree))
+
+
+def _leaves(seen: Observation) -> dict[str, Leaf]:
+    return {**seen.values, **{f"ledger/{key}": value for key, value in seen.ledger.items()}}
+
+
+def _differing(a: Observation, b: Observation) -> frozenset[str]:
+    """Keys whose values two random states change."""
+    one, two = _leaves(a), _leaves(b)
+    return frozenset(key for key in one.keys() & two.keys() if _distance(one[key], two[key]) != 0)
+
+
+def _spread(a: Observation, b: Observation) -> dict[str, float]:
+    """By key, the largest finite change between two observations; keys that do not change are left out."""
+    one, two = _leaves(a), _leaves(b)
+    spread = {key: _distance(one[key], two[key]) for key in one.keys() & two.keys()}
+    return {key: value for key, value in sorted(spread.items()) if value > 0 and math.isfinite(value)}
+
+
+def _distance(a: Leaf, b: Leaf) -> float:
+    """The largest difference: 0 where equal (nan equals nan), inf where the two cannot be compared."""
+    return compare(a, b, torch.float64, roundings=0).error
