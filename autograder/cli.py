@@ -16,14 +16,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from autograder import prove as prover
-from autograder.prove import Proof
 from course.errors import CourseError
 from course.syllabus import UNITS, find_unit
 
 if TYPE_CHECKING:
     from autograder.engine.results import ClassResult
     from autograder.nbgrader_bridge import How
+    from autograder.prove import Proof
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build, release and grade the course.")
 
@@ -34,14 +33,17 @@ def prove(
     seeds: Annotated[int, typer.Option(min=1, help="seeds per exercise, the public one included")] = 20,
     seed: Annotated[int | None, typer.Option(help="draws the fresh seeds; random if left out")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes that share the exercises")] = os.cpu_count() or 1,
+    root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
 ) -> None:
     """Prove the grader: right answers pass, wrong ones are caught and named. Exit 1 on any miss."""
+    from autograder import prove as prover
+
     rng = torch.Generator()
     rng.manual_seed(rng.seed() if seed is None else seed)
     drawn = prover.seeds(seeds, rng)
     slugs = [find_unit(name).slug for name in unit] if unit else [each.slug for each in UNITS]
     names = [entry.id for slug in slugs for entry in find_unit(slug).entries]
-    proofs = prover.prove_all(names, drawn, jobs=jobs)
+    proofs = prover.prove_all(names, drawn, root=root.resolve(), jobs=jobs)
     _print_proofs(proofs, drawn)
     raise typer.Exit(1 if any(proof.misses for proof in proofs) else 0)
 
@@ -141,6 +143,7 @@ def report(
 @app.command()
 def demo(
     assignment: Annotated[str, typer.Option(help="name of the lesson")] = "01_computational_graphs",
+    everyone: Annotated[bool, typer.Option("--all", help="a student for each known misconception")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="processes that judge")] = 1,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="run students' code as yourself, without a sandbox")
@@ -154,7 +157,7 @@ def demo(
 
     folder, name = root.resolve() / "build", find_unit(assignment).notebook
     building.build(root.resolve())
-    students = classroom.make(folder, name)
+    students = classroom.make(folder, name, everyone=everyone)
     typer.echo(f"{len(students)} sample submissions to {name} lie in {folder / 'submitted'}")
     _grade(folder, name, students=students, how=bridge.How(jobs=jobs, trusted=trust_submissions))
 

@@ -66,6 +66,14 @@ def source(answer: Answer) -> str:
     return _made[answer][1] if answer in _made else _standalone(answer.__module__, answer.__qualname__)
 
 
+def cell(name: str, answer: Answer) -> str:
+    """Source that defines `name` as this answer, as a student would hand it in."""
+    text = source(answer)
+    if answer.__name__ == name:
+        return text
+    return ast.unparse(_Rename({name: f"right_{name}", answer.__name__: name}).visit(ast.parse(text)))
+
+
 def slip(answer: Answer) -> str:
     """The lines that edits removed and added, each behind - or +; "" for an answer that is no edit."""
     if answer not in _made:
@@ -117,3 +125,25 @@ def _without_docstrings(text: str, statement: ast.stmt) -> str:
                 lines[doc.lineno - 1] = " " * doc.col_offset + "pass"
     kept = [line for number, line in enumerate(lines, 1) if number >= first and number not in dropped]
     return "\n".join(kept[: (statement.end_lineno or first) - first + 1 - len(dropped)]).rstrip()
+
+
+class _Rename(ast.NodeTransformer):
+    """Renames what is defined and used; a name that is imported keeps its module's spelling."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """A use, or an assignment."""
+        node.id = self.names.get(node.id, node.id)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """A function and what is in it."""
+        node.name = self.names.get(node.name, node.name)
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """A class and what is in it."""
+        node.name = self.names.get(node.name, node.name)
+        return self.generic_visit(node)

@@ -1,31 +1,36 @@
 """The proof of the grader: every right answer passes, every wrong one is caught and named.
 
-For each exercise and seed: the reference and every alternative get full marks and no diagnosis; the stub scores 0;
-every witness of every misconception fails a property and is diagnosed as itself; garbage earns no point and no
-diagnosis. Over all seeds, every property is broken by at least one misconception.
+For each exercise and seed: the reference, every alternative and the lesson's worked solution get full marks and no
+diagnosis; the stub scores 0; every witness of every misconception fails a property and is diagnosed as itself; garbage
+earns no point and no diagnosis. Over all seeds, every property is broken by at least one misconception.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import gc
 import multiprocessing
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
 from autograder import bank as banks
 from autograder import edits, recording
-from autograder.bank import Bank
+from autograder.bank import Alternative, Bank
 from autograder.garbage import garbage, stub
+from autograder.release import authored, worked
 from autograder.undisturbed import undisturbed
 from course.judging.judge import judge
 from course.judging.sheet import Record
 from course.judging.verdict import Verdict
 from course.performing.exercise import PUBLIC_SEED, Answer
 from course.performing.perform import perform_all
+from course.syllabus import find_unit
 
 
 @dataclass(kw_only=True)
@@ -56,42 +61,52 @@ class _Trial:
     record: Record
 
     def verdict(self, answer: Answer) -> Verdict:
-        seen = perform_all(self.bank.exercise, answer, self.record.cases)
+        seen = perform_all(self.bank.exercise, answer, self.record.cases, clock="cpu")
         return judge(self.bank.exercise, self.record.cases, seen, self.record.references, self.record.suspects)
 
 
-def prove(bank: Bank, seeds: Sequence[int]) -> Proof:
-    """Prove one exercise on these seeds; the public seed should be among them."""
-    return _together(bank, [_prove_seed(bank, seed) for seed in seeds])
+def prove(bank: Bank, seeds: Sequence[int], *, sheet: Record | None = None) -> Proof:
+    """Prove one exercise on these seeds; the public seed should be among them.
+
+    sheet  what was recorded of the public seed, perhaps on another machine; recorded here if left out
+    """
+    return _together(bank, [_prove_seed(bank, seed, sheet) for seed in seeds])
 
 
-def prove_recorded(bank: Bank, record: Record) -> Proof:
-    """Prove one exercise on an answer sheet's cases, references and witnesses, which another machine may have made."""
-    return _prove_trial(_Trial(bank=bank, seed=PUBLIC_SEED, record=record))
+def prove_all(names: Sequence[str], seeds: Sequence[int], *, root: Path, jobs: int) -> list[Proof]:
+    """Prove these exercises (ids or entry names), shared by `jobs` processes; the proofs come in their order.
 
-
-def prove_all(names: Sequence[str], seeds: Sequence[int], *, jobs: int) -> list[Proof]:
-    """Prove these exercises (ids or entry names), shared by `jobs` processes; the proofs come in their order."""
+    root  the checkout, whose lessons hold the worked solutions
+    """
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        parts = [[pool.submit(_prove_in_worker, name, seed) for seed in seeds] for name in names]
+        parts = [[pool.submit(_prove_in_worker, name, seed, root) for seed in seeds] for name in names]
         return [
-            _together(banks.load(name), [part.result() for part in row]) for name, row in zip(names, parts, strict=True)
+            _together(with_worked(banks.load(name), root), [part.result() for part in row])
+            for name, row in zip(names, parts, strict=True)
         ]
 
 
-def _prove_in_worker(name: str, seed: int) -> Proof:
+def with_worked(bank: Bank, root: Path) -> Bank:
+    """The bank with the lesson's worked solution among its right answers."""
+    answer = _solutions(root, find_unit(bank.exercise.unit).notebook)[bank.exercise.id]
+    return dataclasses.replace(bank, alternatives=(*bank.alternatives, Alternative(name="worked", answer=answer)))
+
+
+@functools.cache
+def _solutions(root: Path, lesson: str) -> dict[str, Answer]:
+    return worked.solutions(authored.read(root / "solutions" / f"{lesson}.py", root))
+
+
+def _prove_in_worker(name: str, seed: int, root: Path) -> Proof:
     with undisturbed():
-        proof = _prove_seed(banks.load(name), seed)
+        proof = _prove_seed(with_worked(banks.load(name), root), seed)
     gc.collect()
     return proof
 
 
-def _prove_seed(bank: Bank, seed: int) -> Proof:
-    return _prove_trial(_Trial(bank=bank, seed=seed, record=recording.record(bank, seed)))
-
-
-def _prove_trial(trial: _Trial) -> Proof:
-    proof = _empty(trial.bank)
+def _prove_seed(bank: Bank, seed: int, sheet: Record | None = None) -> Proof:
+    record = sheet if sheet and seed == PUBLIC_SEED else recording.record(bank, seed)
+    trial, proof = _Trial(bank=bank, seed=seed, record=record), _empty(bank)
     _right_answers(trial, proof)
     _stub_and_garbage(trial, proof)
     _wrong_answers(trial, proof)

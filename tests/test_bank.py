@@ -49,11 +49,7 @@ def test_an_unknown_exercise_is_a_sentence():
 
 @pytest.mark.parametrize(
     ("package", "name"),
-    [
-        ("autograder.misconceptions", "MISCONCEPTIONS"),
-        ("autograder.alternatives", "ALTERNATIVES"),
-        ("course.reference", "backward"),
-    ],
+    [("autograder.answers", "WRONG"), ("course.reference", "backward")],
 )
 def test_a_missing_part_is_named_with_its_place(monkeypatch, package, name):
     place = f"{package}.computational_graphs.backward"
@@ -63,8 +59,8 @@ def test_a_missing_part_is_named_with_its_place(monkeypatch, package, name):
 
 
 def test_a_missing_module_is_named_too(monkeypatch):
-    monkeypatch.setitem(sys.modules, "autograder.alternatives.computational_graphs.backward", None)
-    with pytest.raises(DeclarationError, match=r"must have `ALTERNATIVES` in autograder\.alternatives\."):
+    monkeypatch.setitem(sys.modules, "autograder.answers.computational_graphs.backward", None)
+    with pytest.raises(DeclarationError, match=r"must have `WRONG` in autograder\.answers\."):
         banks.load("backward")
 
 
@@ -90,9 +86,9 @@ def test_the_argument_spoiler_changes_every_argument(key):
 
 
 def test_the_argument_spoiler_reaches_into_lists_and_leaves_whole_numbers():
-    arguments = [[1.0, 2, [torch.zeros(1), "a"]], 3.0, torch.zeros(1, dtype=torch.int64)]
-    banks._changes_arguments(toy.EXERCISE, lambda *args: None).witnesses[0](*arguments)
-    assert same_tree(arguments, [[2.0, 2, [torch.ones(1), "a"]], 3.0, torch.zeros(1, dtype=torch.int64)])
+    arguments = [[torch.zeros(1), torch.zeros(1, dtype=torch.int64), 1.0], [1.0, 2]]
+    banks._changes_arguments(toy.EXERCISE, toy.running_mean).witnesses[0](*arguments, lambda x: x)
+    assert same_tree(arguments, [[torch.ones(1), torch.zeros(1, dtype=torch.int64), 2.0], [2.0, 2]])
 
 
 def test_the_argument_spoiler_is_recognised_by_what_fails():

@@ -29,8 +29,8 @@ from course.tree import clone
 VECTOR = Case(name="vector", inputs={"x": torch.tensor([1.0, 2.0]), "numbers": [1.0, 2.0]})
 
 
-def run(answer, case=VECTOR, **fields) -> Observation:
-    return perform(dataclasses.replace(toy.EXERCISE, **fields), answer, case)
+def run(answer, case=VECTOR, clock="wall", **fields) -> Observation:
+    return perform(dataclasses.replace(toy.EXERCISE, **fields), answer, case, clock=clock)
 
 
 def own_lines(seen: Observation) -> tuple[str, ...]:
@@ -346,6 +346,27 @@ def test_no_except_exception_swallows_the_time_limit():
                 time.sleep(0.01)
 
     assert run(answer, seconds=0.05).error.type == "TimeLimit"
+
+
+def test_on_the_cpu_clock_waiting_costs_nothing():
+    def answer(x, numbers, square):
+        time.sleep(0.1)
+        return toy.running_mean(x, numbers, square)
+
+    assert run(answer, clock="cpu", seconds=0.05).error is None
+
+
+def test_on_the_cpu_clock_a_loop_ends_at_its_limit():
+    def answer(x, numbers, square):
+        while True:
+            pass
+
+    assert run(answer, clock="cpu", seconds=0.05).error.type == "TimeLimit"
+
+
+def test_on_the_cpu_clock_nobody_waits_for_ever(monkeypatch):
+    monkeypatch.setattr("course.performing.perform.WIDE", 4.0)
+    assert run(lambda *args: time.sleep(60), clock="cpu", seconds=0.05).error.type == "TimeLimit"
 
 
 def _swallows_everything(seconds: float):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autograder import recording
-from autograder.bank import Alternative, Bank, Misconception
+from autograder.bank import Bank, Misconception, right
 from course.performing.exercise import Case, Exercise, Property, arguments_unchanged, observe, outputs
 
 ID = "start_here.running_mean"
@@ -47,20 +47,8 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        Property(
-            "squares",
-            "Every number times itself.",
-            points=3,
-            keys=("squares",),
-        ),
-        Property(
-            "total",
-            "All of the numbers.",
-            points=2,
-            keys=("total",),
-            roundings=8,
-            cases=("vector",),
-        ),
+        Property("squares", "Every number times itself.", points=3, keys=("squares",)),
+        Property("total", "All of the numbers.", points=2, keys=("total",), roundings=8, cases=("vector",)),
         Property(
             "one_call",
             "Square x whole.",
@@ -129,8 +117,8 @@ BANK = Bank(
     exercise=EXERCISE,
     reference=running_mean,
     alternatives=(
-        Alternative(name="with_sum", answer=with_sum),
-        Alternative(name="from_a_copy", answer=from_a_copy),
+        right(with_sum, independent="Python's sum"),
+        right(from_a_copy),
     ),
     misconceptions=(
         wrong("cubes", cubes),

@@ -1,32 +1,31 @@
 """Answer sheets on their way into the repository.
 
 Notebooks are text and equal byte for byte on every machine. A sheet holds measured numbers, whose last bits depend
-on the processor and on torch's version: a committed sheet is good where it is *equivalent* to a fresh one.
+on the processor and on torch's version: a committed sheet is good where it *judges and names* as a fresh one would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
+from course.judging.diagnosis import shows_the_same
 from course.judging.sheet import Record
-from course.judging.verdict import Suspect, Witness
-from course.performing.compare import as_numbers, case_dtype, compare
+from course.judging.verdict import Suspect
+from course.performing.compare import case_dtype, compare
 from course.performing.exercise import Observation, Values
 from course.tree import Leaf, flatten
 
-Same: TypeAlias = Callable[[str, Leaf, Leaf], bool]
-
-ROUNDINGS = 128  # two machines may differ by this many roundings of the case's dtype
+ROUNDINGS = 128  # cases and references of two machines may differ by this many roundings of the case's dtype
 
 
 def sheets_differ(committed: Mapping[str, Record], fresh: Mapping[str, Record]) -> list[str]:
     """What no other machine would explain, a sentence each; empty where the sheets are equivalent.
 
-    Equal must be: exercises, cases, misconceptions and their hints, names and shapes of values, free keys, kinds of
-    failure. Values may differ by `ROUNDINGS` roundings, witnesses' values also by as many of their own sensitivity.
+    Equal must be: exercises, cases, misconceptions and their hints, names and shapes of values, kinds of failure.
+    Values of cases and references may differ by `ROUNDINGS` roundings. A witness is the same where diagnosis takes the
+    fresh run of it for the committed one, in every case.
     """
     found = _names_differ("exercises", sorted(committed), sorted(fresh))
     for name in committed.keys() & fresh.keys():
@@ -53,8 +52,8 @@ def _records_differ(committed: Record, fresh: Record) -> list[str]:
     for before, now, dtype in zip(committed.cases, fresh.cases, dtypes, strict=True):
         for part in ("inputs", "hidden"):
             values = flatten(dict(getattr(before, part))), flatten(dict(getattr(now, part)))
-            found += _values_differ(f"case `{now.name}`", *values, _by_dtype(dtype))
-    found += _observations_differ(committed.references, fresh.references, [_by_dtype(each) for each in dtypes])
+            found += _values_differ(f"case `{now.name}`", *values, dtype)
+    found += _observations_differ(committed.references, fresh.references, dtypes)
     for suspect, against in zip(committed.suspects, fresh.suspects, strict=True):
         found += [f"misconception {suspect.name}: {each}" for each in _suspects_differ(suspect, against, dtypes)]
     return found
@@ -66,47 +65,29 @@ def _suspects_differ(committed: Suspect, fresh: Suspect, dtypes: Sequence[torch.
     found = [f"its {name} changed" for name, (before, now) in described.items() if before != now]
     if len(committed.witnesses) != len(fresh.witnesses):
         return [*found, f"it has {len(fresh.witnesses)} witnesses, and had {len(committed.witnesses)}"]
-    for before, now in zip(committed.witnesses, fresh.witnesses, strict=True):
-        if before.free != now.free:
-            found.append("other values vary by chance")
-            continue
-        same = [_by_witness(now, at, dtype) for at, dtype in enumerate(dtypes)]
-        found += _observations_differ(before.observations, now.observations, same)
-    return found
-
-
-def _by_dtype(dtype: torch.dtype) -> Same:
-    return lambda key, before, now: _equivalent(before, now, dtype=dtype)
-
-
-def _by_witness(witness: Witness, at: int, dtype: torch.dtype) -> Same:
-    """A witness's values: free ones are compared by nobody, and an overflow may come at another place."""
-
-    def same(key: str, before: Leaf, now: Leaf) -> bool:
-        if key in witness.free[at] or (_overflows(before) and _overflows(now)):
-            return True
-        return _equivalent(before, now, dtype=dtype, blur=witness.sensitivity[at].get(key, 0.0))
-
-    return same
-
-
-def _overflows(leaf: Leaf) -> bool:
-    numbers = as_numbers(leaf)
-    return numbers is not None and not bool(torch.isfinite(numbers).all())
+    pairs = list(zip(committed.witnesses, fresh.witnesses, strict=True))
+    if any(len(before.observations) != len(now.observations) for before, now in pairs):
+        return [*found, "other runs of it are recorded"]
+    return found + [
+        f"run {at} shows something else"
+        for before, now in pairs
+        for at, dtype in enumerate(dtypes[: len(now.observations)])
+        if not shows_the_same((now.observations[at], dtype), before, at)
+    ]
 
 
 def _observations_differ(
-    committed: Sequence[Observation], fresh: Sequence[Observation], same: Sequence[Same]
+    committed: Sequence[Observation], fresh: Sequence[Observation], dtypes: Sequence[torch.dtype]
 ) -> list[str]:
     if len(committed) != len(fresh):
         return [f"{len(fresh)} runs are recorded, and {len(committed)} were"]
     found: list[str] = []
-    for at, (before, now, equal) in enumerate(zip(committed, fresh, same, strict=True)):
+    for at, (before, now, dtype) in enumerate(zip(committed, fresh, dtypes, strict=True)):
         if _failure(before) != _failure(now):
             found.append(f"run {at} ends in {_failure(now)}, and did in {_failure(before)}")
         if dict(before.sources) != dict(now.sources):
             found.append(f"run {at} counts costs from other sources")
-        found += _values_differ(f"run {at}", _leaves(before), _leaves(now), equal)
+        found += _values_differ(f"run {at}", _leaves(before), _leaves(now), dtype)
     return found
 
 
@@ -118,15 +99,15 @@ def _leaves(seen: Observation) -> dict[str, Leaf]:
     return {**seen.values, **{f"ledger/{key}": value for key, value in seen.ledger.items()}}
 
 
-def _values_differ(what: str, committed: Values, fresh: Values, same: Same) -> list[str]:
+def _values_differ(what: str, committed: Values, fresh: Values, dtype: torch.dtype) -> list[str]:
     """Sentences about the keys, or else about the values behind them."""
     keys = _names_differ("values", sorted(committed), sorted(fresh))
     if keys:
         return [f"{what}: {each}" for each in keys]
-    return [f"{what}: {key} is another value" for key in fresh if not same(key, committed[key], fresh[key])]
+    return [f"{what}: {key} is another value" for key in fresh if not _equivalent(committed[key], fresh[key], dtype)]
 
 
-def _equivalent(committed: Leaf, fresh: Leaf, *, dtype: torch.dtype, blur: float = 0.0) -> bool:
-    """The same kind of leaf, and equal within the blur."""
+def _equivalent(committed: Leaf, fresh: Leaf, dtype: torch.dtype) -> bool:
+    """The same kind of leaf, and equal within the roundings."""
     kinds = [str(leaf.dtype) if isinstance(leaf, torch.Tensor) else type(leaf).__name__ for leaf in (committed, fresh)]
-    return kinds[0] == kinds[1] and compare(committed, fresh, dtype, roundings=ROUNDINGS, sensitivity=blur).held
+    return kinds[0] == kinds[1] and compare(committed, fresh, dtype, roundings=ROUNDINGS).held

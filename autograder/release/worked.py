@@ -18,7 +18,7 @@ from autograder.release.stub import stub
 from course.judging.judge import judge
 from course.judging.sheet import Record
 from course.judging.verdict import Verdict
-from course.performing.exercise import Exercise
+from course.performing.exercise import Answer, Exercise
 from course.performing.perform import perform_all
 
 Namespace = dict[str, Any]
@@ -41,6 +41,19 @@ def records(lesson: Lesson) -> dict[str, Record]:
             _demand_full_marks(cell, known.exercise, record, namespace)
             made[known.exercise.id] = record
     return {entry.id: made[entry.id] for entry in lesson.unit.entries}
+
+
+def solutions(lesson: Lesson) -> dict[str, Answer]:
+    """The worked solutions by exercise id. Raises AuthorError where a cell does not run."""
+    namespace: Namespace = {"__name__": "__main__"}
+    made: dict[str, Answer] = {}
+    for cell in lesson.cells:
+        if cell.role == "code":
+            _run_imports(cell, namespace)
+        elif cell.role == "answer":
+            _run(parse(cell, magics=False), cell, namespace)
+            made[f"{lesson.unit.slug}.{cell.entry}"] = namespace[cell.entry]
+    return made
 
 
 def _run_imports(cell: Cell, namespace: Namespace) -> None:
@@ -77,7 +90,7 @@ def _demand_full_marks(cell: Cell, exercise: Exercise, record: Record, namespace
 
 
 def _verdict(exercise: Exercise, record: Record, answer: Any) -> Verdict:
-    seen = perform_all(exercise, answer, record.cases)
+    seen = perform_all(exercise, answer, record.cases, clock="cpu")
     return judge(exercise, record.cases, seen, record.references, record.suspects)
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
-from autograder.report.words import number, reason, remarks, spaced, summary
+from autograder.report.words import number, reason, remarks, slip, spaced, summary
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --dim: #57606a; --back: #ffffff; --line: #d0d7de; --soft: #f3f4f6;
@@ -31,6 +31,7 @@ table { border-collapse: collapse; } th, td { padding: 5px 9px; text-align: left
 .remarks { font-size: 12px; min-width: 220px; overflow-wrap: anywhere; } .dim { color: var(--dim); }
 .bars { columns: 420px; column-gap: 40px; } .bars div { display: grid; grid-template-columns: 3ch 100px 1fr; gap: 10px;
   align-items: center; break-inside: avoid; line-height: 1.35; padding: 2px 0; } .bars svg { display: block; }
+.bars pre { margin: 0; font-size: 11px; color: var(--dim); white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
 
@@ -74,7 +75,8 @@ def _histogram(result: ClassResult) -> str:
         return "<h2>Misconceptions</h2><p>None was recognised.</p>"
     bars = "".join(_bar(exercise, name, count, len(result.students)) for exercise, name, count in rows)
     return (
-        '<h2>Misconceptions</h2><p class="dim">Number of students, and their share of the class.</p>'
+        '<h2>Misconceptions</h2><p class="dim">Number of students, and their share of the class; below each, '
+        "an edit that makes a right answer this wrong one.</p>"
         f'<div class="bars">{bars}</div>'
     )
 
@@ -85,7 +87,9 @@ def _bar(exercise: str, name: str, count: int, everyone: int) -> str:
         '<svg width="100" height="12" aria-hidden="true"><rect width="100" height="12" fill="var(--soft)"/>'
         f'<rect width="{share:.1f}" height="12" fill="var(--bar)"/></svg>'
     )
-    words = f'{html.escape(spaced(name))} <span class="dim">{html.escape(exercise)}</span>'
+    edit = slip(exercise, name)
+    code = f"<pre>{html.escape(edit)}</pre>" if edit else ""
+    words = f'{html.escape(spaced(name))} <span class="dim">{html.escape(exercise)}</span>{code}'
     return f'<div><span class="n">{count}</span>{bar}<span>{words}</span></div>'
 
 

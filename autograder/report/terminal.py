@@ -10,7 +10,7 @@ from rich.text import Text
 
 from autograder.engine.results import ClassResult
 from autograder.report.progress import printable
-from autograder.report.words import number, reasons, remarks, spaced, summary
+from autograder.report.words import number, reasons, remarks, slip, spaced, summary
 
 
 def show(result: ClassResult, console: Console | None = None) -> None:
@@ -53,6 +53,7 @@ def _misconceptions(result: ClassResult) -> Table:
     table.add_column("students", justify="right")
     table.add_column("exercise")
     table.add_column("misconception")
+    table.add_column("for example", overflow="fold")
     for exercise, name, count in result.misconceptions():
-        table.add_row(str(count), exercise, spaced(name))
+        table.add_row(str(count), exercise, spaced(name), Text(slip(exercise, name)))
     return table

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from autograder import bank, edits
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
+from course.errors import CourseError
 
 
 def number(value: float) -> str:
@@ -13,6 +15,16 @@ def number(value: float) -> str:
 def spaced(name: str) -> str:
     """The name of a property or misconception as words."""
     return name.replace("_", " ")
+
+
+def slip(exercise: str, misconception: str) -> str:
+    """The lines of a right answer that the misconception's first edit takes out (-) and puts in (+); "" without one."""
+    try:
+        known = bank.load(exercise).misconceptions
+    except CourseError:  # of an older release
+        return ""
+    witnesses = [witness for each in known if each.name == misconception for witness in each.witnesses]
+    return next(filter(None, map(edits.slip, witnesses)), "")
 
 
 def reason(result: ExerciseResult) -> str:

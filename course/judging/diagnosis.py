@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import torch
+from torch import Tensor
 
 from course.judging.verdict import Diagnosis, Suspect, Witness
 from course.performing.compare import EPS, as_numbers, compare
@@ -20,6 +21,7 @@ from course.tree import Leaf
 WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
 BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
 SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
+BLOWN_UP = 1e20  # no right value comes near; how far a value blew up depends on the processor, that it did does not
 FAR = 0.1  # a difference of this share of a witness's size is beyond every tolerance
 
 Run: TypeAlias = tuple[Observation, torch.dtype]
@@ -32,22 +34,28 @@ def diagnose(
     suspects: Suspects,
     as_costly: Callable[[Witness], bool] = lambda witness: True,
 ) -> Diagnosis | None:
-    """The first misconception that explains everything that was seen.
+    """The first misconception whose witness explains everything that was seen, or else whose pattern of failures does.
 
     as_costly  whether a witness breaks those properties on cost that were broken, and no others; asked of those only
                that show every value
     """
+    by_pattern: Suspect | None = None
     for suspect in suspects() if callable(suspects) else suspects:
-        by_pattern = bool(suspect.fails) and suspect.fails == failed
-        if by_pattern or any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
+        if any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
             return Diagnosis(name=suspect.name, hint=suspect.hint)
-    return None
+        if suspect.fails and suspect.fails == failed:
+            by_pattern = by_pattern or suspect
+    return Diagnosis(name=by_pattern.name, hint=by_pattern.hint) if by_pattern else None
 
 
 def could_explain(run: Run, witness: Witness) -> bool:
     """Whether the only case that this witness was recorded on leaves its misconception possible."""
-    (seen,), (free,), (sensitivity,) = witness.observations, witness.free, witness.sensitivity
-    return _matches_run(run, seen, free, sensitivity)
+    return shows_the_same(run, witness, 0)
+
+
+def shows_the_same(run: Run, witness: Witness, at: int) -> bool:
+    """Whether a run of case number `at` shows what the witness showed there."""
+    return _matches_run(run, witness.observations[at], witness.free[at], witness.sensitivity[at])
 
 
 def looks_right(run: Run, reference: Observation) -> bool:
@@ -64,12 +72,7 @@ def _matches(runs: Sequence[Run], witness: Witness) -> bool:
         return False
     if all(seen.error for seen in witness.observations) and not all(map(_says_the_same, runs, witness.observations)):
         return False
-    return all(
-        _matches_run(run, seen, free, sensitivity)
-        for run, seen, free, sensitivity in zip(
-            runs, witness.observations, witness.free, witness.sensitivity, strict=True
-        )
-    )
+    return all(shows_the_same(run, witness, at) for at, run in enumerate(runs))
 
 
 def _says_the_same(run: Run, seen: Observation) -> bool:
@@ -108,8 +111,13 @@ def _counted_twice(run: Run, seen: Observation) -> list[str]:
     return [key for key in seen.ledger if key in observation.ledger and observation.sources.get(key) != "kernel"]
 
 
+def blown_up(numbers: Tensor) -> bool:
+    """Whether one of them is not finite, or so large that the next processor's may not be."""
+    return not bool((numbers.abs() < BLOWN_UP).all())
+
+
 def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
-    """Equal within the blur, or not finite somewhere in both: where an overflow lands is a matter of style."""
+    """Equal within the blur, or blown up somewhere in both: where an overflow lands is a matter of style."""
     a, b = as_numbers(got), as_numbers(expected)
     if a is None or b is None:
         return compare(got, expected, dtype, roundings=0).held
@@ -117,8 +125,8 @@ def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
         return False
     if a.dtype == b.dtype and torch.equal(a, b):
         return True
-    if not bool(torch.isfinite(b).all()):
-        return not bool(torch.isfinite(a).all())
+    if blown_up(b):
+        return blown_up(a)
     scale = float(b.abs().max()) if b.numel() else 0.0
     if scale > 0 and not float((a - b).abs().max()) <= FAR * scale:
         return False  # farther than any tolerance below: soon said of most misconceptions

@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import cast
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -32,7 +32,10 @@ from course.performing.oracle import Here, with_costs
 from course.performing.simulate import SPARE_SECONDS, after, on_simulated_ranks
 from course.tree import Tree, clone, readable, to_float64
 
+Clock: TypeAlias = Literal["wall", "cpu"]
+
 MAX_PRINTED = 2_000
+WIDE = 30.0  # on the CPU's clock a case may take this many times its limit on the wall's: machines can be that busy
 FRAMES = 1_000  # Python's own limit; kernels raise it
 
 
@@ -41,13 +44,21 @@ class TimeLimit(BaseException):
 
 
 def perform(
-    exercise: Exercise, answer: Answer, case: Case, *, ask: Ask | None = None, comm: Comm | None = None
+    exercise: Exercise,
+    answer: Answer,
+    case: Case,
+    *,
+    ask: Ask | None = None,
+    comm: Comm | None = None,
+    clock: Clock = "wall",
 ) -> Observation:
     """What one run of `answer` on `case` shows. Never raises for what an answer does.
 
     ask   questions to the exercise's oracle, where that lives outside; without it the oracle answers here, and what it
           counts is added to the ledger as claimed
     comm  of one rank, whose part of a case `case` is; without it an exercise with ranks runs on simulated ones here
+    clock what the exercise's limit counts: a student's patience, or in proofs and recordings, which must not depend on
+          how busy a machine is, this process's CPU time
     """
     simulated = exercise.split is not None and comm is None
     probe: Callable[..., Observation] = on_simulated_ranks(exercise) if simulated else exercise.probe
@@ -55,13 +66,13 @@ def perform(
     inputs = cast(dict[str, object], clone(case.inputs))
     given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)
     spare = 0.0 if exercise.split is None else SPARE_SECONDS
-    seen = guarded(functools.partial(probe, answer, *given), exercise.seconds + spare)
+    seen = guarded(functools.partial(probe, answer, *given), exercise.seconds + spare, clock)
     if oracle is not None:
         seen = with_costs(seen, oracle.ledger(), "claimed")
     return dataclasses.replace(seen, values={**seen.values, **({} if simulated else after(exercise, inputs))})
 
 
-def guarded(run: Callable[[], Observation], seconds: float) -> Observation:
+def guarded(run: Callable[[], Observation], seconds: float, clock: Clock = "wall") -> Observation:
     """What `run`, which calls an answer, observes: what it raises, prints and how long it takes are part of it.
 
     No function of this module may stand between this one and the answer: the alarm looks for it (see `_in_answer`).
@@ -69,13 +80,14 @@ def guarded(run: Callable[[], Observation], seconds: float) -> Observation:
     printed = _Printed()
     seen: Observation | None = None
     failure: Failure | None = None
-    started = time.monotonic()
+    now = time.monotonic if clock == "wall" else time.process_time
+    started = now()
     try:
-        with _quiet(printed), own_state(), _time_limit(seconds):
+        with _quiet(printed), own_state(), _time_limit(seconds, clock):
             seen = run()
     except BaseException as error:
         failure = failure_of(error, sys.exc_info()[2], seconds)
-    if failure is None and time.monotonic() - started > seconds:
+    if failure is None and now() - started > seconds:
         seen, failure = None, failure_of(TimeLimit(), None, seconds)
     if not isinstance(seen, Observation):
         seen = Observation()
@@ -92,9 +104,11 @@ def _to_ask(exercise: Exercise, case: Case, ask: Ask | None) -> tuple[Oracle | N
     return oracle, (Here(oracle),)
 
 
-def perform_all(exercise: Exercise, answer: Answer, cases: Sequence[Case]) -> list[Observation]:
+def perform_all(
+    exercise: Exercise, answer: Answer, cases: Sequence[Case], *, clock: Clock = "wall"
+) -> list[Observation]:
     """One observation per case. An interrupt or a time-out ends the row: the cases after it show the same failure."""
-    return in_turn(cases, lambda case: perform(exercise, answer, case), stops)
+    return in_turn(cases, lambda case: perform(exercise, answer, case, clock=clock), stops)
 
 
 def in_turn(
@@ -177,7 +191,7 @@ def _depth() -> int:
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float, clock: Clock) -> Iterator[None]:
     """Raises TimeLimit in the body after `seconds`, again and again until it leaves.
 
     Works in the main thread of a POSIX process. Elsewhere the body runs to its end, and only the clock is read
@@ -191,14 +205,26 @@ def _time_limit(seconds: float) -> Iterator[None]:
         if _in_answer(frame):
             raise TimeLimit
 
-    before = signal.signal(signal.SIGALRM, ring)
-    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)
+    with contextlib.ExitStack() as timers:
+        if clock == "cpu":
+            timers.enter_context(_timer(signal.ITIMER_PROF, signal.SIGPROF, seconds, ring))
+        wall = seconds if clock == "wall" else WIDE * seconds
+        timers.enter_context(_timer(signal.ITIMER_REAL, signal.SIGALRM, wall, ring))
+        yield
+
+
+@contextlib.contextmanager
+def _timer(
+    which: int, number: signal.Signals, seconds: float, ring: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    before = signal.signal(number, ring)
+    outer = signal.setitimer(which, seconds, 0.05)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, *outer)  # somebody else's alarm goes on
+        signal.setitimer(which, 0)
+        signal.signal(number, before or signal.SIG_DFL)
+        signal.setitimer(which, *outer)  # somebody else's alarm goes on
 
 
 def _in_answer(frame: FrameType | None) -> bool:

@@ -1,0 +1,58 @@
+"""Every exercise of the course, by the same few statements: the sheet is what is recorded here, the proof holds, and
+right answers get full marks where students' code is graded. An exercise needs no test of its own for any of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autograder import bank as banks
+from autograder import edits, recording
+from autograder.engine.grade import COUNTED_OUTSIDE
+from autograder.prove import prove, with_worked
+from autograder.release.sheets import sheets_differ
+from autograder.sandbox import open_runner
+from autograder.undisturbed import undisturbed
+from course.judging import sheet
+from course.judging.judge import judge
+from course.performing.cells import CodeCell
+from course.performing.exercise import PUBLIC_SEED
+from course.syllabus import entries
+
+ROOT = Path(__file__).resolve().parent.parent
+FRESH = 20_261_122  # `make prove` and `make soak` draw others
+
+every_exercise = pytest.mark.parametrize("name", [entry.id for entry in entries()])
+
+
+@every_exercise
+@undisturbed()
+def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_cases(name):
+    bank = with_worked(banks.load(name), ROOT)
+    recorded, committed = recording.record(bank), sheet.load(bank.exercise.unit)[name]
+    assert sheets_differ({name: committed}, {name: recorded}) == []
+    assert prove(bank, [PUBLIC_SEED, FRESH], sheet=committed).misses == []
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """The grader's sandbox, started once."""
+    with open_runner() as opened:
+        yield opened
+
+
+@every_exercise
+@pytest.mark.sandbox
+def test_right_answers_get_full_marks_in_the_sandbox_without_what_is_removed(runner, name):
+    bank = banks.load(name)
+    exercise, cases = bank.exercise, bank.exercise.draw(FRESH)
+    references = recording.references(bank, cases)
+    for answer in (bank.reference, *(each.answer for each in bank.alternatives if not each.independent)):
+        cells = [CodeCell(source=edits.cell(exercise.name, answer), answers=exercise.name)]
+        with runner.session(cells, [exercise.name]) as session:
+            seen = session.perform(exercise, cases)
+        verdict = judge(exercise, cases, seen, references, sources=COUNTED_OUTSIDE)
+        lost = {each.property: (each.got, each.expected) for each in verdict.findings if not each.held}
+        assert (answer.__name__, lost, [each.error for each in seen if each.error]) == (answer.__name__, {}, [])
