@@ -12,6 +12,7 @@ from rich.console import Console
 
 from autograder import bank as banks
 from autograder import classroom, report
+from autograder.bank import Bank
 from autograder.engine.grade import Release, Submission, code_cells, grade
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
@@ -26,23 +27,27 @@ from course.judging.verdict import Diagnosis, Finding, Verdict
 from course.performing.cells import load
 from course.performing.exercise import Failure
 from course.performing.perform import perform_all
+from course.syllabus import UNITS, find_unit
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSIGNMENT = "01_computational_graphs"
 UNIT = "computational_graphs"
-BANKS = banks.load_unit(UNIT)
-WRONG = [(bank, each) for bank in BANKS for each in bank.misconceptions]
+KINDS = {"untouched", "solved", "half", "unreadable", "deleted_cell", "copied_cell"}
+
+
+def built(folder: Path, assignment: str) -> Path:
+    """A folder with the lesson's source and release notebooks."""
+    lesson = authored.read(ROOT / "solutions" / f"{assignment}.py", ROOT)
+    for step, data in (("source", instructor(lesson)), ("release", students(lesson))):
+        (folder / step / assignment).mkdir(parents=True)
+        (folder / step / assignment / f"{assignment}.ipynb").write_bytes(data)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A folder with the lesson, built, and its class."""
-    made = tmp_path_factory.mktemp("class")
-    lesson = authored.read(ROOT / "solutions" / f"{ASSIGNMENT}.py", ROOT)
-    for step, data in (("source", instructor(lesson)), ("release", students(lesson))):
-        folder = made / step / ASSIGNMENT
-        folder.mkdir(parents=True)
-        (folder / f"{ASSIGNMENT}.ipynb").write_bytes(data)
+    made = built(tmp_path_factory.mktemp("class"), ASSIGNMENT)
     classroom.make(made, ASSIGNMENT)
     return made
 
@@ -53,35 +58,55 @@ def lesson(root):
     return Release.load(root / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb")
 
 
-def handed_in(root: Path, student: str) -> Path:
+def handed_in(root: Path, student: str, assignment: str = ASSIGNMENT) -> Path:
     """A student's file."""
-    return root / "submitted" / student / ASSIGNMENT / f"{ASSIGNMENT}.ipynb"
+    return root / "submitted" / student / assignment / f"{assignment}.ipynb"
 
 
-def student_of(bank, misconception) -> str:
-    """The student who has this misconception."""
-    several = sum(each.name == misconception.name for _, each in WRONG) > 1
-    return f"mis_{bank.exercise.name}_{misconception.name}" if several else f"mis_{misconception.name}"
+def misconceived(bank: Bank) -> dict[str, str]:
+    """Misconceptions of an exercise by the ids that their students may have."""
+    names = [each.name for each in bank.misconceptions]
+    return {f"mis_{name}": name for name in names} | {f"mis_{bank.exercise.name}_{name}": name for name in names}
 
 
-def test_there_is_a_student_for_each_misconception_and_each_kind_of_trouble(root):
-    found = {path.name for path in (root / "submitted").iterdir()}
-    kinds = {"untouched", "solved", "half", "unreadable", "deleted_cell", "copied_cell"}
-    assert found == kinds | {student_of(*each) for each in WRONG}
+LESSONS = [unit.notebook for unit in UNITS if unit.entries]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda each: student_of(*each))
-def test_each_student_with_a_misconception_is_diagnosed_with_it(root, lesson, wrong, monkeypatch):
-    bank, misconception = wrong
+@pytest.mark.parametrize("assignment", LESSONS)
+def test_every_misconception_has_a_source_that_can_be_handed_in(tmp_path, assignment):
+    everyone = classroom.make(built(tmp_path, assignment), assignment, everyone=True)
+    known = [each for bank in banks.load_unit(find_unit(assignment).slug) for each in bank.misconceptions]
+    assert len(everyone) == len(set(everyone)) == len(KINDS) + len(known)
+
+
+@pytest.mark.parametrize("assignment", LESSONS[1:])
+def test_a_class_shows_every_kind_and_each_mistake_in_it_is_named(tmp_path, assignment, monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # loading replaces it
-    cells = code_cells(rebuild(lesson.notebook, read_file(handed_in(root, student_of(bank, misconception)))).notebook)
-    record = sheet.load(UNIT)[bank.exercise.id]
-    seen = perform_all(bank.exercise, load(cells, bank.exercise.name).answer, record.cases)
-    verdict = judge(bank.exercise, record.cases, seen, record.references, record.suspects)
-    assert verdict.diagnosis.name == misconception.name
+    found = classroom.make(built(tmp_path, assignment), assignment)
+    assert len(found) == classroom.SMALL
+    assert set(found) >= KINDS
+    unit, named = find_unit(assignment), {}
+    release = Release.load(tmp_path / "release" / assignment / f"{assignment}.ipynb")
+    for bank in banks.load_unit(unit.slug):
+        record, wrong = sheet.load(unit.slug)[bank.exercise.id], misconceived(bank)
+        for student in set(found) & wrong.keys():
+            submitted = read_file(handed_in(tmp_path, student, assignment))
+            answer = load(code_cells(rebuild(release.notebook, submitted).notebook), bank.exercise.name).answer
+            verdict = judge(
+                bank.exercise,
+                record.cases,
+                perform_all(bank.exercise, answer, record.cases),
+                record.references,
+                record.suspects,
+            )
+            if verdict.points < verdict.possible:
+                named[student] = (verdict.diagnosis and verdict.diagnosis.name, wrong[student])
+    assert [pair for pair in named.values() if pair[0] != pair[1]] == []
+    assert len(named) == classroom.SMALL - len(KINDS)
 
 
 @pytest.mark.slow
+@pytest.mark.sandbox
 def test_the_ordinary_students_get_what_they_wrote(root, lesson):
     with open_runner() as runner:
         results = {
