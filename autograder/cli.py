@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from course.errors import CourseError
-from course.syllabus import UNITS, find_unit
+from course.syllabus import entries, find_entries, find_unit
 
 if TYPE_CHECKING:
     from autograder.engine.results import ClassResult
@@ -29,7 +29,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build
 
 @app.command()
 def prove(
-    unit: Annotated[list[str] | None, typer.Argument(help="units to prove; all if left out")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="units and exercises; all if left out")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="seeds per exercise, the public one included")] = 20,
     seed: Annotated[int | None, typer.Option(help="draws the fresh seeds; random if left out")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes that share the exercises")] = os.cpu_count() or 1,
@@ -41,8 +41,7 @@ def prove(
     rng = torch.Generator()
     rng.manual_seed(rng.seed() if seed is None else seed)
     drawn = prover.seeds(seeds, rng)
-    slugs = [find_unit(name).slug for name in unit] if unit else [each.slug for each in UNITS]
-    names = [entry.id for slug in slugs for entry in find_unit(slug).entries]
+    names = [entry.id for name in what for entry in find_entries(name)] if what else [each.id for each in entries()]
     proofs = prover.prove_all(names, drawn, root=root.resolve(), jobs=jobs)
     _print_proofs(proofs, drawn)
     raise typer.Exit(1 if any(proof.misses for proof in proofs) else 0)

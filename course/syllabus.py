@@ -123,6 +123,12 @@ def find_entry(name: str) -> Entry:
     raise UnknownExercise(_no_such("exercise", name, [entry.name for entry in entries()]))
 
 
+def find_entries(name: str) -> tuple[Entry, ...]:
+    """The exercises of this unit, or the one exercise of this name. Raises UnknownExercise, naming the nearest."""
+    units = [unit for unit in UNITS if name in (unit.slug, unit.notebook)]
+    return units[0].entries if units else (find_entry(name),)
+
+
 def _no_such(kind: str, name: str, known: list[str]) -> str:
     folded = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.rpartition(".")[2].lower(), folded, n=1, cutoff=0.5)

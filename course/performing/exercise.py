@@ -97,6 +97,16 @@ def outputs(result: object, *names: str) -> dict[str, Any]:
     return dict(zip(names, result, strict=True))
 
 
+def one_call(*takes: str, gives: tuple[str, ...]) -> Callable[[Answer, Inputs], Observation]:
+    """A probe that calls the answer once, with inputs in this order, and observes what it returns under `gives`."""
+
+    def probe(answer: Answer, inputs: Inputs) -> Observation:
+        result = answer(*(inputs[name] for name in takes))
+        return observe({gives[0]: result} if len(gives) == 1 else outputs(result, *gives))
+
+    return probe
+
+
 @dataclass(frozen=True)
 class Property:
     """A named, scored statement over an observation and the reference's.
