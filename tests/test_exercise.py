@@ -13,7 +13,7 @@ from conftest import same_tree
 
 from course import exercises
 from course.errors import CourseError, DeclarationError, UnknownExercise, WrongOutput
-from course.performing.exercise import Observation, Property, arguments_unchanged, observe, outputs
+from course.performing.exercise import Observation, Property, arguments_unchanged, observe, one_call, outputs
 from course.syllabus import entries
 from course.tree import flatten
 
@@ -42,13 +42,12 @@ def test_names_points_and_minutes_come_from_one_place():
         ([FIRST, FIRST], {}, "`first` is declared twice"),
         ([dataclasses.replace(FIRST, points=0)], {}, "at least 1 point, got 0"),
         ([dataclasses.replace(FIRST, hint="")], {}, "must have a hint"),
-        ([dataclasses.replace(FIRST, keys=())], {}, "keys or holds, one of them"),
-        ([dataclasses.replace(FIRST, holds=lambda *a: None)], {}, "keys or holds, one of them"),
+        ([dataclasses.replace(FIRST, holds=lambda *a: None)], {}, "keys or holds, not both"),
         ([dataclasses.replace(FIRST, needs=("later",))], {}, "which must stand before it"),
         ([dataclasses.replace(FIRST, needs=("first",))], {}, "which must stand before it"),
         ([dataclasses.replace(FIRST, evidence="ledger")], {}, "is a cost and must need a value"),
         ([dataclasses.replace(FIRST, beside=("b",))], {}, "is a value and stands beside nothing"),
-        ([FIRST, arguments_unchanged(needs=("first",))], {}, "must be declared together"),
+        ([FIRST, arguments_unchanged(needs=("first",))], {}, "must be named in `keeps`"),
         ([FIRST], {"id": "running_mean"}, "the id must be the syllabus's `start_here.running_mean`"),
     ],
 )
@@ -58,9 +57,21 @@ def test_a_contradiction_is_refused_with_a_sentence(properties, fields, sentence
     assert "\n" not in str(caught.value)
 
 
-def test_inputs_that_must_stay_need_the_property_that_says_so():
-    with pytest.raises(DeclarationError, match="must be declared together"):
-        dataclasses.replace(toy.EXERCISE, properties=(FIRST,), keeps=("x",))
+def test_inputs_that_must_stay_bring_the_property_that_says_so():
+    exercise = dataclasses.replace(toy.EXERCISE, properties=(FIRST,), keeps=("x",))
+    assert exercise.properties == (FIRST, arguments_unchanged(needs=("first",)))
+
+
+def test_one_call_hands_the_inputs_over_in_order_and_names_what_comes_back():
+    probe = one_call("a", "b", gives=("sum", "difference"))
+    seen = probe(lambda a, b: (a + b, a - b), {"b": 2.0, "a": 5.0})
+    assert seen.values == {"sum": 7.0, "difference": 3.0}
+    assert one_call("b", gives=("same",))(lambda b: b, {"b": 2.0, "a": 5.0}).values == {"same": 2.0}
+
+
+def test_one_call_refuses_another_number_of_values():
+    with pytest.raises(WrongOutput, match=r"must return 2 values \(sum, difference\), got None"):
+        one_call("a", gives=("sum", "difference"))(lambda a: None, {"a": 1.0})
 
 
 def test_an_id_that_the_syllabus_does_not_hold_is_refused():

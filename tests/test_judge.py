@@ -221,6 +221,14 @@ def test_patterns_speak_of_every_value_they_match():
     assert one(only, got=got, expected=Observation(values=expected)).points == 0
 
 
+def test_without_keys_a_property_speaks_of_all_values_but_arguments_and_refusals():
+    expected = {"g/a": 1.0, "other": 3.0, "after/x": 1.0, "refused/nothing": "ValueError"}
+    spoilt = Observation(values={**expected, "after/x": 9.0, "refused/nothing": "nothing"})
+    assert one(Property("p", "-"), got=spoilt, expected=Observation(values=expected)).points == 1
+    wrong = Observation(values={**expected, "other": 9.0})
+    assert one(Property("p", "-"), got=wrong, expected=Observation(values=expected)).points == 0
+
+
 def test_a_property_speaks_of_its_own_cases_only():
     seen = list(RECORD.references)
     seen[1] = dataclasses.replace(seen[1], values={**seen[1].values, "total": -1.0})
@@ -606,6 +614,14 @@ def test_where_an_overflow_lands_is_a_matter_of_style(got, told):
     assert is_told(values(a=torch.tensor(got)), witness) == told
 
 
+@pytest.mark.parametrize(("got", "told"), [(1e235, True), (-3e21, True), (math.inf, True), (1e19, False), (2.0, False)])
+def test_how_far_a_value_blew_up_is_a_matter_of_the_processor(got, told):
+    assert (
+        is_told(values(a=torch.tensor([got, 1.0]).double()), suspect(values(a=torch.tensor([2e235, 1.0]).double())))
+        == told
+    )
+
+
 def test_a_finite_witness_is_not_matched_by_an_overflow():
     assert not is_told(values(a=math.nan), suspect(values(a=2.0)))
 
@@ -625,6 +641,12 @@ def test_a_misconception_may_be_recognised_by_exactly_what_fails():
     assert verdict(toy.cubes, [row]).diagnosis is None
     more = dataclasses.replace(row, fails=frozenset({"arguments_unchanged", "total"}))
     assert verdict(toy.in_place, [more]).diagnosis is None
+
+
+def test_a_witness_goes_before_a_pattern_that_is_declared_first():
+    pattern = Suspect(name="pattern", hint="Cure.", fails=frozenset(failed(verdict(toy.cubes))))
+    assert verdict(toy.cubes, [pattern]).diagnosis.name == "pattern"
+    assert verdict(toy.cubes, [pattern, *RECORD.suspects]).diagnosis.name == "cubes"
 
 
 def test_a_suspect_without_witnesses_or_pattern_matches_nothing():

@@ -105,9 +105,7 @@ def test_every_unit_has_an_answer_sheet_with_all_of_its_exercises(unit):
 
 
 @UNIT
-@pytest.mark.parametrize(
-    "package", ["course/exercises", "course/reference", "autograder/alternatives", "autograder/misconceptions"]
-)
+@pytest.mark.parametrize("package", ["course/exercises", "course/reference", "autograder/answers"])
 def test_no_module_of_a_unit_is_without_its_exercise(unit, package):
     stems = {each.stem for each in (ROOT / package / unit.slug).glob("*.py")} - {"__init__"}
     missing = {module_name(entry.name) for entry in unit.entries} - stems
