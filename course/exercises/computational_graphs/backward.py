@@ -6,22 +6,12 @@ each use of a node's `local_derivatives()` is a question.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import Any, cast
 
 import torch
 
-from course.exercises.computational_graphs.graphs import (
-    TooManyCalls,
-    Watched,
-    ladder,
-    leaves,
-    reads_allowed,
-    refuse_raised_limit,
-    rows,
-)
-from course.lessons.graph import Node, run_program
+from course.exercises.computational_graphs.graphs import TooManyCalls, Watched, ladder, leaves, watched
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
@@ -93,13 +83,9 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     calls: Counter[int] = Counter()
     numbers: dict[int, int] = {}  # of the nodes whose local derivatives are hidden
     times = len(inputs["roots"])
-    program = rows(inputs)
-    allowed = reads_allowed(len(inputs["leaves"]) + len(program), times)
 
     class Counted(Watched):
         """A node that counts how often its local derivatives are used; a leaf has none."""
-
-        reads = allowed
 
         def local_derivatives(self) -> tuple[float, ...]:
             calls[id(self)] += bool(self.op)
@@ -109,14 +95,11 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
                 return tuple(cast(list[float], ask("local_derivatives", numbers[id(self)])))
             return super().local_derivatives()
 
-    limit = sys.getrecursionlimit()
-    nodes: list[Node] = []
-    nodes += run_program(inputs["leaves"], program, Counted)
-    if inputs["hides"]:
-        numbers.update({id(node): number for number, node in enumerate(nodes) if node.op})
-    for root in inputs["roots"]:
-        answer(nodes[root])
-    refuse_raised_limit(allowed, inputs, limit)
+    with watched(inputs, times, Counted) as nodes:
+        if inputs["hides"]:
+            numbers.update({id(node): number for number, node in enumerate(nodes) if node.op})
+        for root in inputs["roots"]:
+            answer(nodes[root])
     return observe({"grads": [float(node.grad) for node in nodes if not node.op]})
 
 
@@ -135,7 +118,6 @@ EXERCISE = Exercise(
         Property(
             "gradients_of_a_tree",
             "The derivative of the root with respect to itself is 1; each node passes on its own times the local one.",
-            keys=("grads",),
             cases=("tree",),
         ),
         Property(
@@ -143,7 +125,6 @@ EXERCISE = Exercise(
             "A node that is used twice gets a contribution from each use, and passes on their sum once all have "
             "come. If you go through your own `topological_order`, check that one first.",
             points=2,
-            keys=("grads",),
             cases=("shared nodes",),
             needs=("gradients_of_a_tree",),
         ),
@@ -153,7 +134,6 @@ EXERCISE = Exercise(
             "have arrived before it passes anything on: its turn comes after all of its users. If you go through your "
             "own `topological_order`, check that one first.",
             points=2,
-            keys=("grads",),
             cases=("paths of unequal length",),
             needs=("shared_nodes_accumulate",),
         ),
@@ -162,7 +142,6 @@ EXERCISE = Exercise(
             "A second call adds the same gradient to `grad` of each leaf once more; what lies in inner nodes from "
             "the first call must not flow again.",
             points=2,
-            keys=("grads",),
             cases=("two calls",),
             needs=("shared_nodes_accumulate",),
         ),
@@ -170,7 +149,6 @@ EXERCISE = Exercise(
             "root_may_be_a_leaf",
             "Where the root is itself a leaf, its derivative with respect to itself is 1: the call adds 1 to its "
             "`grad`, also to what an earlier call left there.",
-            keys=("grads",),
             cases=("one leaf", "two roots, one a leaf"),
             needs=("gradients_of_a_tree",),
         ),
@@ -178,7 +156,6 @@ EXERCISE = Exercise(
             "thirty_diamonds",
             "A ladder of 30 diamonds has more paths than you can walk, and each adds 1 to the derivative. Visit "
             "nodes, not paths, each after its users. A node's `inputs` may be read a few times (100 are tolerated).",
-            keys=("grads",),
             cases=("ladder of 30 diamonds",),
             needs=("shared_nodes_accumulate",),
         ),
@@ -198,7 +175,6 @@ EXERCISE = Exercise(
             "deep_graphs_end",
             "Python's stack ends after about 1,000 calls: a loop over an order reaches any depth, and leaves "
             "Python's limit as it is.",
-            keys=("grads",),
             roundings=20_000,
             cases=("chain of 5,000",),
             needs=("shared_nodes_accumulate",),

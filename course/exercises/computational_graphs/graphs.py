@@ -1,19 +1,21 @@
 """What the exercises on graphs share: graphs as plain data, and nodes that stop an endless walk.
 
-leaves(rng, 1), ladder(30) --run_program(..., a subclass of Watched)--> nodes
+{"leaves": leaves(rng, 1), "program": ladder(30)} --watched(inputs, calls)--> nodes
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
 from course.errors import CourseError, WrongOutput
-from course.lessons.graph import Node
+from course.lessons.graph import Node, run_program
 from course.performing.exercise import Inputs
 
 READS_ALLOWED = 100  # of `inputs`, per node of the graph; visiting nodes takes a few, walking paths up to 3^30
@@ -47,11 +49,6 @@ def chain(length: int) -> list[list[Any]]:
     return [["+", last, 1] if last % 2 else ["*", last, 0] for last in range(1, length)]
 
 
-def reads_allowed(nodes: int, calls: int) -> Reads:
-    """What `calls` calls may read of a graph of so many nodes."""
-    return Reads(READS_ALLOWED * nodes * calls)
-
-
 def rows(inputs: Inputs) -> list[list[Any]]:
     """The program of a case. A long one is stored as `{"chain": 5000}`: thousands of rows would be copied, compared
     and sent each time that the case is.
@@ -74,7 +71,7 @@ class Reads:
 class Watched(Node):
     """A node that counts, together with all others of its class, how often inputs are read.
 
-    A probe makes a subclass for each run and gives it `reads`; when none are left, the next one raises TooManyCalls.
+    `watched` makes a subclass for each run and gives it `reads`; when none are left, the next one raises TooManyCalls.
     """
 
     reads: ClassVar[Reads]
@@ -98,10 +95,16 @@ class Watched(Node):
         self._inputs = nodes
 
 
-def refuse_raised_limit(reads: Reads, inputs: Inputs, limit: int) -> None:
-    """Raises WrongOutput where a graph deeper than Python's stack was walked under a limit above the usual `limit`.
+@contextmanager
+def watched(inputs: Inputs, calls: int, kind: type[Watched] = Watched) -> Iterator[list[Node]]:
+    """The nodes of a case's graph, of a subclass of `kind`, while an answer is called `calls` times.
 
-    In small graphs a raised limit changes nothing, and costs no points.
+    Raises WrongOutput afterwards where a graph deeper than Python's stack was walked under a raised limit. In small
+    graphs a raised limit changes nothing, and costs no points.
     """
+    program = rows(inputs)
+    reads = Reads(READS_ALLOWED * (len(inputs["leaves"]) + len(program)) * calls)
+    limit = sys.getrecursionlimit()
+    yield run_program(inputs["leaves"], program, type("Node", (kind,), {"reads": reads}))
     if isinstance(inputs["program"], dict) and reads.highest_limit > limit:
         raise WrongOutput("Python's recursion limit must stay as it was; keep a stack of your own in a list")

@@ -6,7 +6,6 @@ itself, as numbers of nodes in the order in which they were built.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
@@ -16,15 +15,8 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercises.computational_graphs.graphs import (
-    Watched,
-    ladder,
-    leaves,
-    reads_allowed,
-    refuse_raised_limit,
-    rows,
-)
-from course.lessons.graph import Node, run_program
+from course.exercises.computational_graphs.graphs import ladder, leaves, rows, watched
+from course.lessons.graph import Node
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 SMALL = ("tree", "diamond", "unequal paths", "one input twice", "one leaf", "part of a graph")
@@ -56,20 +48,9 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Builds the graph, calls `answer(root)` once or twice, and reads the number of each node in the last order."""
-    program = rows(inputs)
-    allowed = reads_allowed(len(inputs["leaves"]) + len(program), inputs["calls"])
-
-    class Own(Watched):
-        """The nodes of this run."""
-
-        reads = allowed
-
-    limit = sys.getrecursionlimit()
-    nodes = run_program(inputs["leaves"], program, Own)
-    for _ in range(inputs["calls"] - 1):
-        _numbers(answer(nodes[inputs["root"]]), nodes)
-    order = _numbers(answer(nodes[inputs["root"]]), nodes)
-    refuse_raised_limit(allowed, inputs, limit)
+    with watched(inputs, inputs["calls"]) as nodes:
+        for _ in range(inputs["calls"]):
+            order = _numbers(answer(nodes[inputs["root"]]), nodes)
     return observe({"order": torch.tensor(order, dtype=torch.int64)})
 
 

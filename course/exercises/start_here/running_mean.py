@@ -10,17 +10,8 @@ from typing import Any
 import torch
 
 from course.errors import WrongOutput
-from course.performing.exercise import (
-    Answer,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    observe,
-)
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
-SOME = ("whole numbers", "decimal numbers", "negative numbers", "one number")
 FLOAT32 = 2**29  # roundings of float64 in one of float32: torch's default dtype is good enough for a warm-up
 
 
@@ -68,17 +59,15 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "means_of_the_first_numbers",
-            "Number k of the result is the sum of the first k numbers, divided by k. Work out [2, 4, "
-            "9] by hand: it gives [2, 3, 5].",
+            "Number k of the result is the sum of the first k numbers, divided by k. Work out [2, 4, 9] by hand: it "
+            "gives [2, 3, 5].",
             points=3,
-            keys=("means",),
-            cases=SOME,
+            cases=("whole numbers", "decimal numbers", "negative numbers", "one number"),
             roundings=32 * FLOAT32,
         ),
         Property(
             "no_numbers_give_no_means",
             "An empty list has no first number: the result is an empty list, and nothing is divided.",
-            keys=("means",),
             cases=("no numbers",),
             needs=("means_of_the_first_numbers",),
         ),

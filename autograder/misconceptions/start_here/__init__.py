@@ -1,1 +1,0 @@
-"""Named wrong answers: unit start_here."""
