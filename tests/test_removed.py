@@ -150,7 +150,8 @@ def print_marks() -> None:
     for name in NAMES:
         bank = banks.load(name)
         removed.prepare(bank.exercise.removes)
-        for each in [Alternative(name="reference", answer=bank.reference), *bank.alternatives]:
+        alternatives = [each for each in bank.alternatives if not each.independent]  # those may use it
+        for each in [Alternative(name="reference", answer=bank.reference), *alternatives]:
             print(json.dumps(mark(bank, each)))
 
 

@@ -7,19 +7,10 @@ from torch import Tensor
 
 from course.exercises.computational_graphs.lists import number, numbers
 from course.performing.compare import describe
-from course.performing.exercise import (
-    Answer,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    Values,
-    observe,
-    outputs,
-)
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 
 ON = ("on", "on, one weight")
+THROUGH_Z = ("dw", "dx", "db", "dz")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -81,8 +72,8 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "magnitudes_when_on",
-            "Where z > 0, z moves by x_i for each unit of w_i, by w_i for each unit of x_i, and by 1 "
-            "for each unit of b. dw and dx are lists as long as w and x.",
+            "Where z > 0, z moves by x_i for each unit of w_i, by w_i for each unit of x_i, and by 1 for each unit of "
+            "b. dw and dx are lists as long as w and x.",
             holds=_right_up_to_sign,
             cases=ON,
         ),
@@ -90,24 +81,24 @@ EXERCISE = Exercise(
             "signs_when_on",
             "max(0, z) is taken away from y: when z grows by 1, the loss falls by 1, and so do all shares behind z.",
             points=2,
-            keys=("dw", "dx", "db", "dz"),
+            keys=THROUGH_Z,
             cases=ON,
             needs=("magnitudes_when_on",),
         ),
         Property(
             "nothing_flows_when_off",
-            "Where z < 0, max(0, z) is 0 and stays 0 when z moves a little: nothing behind it has an "
-            "influence. dw and dx are then zeros, as many as w and x have numbers.",
+            "Where z < 0, max(0, z) is 0 and stays 0 when z moves a little: nothing behind it has an influence. dw and "
+            "dx are then zeros, as many as w and x have numbers.",
             points=2,
-            keys=("dw", "dx", "db", "dz"),
+            keys=THROUGH_Z,
             cases=("off", "off, one weight"),
             needs=("magnitudes_when_on",),
         ),
         Property(
             "kink_counts_as_off",
-            "At z = 0 both sides have a derivative, 0 and 1, and one must be chosen. Here, as in "
-            "torch, it is 0: the gradient flows where z > 0 only.",
-            keys=("dw", "dx", "db", "dz"),
+            "At z = 0 both sides have a derivative, 0 and 1, and one must be chosen. Here, as in torch, it is 0: the "
+            "gradient flows where z > 0 only.",
+            keys=THROUGH_Z,
             cases=("kink",),
             needs=("nothing_flows_when_off",),
         ),
@@ -119,12 +110,12 @@ EXERCISE = Exercise(
         ),
     ),
     hints=(
-        "The loss is computed in three steps: z from w, x and b; max(0, z); the subtraction from y. What is "
-        "the derivative of each step alone?",
-        "Go backward through the three steps and multiply. First find dz, the derivative of the loss by z; "
-        "then all of dw, dx and db are dz times a local derivative.",
-        "dz is -1 or 0, decided by z > 0. Then db is dz, each dw_i is dz times x_i, each dx_i is dz times "
-        "w_i; dy does not pass through z at all.",
+        "The loss is computed in three steps: z from w, x and b; max(0, z); the subtraction from y. What is the "
+        "derivative of each step alone?",
+        "Go backward through the three steps and multiply. First find dz, the derivative of the loss by z; then all of "
+        "dw, dx and db are dz times a local derivative.",
+        "dz is -1 or 0, decided by z > 0. Then db is dz, each dw_i is dz times x_i, each dx_i is dz times w_i; dy does "
+        "not pass through z at all.",
     ),
     keeps=("w", "x"),
     removes=("torch",),

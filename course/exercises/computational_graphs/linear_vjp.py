@@ -73,10 +73,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "any_number_of_batch_dimensions",
-            "However many batch dimensions there are, also none: each row of out was made alike. For dw and db "
-            "fold them into one and sum over it; dx has all of them, as x does.",
+            "However many batch dimensions there are, also none: each row of out was made alike. For dw and db fold "
+            "them into one and sum over it; dx has all of them, as x does.",
             points=2,
-            keys=("dx", "dw", "db"),
             cases=("no batch dimension", "two batch dimensions", "three batch dimensions"),
         ),
         Property(
@@ -92,8 +91,8 @@ EXERCISE = Exercise(
         "Which shapes must dx, dw and db have, and which dimensions of dout do not occur in each of them?",
         "Make every array of rows a matrix first: dout (rows, out) and x (rows, in). A dimension that does not occur "
         "in a gradient is one that the forward pass broadcast over, so it is summed.",
-        "dx: rows of dout times w. dw: a product over the rows that has the shape (out, in). db: the sum over "
-        "the rows. Only dx gets its batch dimensions back.",
+        "dx: rows of dout times w. dw: a product over the rows that has the shape (out, in). db: the sum over the "
+        "rows. Only dx gets its batch dimensions back.",
     ),
     keeps=("dout", "x", "w"),
     removes=("torch.autograd", "torch.func"),

@@ -78,16 +78,15 @@ EXERCISE = Exercise(
         ),
         Property(
             "mean_over_the_batch",
-            "The loss is one number, the mean over the N rows; then each row of the gradient is that of the row "
-            "alone divided by N. Rows know nothing of each other: each has its own softmax and its own target.",
+            "The loss is one number, the mean over the N rows; then each row of the gradient is that of the row alone "
+            "divided by N. Rows know nothing of each other: each has its own softmax and its own target.",
             points=2,
-            keys=("loss", "dlogits"),
             cases=BATCHES,
         ),
         Property(
             "large_logits",
-            "exp overflows float32 above 88 and is 0 below -104. Subtract from the row its own largest logit, "
-            "and take the log of the sum, never of a probability.",
+            "exp overflows float32 above 88 and is 0 below -104. Subtract from the row its own largest logit, and take "
+            "the log of the sum, never of a probability.",
             points=2,
             keys=("loss",),
             cases=("logits up to 10,000",),
@@ -95,9 +94,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "rows_far_apart",
-            "The rows of this batch lie 12,000 apart. Loss and gradient are finite only if every row is shifted "
-            "by its own largest logit before exp.",
-            keys=("loss", "dlogits"),
+            "The rows of this batch lie 12,000 apart. Loss and gradient are finite only if every row is shifted by its "
+            "own largest logit before exp.",
             cases=("rows far apart",),
             needs=("mean_over_the_batch", "large_logits"),
         ),
@@ -114,14 +112,9 @@ EXERCISE = Exercise(
         "log p_i = (z_i - m) - log(sum_j exp(z_j - m)), with m the row's largest logit. And d loss / d z_i is a "
         "difference of two simple things.",
         "shifted = logits minus the maximum of each row; log_p = shifted minus the log of each row's sum of "
-        "exponentials. The loss picks one entry per row. The gradient starts as exp(log_p), loses 1 at each "
-        "target, and is divided by N.",
+        "exponentials. The loss picks one entry per row. The gradient starts as exp(log_p), loses 1 at each target, "
+        "and is divided by N.",
     ),
     keeps=("logits", "targets"),
-    removes=(
-        "torch.autograd",
-        "torch.func",
-        "torch.nn.functional.cross_entropy",
-        "torch.nn.functional.nll_loss",
-    ),
+    removes=("torch.autograd", "torch.func", "torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
 )

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from course.performing.exercise import (
-    Answer,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    in_the_dtype_of,
-    observe,
-)
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, in_the_dtype_of, observe
 
 LEADING = ("one leading dimension", "two leading dimensions", "square", "in float64")
 SIZE_ONE = ("a column", "a row", "two at once", "square column", "no rows")
@@ -63,37 +54,32 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "leading_dimensions",
-            "Shapes are aligned at their last dimensions. Those that only `grad` has stand in "
-            "front: sum over them, and let them vanish.",
+            "Shapes are aligned at their last dimensions. Those that only `grad` has stand in front: sum over them, "
+            "and let them vanish.",
             points=2,
-            keys=("summed",),
             cases=LEADING,
         ),
         Property(
             "dimensions_of_size_1",
             "Where the operand has size 1, one number met the whole dimension: sum over it, and keep it as size 1.",
             points=2,
-            keys=("summed",),
             cases=SIZE_ONE,
         ),
         Property(
             "both_at_once",
-            "Dimension i of `shape` is dimension i + (grad.dim() - len(shape)) of `grad` until the "
-            "leading ones are gone: sum those first, or count from the back.",
-            keys=("summed",),
+            "Dimension i of `shape` is dimension i + (grad.dim() - len(shape)) of `grad` until the leading ones are "
+            "gone: sum those first, or count from the back.",
             cases=BOTH,
         ),
         Property(
             "down_to_a_number",
             "For the shape () every dimension is a leading one. What is left is a tensor without dimensions.",
-            keys=("summed",),
             cases=NUMBER,
         ),
         Property(
             "same_shape_stays",
-            "Where `grad` already has the operand's shape, nothing is summed. In torch "
-            "`grad.sum(dim=())` does not sum over nothing: it sums over everything.",
-            keys=("summed",),
+            "Where `grad` already has the operand's shape, nothing is summed. In torch `grad.sum(dim=())` does not sum "
+            "over nothing: it sums over everything.",
             cases=NOTHING,
             needs=("leading_dimensions",),
         ),
@@ -108,8 +94,8 @@ EXERCISE = Exercise(
     ),
     hints=(
         "One number of the operand was copied to several places of the result. How does a change of it reach the loss?",
-        "First sum over the dimensions that the operand lacks (they stand in front), then over those where "
-        "its size is 1. Which of the two sums keeps its dimension?",
+        "First sum over the dimensions that the operand lacks (they stand in front), then over those where its size is "
+        "1. Which of the two sums keeps its dimension?",
         "Count the dimensions that only `grad` has and sum them away; then, among those that are left, sum where "
         "`shape` has a 1, without losing the dimension.",
     ),
