@@ -12,6 +12,7 @@ from autograder.sandbox.wire import seccomp
 from autograder.sandbox.wire.policy import PolicyError
 
 
+@pytest.mark.sandbox
 def test_every_protection_is_tried_and_active_here():
     found = doctor.protections()
     assert [each.name for each in found if not each.active] == []
@@ -35,6 +36,7 @@ def test_a_missing_libseccomp_is_told_with_its_package(monkeypatch):
     assert "apt install libseccomp2" in missing.remedy
 
 
+@pytest.mark.sandbox
 def test_walls_that_do_not_stand_are_told_with_how_to_allow_them(monkeypatch):
     class Refused:
         def __enter__(self):

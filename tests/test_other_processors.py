@@ -32,6 +32,7 @@ print(json.dumps(misses))
 """
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("processor", [{}, OLDER], ids=["this one", "an older one"])
 def test_committed_sheets_judge_and_name_alike(processor):
