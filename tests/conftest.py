@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +18,9 @@ from course.tree import Leaf
 from tools import system
 
 LOCAL = ("127.", "::1", "localhost")
+
+# nbgrader starts `alembic` by its bare name.
+os.environ["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), os.environ.get("PATH")]))
 
 # Several test processes share the cores: threads of one that wait for a core cost more than they bring.
 torch.set_num_threads(1)

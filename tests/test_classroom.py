@@ -82,6 +82,7 @@ def test_each_student_with_a_misconception_is_diagnosed_with_it(root, lesson, wr
 
 
 @pytest.mark.slow
+@pytest.mark.sandbox
 def test_the_ordinary_students_get_what_they_wrote(root, lesson):
     with open_runner() as runner:
         results = {

@@ -31,8 +31,8 @@ def test_a_missing_libseccomp_is_told_with_its_package(monkeypatch):
         raise PolicyError("libseccomp must be installed")
 
     monkeypatch.setattr(seccomp, "compiled", broken)
-    missing = next(each for each in doctor.protections() if not each.active)
-    assert missing.name == "libseccomp"
+    (missing,) = [each for each in doctor.protections() if each.name == "libseccomp"]
+    assert not missing.active
     assert "apt install libseccomp2" in missing.remedy
 
 
