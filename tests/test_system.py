@@ -37,7 +37,7 @@ def executable(path: Path, text: str) -> None:
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
     """A path on which nothing of the table lies, and no apt-get either."""
-    for name in ("cp", "env", "true"):
+    for name in ("bash", "cp", "dirname", "env", "true"):
         (tmp_path / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(system, "POSTGRES", str(tmp_path / "postgresql"))
@@ -131,6 +131,14 @@ def test_another_user_than_root_installs_where_sudo_asks_no_password(debian, mon
 def test_without_apt_get_nothing_is_tried(bare, capsys):
     assert system.main(["browser"]) == 0
     assert "Chromium is missing" in capsys.readouterr().out
+
+
+def test_ci_is_make_test_and_gets_make_where_it_is_missing(debian):
+    executable(debian / "sudo", SUDO)
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(["bash", ROOT / ".ci/run"], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "== Debian packages: make\n"
+    assert (debian / "make").exists()
 
 
 # The end of make test
