@@ -14,6 +14,8 @@ from course.cluster import RanksFailed, run_ranks
 from course.cluster.costs import costs
 from course.errors import BadArgument
 
+pytestmark = pytest.mark.sandbox
+
 SHARE = 0.5
 
 
