@@ -78,13 +78,9 @@ WRONG = (
     ),
     wrong(
         "n_missing_in_the_weight",
-        "The weight 1 / p_i makes your estimate right for the *sum* of all gradients. For their mean it is 1 / (n "
-        "p_i), which is 1 where all probabilities are equal.",
+        "The weight is 1 / (n p_i), which is 1 where all probabilities are equal; n is the number of all examples, "
+        "len(probs), not the size of the batch. With 1 / p_i the estimate is right for the *sum* of all gradients.",
         loop(("(n * ", "(")),
-    ),
-    wrong(
-        "batch_for_n_in_the_weight",
-        "In the weight 1 / (n p_i) the n is the number of all examples, len(probs), not the size of the batch.",
         loop(("(n * ", "(b * ")),
     ),
     wrong(

@@ -45,13 +45,17 @@ def measured_after_a_step(shapes: list[Shape], name: str, dtypes: Dtypes) -> int
 
 def three_sums(shapes: list[Shape], name: str, dtypes: Dtypes) -> int:
     """Each part over all shapes."""
-    if name not in MOMENTS or (name == "muon" and any(len(shape) != 2 for shape in shapes)):
-        raise ValueError(f"no such optimizer, or no matrices: {name}, {shapes}")
+    _refuse(shapes, name)
     state, param = dtypes["state"].itemsize, dtypes["param"].itemsize
     moments = sum(kept(shape, name) for shape in shapes) * state
     master = 4 * sum(math.prod(shape) for shape in shapes) if param < 4 else 0
     counters = 4 * len(shapes) if name in COUNT_STEPS else 0
     return moments + master + counters
+
+
+def _refuse(shapes: list[Shape], name: str) -> None:
+    if name not in MOMENTS or (name == "muon" and any(len(shape) != 2 for shape in shapes)):
+        raise ValueError(f"no such optimizer, or no matrices: {name}, {shapes}")
 
 
 def kept(shape: Shape, name: str) -> int:
@@ -63,21 +67,11 @@ def kept(shape: Shape, name: str) -> int:
 
 
 def in_bits(shapes: list[Shape], name: str, dtypes: Dtypes) -> float:
-    """Counts bits with torch.finfo, and divides at the end, which makes a float."""
-    if name not in ("sgd", "momentum", "muon", *COUNT_STEPS):
-        raise ValueError(f"unknown name {name}")
+    """One sum over the shapes, in bits: the division at the end makes a float of it."""
+    _refuse(shapes, name)
     state, param = (torch.finfo(dtypes[key]).bits for key in ("state", "param"))
-    bits = 0
-    for size in map(torch.Size, shapes):
-        if name == "muon" and len(size) != 2:
-            raise ValueError(f"{name} takes no parameter of {len(size)} dimensions")
-        copies = {"sgd": 0, "adamw": 2}.get(name, 1)
-        if name == "adafactor" and len(size) >= 2:
-            bits += state * (size[:-1].numel() + size.numel() // size[-2])
-        else:
-            bits += state * copies * size.numel()
-        bits += (32 * size.numel() if param < 32 else 0) + 32 * (name in COUNT_STEPS)
-    return bits / 8
+    copy, counter = 32 * (param < 32), 32 * (name in COUNT_STEPS)
+    return sum(state * kept(shape, name) + copy * torch.Size(shape).numel() + counter for shape in shapes) / 8
 
 
 RIGHT = (
@@ -88,10 +82,6 @@ RIGHT = (
 
 sums = partial(edited, three_sums)
 
-REFUSED = (
-    '    if name not in MOMENTS or (name == "muon" and any(len(shape) != 2 for shape in shapes)):\n'
-    '        raise ValueError(f"no such optimizer, or no matrices: {name}, {shapes}")\n'
-)
 STEPS = '("adagrad", "rmsprop", "adamw", "adafactor")'
 ALL_STEPS = '("sgd", "momentum", "muon", "adagrad", "rmsprop", "adamw", "adafactor")'
 FACTORED = "math.prod(stack) * (r + c)"
@@ -192,7 +182,7 @@ WRONG = (
         "not_refused",
         "Your numbers are right, but something that does not exist gets a number too: an optimizer of another "
         "name, or Muon on a tensor that is not a matrix. Both raise ValueError, as torch.optim.Muon does.",
-        sums((REFUSED, "")),
+        sums(("    _refuse(shapes, name)\n", "")),
         fails=("refusals",),
     ),
 )

@@ -13,10 +13,14 @@ from autograder.edits import edited
 from course.reference.optimizers.orthogonalize import orthogonalize
 
 
-def polynomial_of_the_singular_values(g: Tensor, steps: int = 5) -> Tensor:
-    """Each singular value by itself, in NumPy; no Gram matrix."""
+def _refuse(g: Tensor, steps: int) -> None:
     if g.ndim != 2 or steps < 0:
         raise ValueError("g must be a matrix, and steps at least 0")
+
+
+def polynomial_of_the_singular_values(g: Tensor, steps: int = 5) -> Tensor:
+    """Each singular value by itself, in NumPy; no Gram matrix."""
+    _refuse(g, steps)
     u, values, vt = np.linalg.svd(g.double().numpy(), full_matrices=False)
     values = values / max(np.sqrt(np.sum(values**2)), 1e-7)
     for _ in range(steps):
@@ -26,8 +30,7 @@ def polynomial_of_the_singular_values(g: Tensor, steps: int = 5) -> Tensor:
 
 def as_published(g: Tensor, steps: int = 5) -> Tensor:
     """In the words of Jordan's own code."""
-    if g.ndim != 2 or steps < 0:
-        raise ValueError("g must be a matrix, and steps at least 0")
+    _refuse(g, steps)
     a, b, c = 3.4445, -4.7750, 2.0315
     x: Tensor = g / torch.linalg.norm(g).clamp(min=1e-7)
     tall = g.size(0) > g.size(1)
@@ -43,8 +46,7 @@ def as_published(g: Tensor, steps: int = 5) -> Tensor:
 
 def gram_on_the_right(g: Tensor, steps: int = 5) -> Tensor:
     """X^T X, multiplied from the right, in Horner's form; 1e-7 is added to the norm, not a bound of it."""
-    if g.ndim != 2 or steps < 0:
-        raise ValueError("g must be a matrix, and steps at least 0")
+    _refuse(g, steps)
     x = g / (torch.sqrt((g * g).sum()) + 1e-7)
     one = torch.eye(g.shape[1], dtype=g.dtype)
     for _ in range(steps):
@@ -74,7 +76,6 @@ NORM, BOUNDED = "torch.linalg.norm(g)", " / torch.linalg.norm(g).clamp(min=1e-7)
 COEFFICIENTS, LOOP = "3.4445, -4.7750, 2.0315", "range(steps)"
 POLYNOMIAL = "a * x + (b * gram + c * gram @ gram) @ x"
 AGAIN = "x = x / x.norm().clamp(min=1e-7)"
-REFUSED = '    if g.ndim != 2 or steps < 0:\n        raise ValueError("g must be a matrix, and steps at least 0")\n'
 BACK = "    if tall:\n        x = x.T\n    return x"
 
 WRONG = (
@@ -193,7 +194,7 @@ WRONG = (
         "Your numbers are right, but nonsense goes through, or ends in torch's own error. A gradient of one "
         "dimension has no singular values, one of four must be reshaped by whoever knows how, and -1 steps are none. "
         "Raise a ValueError.",
-        published((REFUSED, "")),
+        published(("    _refuse(g, steps)\n", "")),
         fails=("refuses_what_makes_no_sense",),
     ),
 )
