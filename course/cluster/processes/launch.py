@@ -1,6 +1,6 @@
-"""The launcher of ranks that are processes: starts them, hears their reports, prints what they print, ends them.
+"""The launcher of ranks that are processes: starts them, hears their messages, prints what they print, ends them.
 
-start  -->  all ready: go  -->  reports, output, deaths  -->  all have returned: end
+start  -->  all ready: go  -->  messages, output, deaths  -->  all have returned: end
                                       |-->  something broke: listen a moment for the reason, kill, raise
 
 It works in the caller's thread: a notebook shows under a cell what the cell's own thread prints.
@@ -17,13 +17,12 @@ from typing import Any, cast
 
 import cloudpickle
 
-from course.cluster.account import Account
-from course.cluster.errors import Kind, RanksFailed
-from course.cluster.job import Run
-from course.cluster.rank_main import Assignment
-from course.cluster.rank_status import late
-from course.cluster.reports import Failure, Report, Word
-from course.cluster.server import RankProcess, start
+from course.cluster.processes.messages import Command, RankFailure, RankMessage
+from course.cluster.processes.progress import Progress
+from course.cluster.processes.rank_main import Assignment
+from course.cluster.processes.rank_process import RankProcess, start
+from course.cluster.protocol.failures import FailureKind, RanksFailed, late
+from course.cluster.protocol.transport import Run
 from course.failing import message_of, type_of
 
 START_SECONDS = 60.0  # for all ranks to be ready; not of the run's own time
@@ -31,7 +30,7 @@ GATHER_SECONDS = 0.2  # to hear the reason of a failure after the first sign of 
 LINE_SECONDS = 0.3  # for a rank to say where it is
 LEAVING_SECONDS = 5.0  # for ranks to flush and end
 # Which of several failures is told: the others follow from it.
-FIRST: tuple[Kind, ...] = ("Mismatch", "RankDied", "RankRaised", "Deadlock", "Leftover", "TimeLimit")
+FIRST: tuple[FailureKind, ...] = ("Mismatch", "RankDied", "RankRaised", "Deadlock", "Leftover", "TimeLimit")
 
 
 class Launch:
@@ -40,7 +39,7 @@ class Launch:
     def __init__(self, assignments: Sequence[Assignment], seconds: float) -> None:
         self._assignments, self._seconds = assignments, seconds
         self._ranks: list[RankProcess] = []
-        self._account = Account(len(assignments), time.monotonic())
+        self._progress = Progress(len(assignments), time.monotonic())
         self._values: dict[int, Any] = {}
         self._ready: set[int] = set()
         self._lines: dict[int, tuple[str, ...]] = {}
@@ -53,15 +52,15 @@ class Launch:
             for rank, each in enumerate(self._assignments):
                 self._ranks.append(start(rank, cloudpickle.dumps(each)))
             self._until(lambda: len(self._ready) == len(self._ranks), START_SECONDS, "be ready")
-            self._account = Account(len(self._assignments), time.monotonic())
-            self._say(Word("go"))
-            self._until(lambda: self._account.all_returned, self._seconds, "end")
-            self._note(self._account.broken())
+            self._progress = Progress(len(self._assignments), time.monotonic())
+            self._say(Command("go"))
+            self._until(lambda: self._progress.all_returned, self._seconds, "end")
+            self._note(self._progress.broken())
             self._raise_failure()
             self._has_ended = True
         finally:
             self._end()
-        return Run(values=[self._values[rank.number] for rank in self._ranks], ledger=self._account.ledger())
+        return Run(values=[self._values[rank.number] for rank in self._ranks], ledger=self._progress.ledger())
 
     def _until(self, is_over: Callable[[], bool], seconds: float, what: str) -> None:
         """Hear the ranks until it is over. Raises RanksFailed where something breaks, or at the time limit."""
@@ -95,38 +94,38 @@ class Launch:
             if name == "output":
                 rank.show()
             elif name == "pipe":
-                self._hear_reports(rank)
+                self._hear_messages(rank)
             else:
-                self._hear_reports(rank)
+                self._hear_messages(rank)
                 self._note_death(rank)
 
-    def _hear_reports(self, rank: RankProcess) -> None:
-        for report in rank.reports():
-            self._take(rank, report)
+    def _hear_messages(self, rank: RankProcess) -> None:
+        for message in rank.messages():
+            self._take(rank, message)
 
-    def _take(self, rank: RankProcess, report: Report) -> None:
-        match report.what:
+    def _take(self, rank: RankProcess, message: RankMessage) -> None:
+        match message.what:
             case "ready":
                 self._ready.add(rank.number)
             case "line":
-                self._lines[rank.number] = report.data
+                self._lines[rank.number] = message.data
             case "failed":
-                self._note_failure(rank.number, report.data)
+                self._note_failure(rank.number, message.data)
             case _:
-                self._note_report(rank.number, report)
+                self._note_message(rank.number, message)
 
-    def _note_report(self, rank: int, report: Report) -> None:
+    def _note_message(self, rank: int, message: RankMessage) -> None:
         if any(failure.kind == "Mismatch" for _, _, failure in self._failures):
             return
-        if report.what == "returned":
-            self._keep(rank, report.data)
+        if message.what == "returned":
+            self._keep(rank, message.data)
         try:
-            self._account.hear(rank, report)
+            self._progress.hear(rank, message)
         except RanksFailed as failure:
             self._note(failure)
-        for waiting, number, src in self._account.answers:
-            self._ranks[waiting].say(Word("sender", number, src))
-        self._account.answers.clear()
+        for waiting, number, src in self._progress.answers:
+            self._ranks[waiting].say(Command("sender", number, src))
+        self._progress.answers.clear()
 
     def _keep(self, rank: int, data: bytes) -> None:
         try:
@@ -142,16 +141,16 @@ class Launch:
             self._failures.append((is_lost, FIRST.index(failure.kind), failure))
 
     def _note_stuck(self) -> None:
-        if not self._failures and not self._account.all_returned:
-            self._note(self._account.broken())
+        if not self._failures and not self._progress.all_returned:
+            self._note(self._progress.broken())
 
-    def _note_failure(self, rank: int, failure: Failure) -> None:
-        message, name, where, is_lost = failure
-        self._note(RanksFailed(message, kind="RankRaised", rank=rank, type=name, where=where), is_lost=is_lost)
+    def _note_failure(self, rank: int, failure: RankFailure) -> None:
+        told, name, where, is_lost = failure
+        self._note(RanksFailed(told, kind="RankRaised", rank=rank, type=name, where=where), is_lost=is_lost)
 
     def _note_death(self, rank: RankProcess) -> None:
         status = rank.ended()
-        if self._account.has_returned(rank.number):
+        if self._progress.has_returned(rank.number):
             return
         how = f"ended by itself with exit status {status}, before it returned"
         if status < 0:
@@ -160,30 +159,30 @@ class Launch:
         self._note(RanksFailed(f"rank {rank.number} died: {how}", kind="RankDied", rank=rank.number))
 
     def _late(self, seconds: float, what: str) -> RanksFailed:
-        running = [rank for rank in self._ranks if self._account.is_running(rank.number)]
+        running = [rank for rank in self._ranks if self._progress.is_running(rank.number)]
         for rank in running:
-            rank.say(Word("where"))
+            rank.say(Command("where"))
         self._hear_for(LINE_SECONDS)
         rank = next((each for each in running if self._lines.get(each.number)), (running or self._ranks)[0])
-        return late(seconds, rank.number, self._lines.get(rank.number, ()), self._account.standing(), what)
+        return late(seconds, rank.number, self._lines.get(rank.number, ()), self._progress.statuses(), what)
 
     def _raise_failure(self) -> None:
         """The reason, where something broke: what follows from others' failures comes last."""
         if self._failures:
             _, _, failure = min(self._failures, key=lambda item: item[:2])
-            failure.ledger = self._account.ledger()
+            failure.ledger = self._progress.ledger()
             raise failure
 
     # --- the end ---
 
-    def _say(self, word: Word) -> None:
+    def _say(self, command: Command) -> None:
         for rank in self._ranks:
-            rank.say(word)
+            rank.say(command)
 
     def _end(self) -> None:
         """No process is left, and what was printed is out."""
         if self._has_ended:
-            self._say(Word("end"))
+            self._say(Command("end"))
             until = time.monotonic() + LEAVING_SECONDS
             while (left := until - time.monotonic()) > 0 and any(rank.is_alive() for rank in self._ranks):
                 self._hear(left)

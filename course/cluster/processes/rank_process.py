@@ -17,20 +17,20 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from course.cluster.rank_main import main
-from course.cluster.rank_output import numbered
-from course.cluster.reports import Report, Word
-from course.cluster.script import hidden_script
+from course.cluster.processes.messages import Command, RankMessage
+from course.cluster.processes.rank_main import main
+from course.cluster.processes.script import hidden_script
+from course.cluster.protocol.rank_output import numbered
 
 # What a rank would otherwise load itself: seconds in each. None starts a thread or CUDA.
 # (torch's optimizers load torch._dynamo at their first step.)
-PRELOADED = ["torch.distributed.fsdp", "torch.nn.parallel", "torch._dynamo", "course.cluster.rank_main"]
+PRELOADED = ["torch.distributed.fsdp", "torch.nn.parallel", "torch._dynamo", "course.cluster.processes.rank_main"]
 KILLED_SECONDS = 5.0  # for a process to be gone that was killed
 CHUNK = 1 << 16
 
 
 class RankProcess:
-    """A process that is the rank `number`. pipe: reports come, words go; output: what it prints."""
+    """A process that is the rank `number`. pipe: messages come, commands go; output: what it prints."""
 
     def __init__(self, number: int, process: BaseProcess, pipe: Connection, output: Connection) -> None:
         self.number = number
@@ -44,13 +44,13 @@ class RankProcess:
         every = {"pipe": self._pipe, "output": self._output, "death": self._process.sentinel}
         return {name: source for name, source in every.items() if self._is_open[name]}
 
-    def say(self, word: Word) -> None:
+    def say(self, command: Command) -> None:
         """Tell it something. One that has died hears nothing."""
         with contextlib.suppress(OSError):
-            self._pipe.send(word)
+            self._pipe.send(command)
 
-    def reports(self) -> Iterator[Report]:
-        """What it has reported."""
+    def messages(self) -> Iterator[RankMessage]:
+        """What it has said."""
         try:
             while self._is_open["pipe"] and self._pipe.poll():
                 yield self._pipe.recv()
