@@ -54,7 +54,7 @@ class DistributedPort:
         self._backends: dict[str, Any] = {}
         self._queues = Queues()
         self._asking: set[Group] = set()
-        self._asked: dict[int, _Receive] = {}
+        self._asked: dict[int, _ReceiveWork] = {}
         self._lock = threading.Lock()
         self._all = self._backend("all", rank, size)
 
@@ -62,7 +62,7 @@ class DistributedPort:
         """See Port."""
         return self._made(call, gives, takes, is_async=False).finish()
 
-    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> _Work:
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> DistributedWork:
         """See Port."""
         return self._made(call, gives, takes, is_async=True)
 
@@ -77,17 +77,17 @@ class DistributedPort:
         receive.src = src
         self._queues.put(("from", src, receive.call.group), receive.item)
 
-    def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> _Work:
+    def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> DistributedWork:
         if call.verb == "recv":
             return self._receive(call, takes[0], is_async)
         number = self._log.called(call, is_async=is_async)
         if call.verb == "send":
             self._send(call, gives[0])
-            return _Work(self._log, number)
+            return DistributedWork(self._log, number)
         group = call.group
         name = "all" if len(group) == self._size else f"ranks {group}"
         backend = self._backend(name, group.index(self._rank), len(group))
-        return _Collective(self._log, number, begin(backend, call, gives, takes))
+        return _CollectiveWork(self._log, number, begin(backend, call, gives, takes))
 
     def _backend(self, name: str, rank: int, size: int) -> Any:
         if name not in self._backends:
@@ -107,12 +107,12 @@ class DistributedPort:
 
         self._queues.put(("to", call.peer, call.group), WorkItem(deliver))
 
-    def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _Receive:
+    def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _ReceiveWork:
         """In the order of each sender. When a group has received from anybody, the launcher says whose turn it is."""
         if call.peer is None and self._log.is_launched:
             self._asking.add(call.group)
         is_asking = call.group in self._asking
-        receive = _Receive(self._log, self, call, tensor)
+        receive = _ReceiveWork(self._log, self, call, tensor)
         with self._lock:  # the launcher's answer may come before the number is known here
             receive.number = self._log.called(call, is_async=is_async, is_asking=is_asking)
             if is_asking:
@@ -145,7 +145,7 @@ class DistributedPort:
         return self._backend(f"{src} to {dst} of {call.group}", int(self._rank == dst), 2), 0, 1, 0
 
 
-class _Work:
+class DistributedWork:
     """See protocol.comm.Work. This one is a send: its tensor was copied when it was begun."""
 
     def __init__(self, log: CallLog, number: int = 0) -> None:
@@ -174,7 +174,7 @@ class _Work:
         return 0
 
 
-class _Collective(_Work):
+class _CollectiveWork(DistributedWork):
     def __init__(self, log: CallLog, number: int, begun: Begun) -> None:
         super().__init__(log, number)
         self._begun = begun
@@ -188,7 +188,7 @@ class _Collective(_Work):
         return 0
 
 
-class _Receive(_Work):
+class _ReceiveWork(DistributedWork):
     """src: from whom, as a rank of the run; None until it is known."""
 
     def __init__(self, log: CallLog, port: DistributedPort, call: Call, tensor: Tensor) -> None:

@@ -2,9 +2,9 @@
 
     called  --post, without tensors-->  Switch  -->  mismatch, deadlock, leftover; who sent what to whom
 
-A rank waits, by this account, when it has said that it waits for a call that the others' calls have not
-completed. Such a rank can say nothing until others do; so when all ranks wait or have returned, none ever
-goes on. (A rank with threads of its own that make calls is outside of this: one rank makes one call after another.)
+A rank waits when it has said that it waits for a call that the others' calls have not completed. Such a rank can say
+nothing until others do; so when all ranks wait or have returned, none ever goes on. (A rank with threads of its own
+that make calls is outside of this: one rank makes one call after another.)
 
 The ledger is the ranks' claim: bytes and messages are those of the calls that they say they make, as the simulated
 transport counts them, and times are seconds of the machine's clock since all were ready.

@@ -26,8 +26,8 @@ from course.cluster.calls import REDUCING, Call, Tensors
 from course.cluster.protocol.failures import RanksFailed
 from course.cluster.protocol.posted import (
     Mailbox,
-    Message,
     PostedCall,
+    SentMessage,
     compare,
     never_joined,
     never_received,
@@ -100,7 +100,7 @@ class Switch:
         self.ledger.charge({(src, dst): size}, {(src, dst): 1})
         self._write(posted, start, end, size)
         self.done.append(posted)
-        mailbox, message = self._mailboxes[call.group, dst], Message(posted, start, end)
+        mailbox, message = self._mailboxes[call.group, dst], SentMessage(posted, start, end)
         for waiting in mailbox.receives:
             if waiting.call.peer in (None, src):
                 mailbox.receives.remove(waiting)
@@ -119,7 +119,7 @@ class Switch:
             mailbox.receives.append(posted)
         return posted
 
-    def _deliver(self, message: Message, to: PostedCall) -> None:
+    def _deliver(self, message: SentMessage, to: PostedCall) -> None:
         sent = message.sent
         if sent.call.gives != to.call.takes:
             raise not_what_was_sent(sent, to)

@@ -44,7 +44,7 @@ class PostedCall:
 
 
 @dataclass(eq=False, slots=True)
-class Message:
+class SentMessage:
     """What was sent: on its way, or not yet received."""
 
     sent: PostedCall
@@ -56,7 +56,7 @@ class Message:
 class Mailbox:
     """Of one rank in one group: messages that nobody has asked for yet, by sender; receives that wait for one."""
 
-    unexpected: dict[int, deque[Message]] = field(default_factory=dict)
+    unexpected: dict[int, deque[SentMessage]] = field(default_factory=dict)
     receives: list[PostedCall] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ def _said(posted: PostedCall) -> str:
     return f"is in {call} #{posted.number}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
 
 
-def never_received(queue: Sequence[Message]) -> RanksFailed:
+def never_received(queue: Sequence[SentMessage]) -> RanksFailed:
     """The failure of messages that were sent, and of which nobody asked."""
     sent = queue[0].sent
     more = f" (and {len(queue) - 1} more)" if len(queue) > 1 else ""
