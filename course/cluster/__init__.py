@@ -4,6 +4,13 @@ def step(comm): ...                                 comm: a Comm, with torch.dis
 run_ranks(step, 4)                                  simulated: threads, a virtual clock, a ledger
 run_ranks(step, 4, transport="gloo")                processes of this machine, started from a notebook cell
 run_ranks(step, 64, transport=Simulated(topology=two_levels(8, 8)))
+
+run         `run_ranks`; torchrun: the communicator of a script that torchrun starts, as in pi
+simulated/  ranks that are threads
+processes/  ranks that are processes: gloo, NCCL
+protocol/   the verbs, where the ranks' calls meet, and in which order
+account/    the ledger, the traffic of collectives, the links
+calls       what a rank says when it calls a verb
 """
 
 from __future__ import annotations

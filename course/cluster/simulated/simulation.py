@@ -173,7 +173,7 @@ class Simulation:
         return kept_bytes(after=note)
 
     def make(self, rank: Rank, action: Action, *, is_call: bool = True) -> None:
-        """Do something when its time has come. Returns when the rank runs on."""
+        """Make a call when its time has come, or wait for one that was made. Returns when the rank runs on."""
         if self._failed is not None:
             self._refuse()
         self.count(rank)
@@ -241,9 +241,7 @@ class Simulation:
 
     def _resume(self, rank: Rank) -> None:
         """The rank's own state, when it has got its turn. Raises Stopped where the run is over."""
-        if (
-            self._failed is not None
-        ):  # `_break` has let everybody go: this is no turn, and the state is not to be touched
+        if self._failed is not None:  # `_break` has let everybody go: this is no turn
             raise Stopped
         torch.default_generator.set_state(rank.random_state)
         rank.counted = time.thread_time()
