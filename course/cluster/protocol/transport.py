@@ -10,13 +10,11 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from course.cluster.errors import RanksFailed
-from course.cluster.ledger import Ledger
-from course.failing import message_of, own_lines, type_of
+from course.cluster.account.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Program:
     """`function(comm, *inputs[rank])` on every rank.
 
     seconds  of real time that the whole run may take
@@ -44,8 +42,8 @@ class Run:
 class Transport(Protocol):
     """Something that runs ranks."""
 
-    def run(self, job: Job) -> Run:
-        """Run a job to its end. Raises RanksFailed where it breaks; nothing of it goes on then."""
+    def run(self, program: Program) -> Run:
+        """Run a program to its end. Raises RanksFailed where it breaks; nothing of it goes on then."""
 
 
 def copied(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -58,16 +56,3 @@ def _copied(given: Tensor | nn.Module) -> Tensor | nn.Module:
     if isinstance(given, (nn.Module, nn.Parameter)):
         return copy.deepcopy(given)
     return given.detach().clone().requires_grad_(given.requires_grad)
-
-
-def raised(rank: int, error: BaseException) -> RanksFailed:
-    """The failure of a run in which a rank raised."""
-    return rank_raised(rank, type_of(error), message_of(error), own_lines(error.__traceback__))
-
-
-def rank_raised(rank: int, kind: str, message: str, where: tuple[str, ...]) -> RanksFailed:
-    """The same, of an exception that is known by its class, its message and the rank's own lines."""
-    at = f" ({where[-1]})" if where else ""
-    return RanksFailed(
-        f"rank {rank} raised {kind}: {message}{at}", kind="RankRaised", rank=rank, type=kind, where=where
-    )

@@ -33,10 +33,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 from torch.utils._pytree import tree_map_only
 
-from course.cluster.communicator import Communicator
-from course.cluster.distributed import DistributedPort
-from course.cluster.job import raised
-from course.cluster.reports import Failure, Reporter, Word
+from course.cluster.processes.messages import Command, LauncherLog, RankFailure
+from course.cluster.processes.port import DistributedPort
+from course.cluster.protocol.comm import Comm
+from course.cluster.protocol.failures import raised
 from course.failing import lines_of, message_of, type_of
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ class Assignment:
     random_states of the caller: torch's generator, Python's, NumPy's
     environment   the caller's, which may have changed since the server of the processes was started
     sources       lines of code that lies in no file, by name: cells of a notebook
-    job           function and inputs, pickled
+    program       function and inputs, pickled
     """
 
     size: int
@@ -65,29 +65,29 @@ class Assignment:
     random_states: tuple[Tensor, Any, Any]
     environment: dict[str, str]
     sources: dict[str, list[str]]
-    job: bytes
+    program: bytes
 
 
 def main(rank: int, pipe: Connection, output: Connection) -> NoReturn:
-    """Run a rank. pipe: to the launcher, for reports and words; output: takes what is printed."""
+    """Run a rank. pipe: to the launcher, for messages and commands; output: takes what is printed."""
     os.setsid()  # so that the launcher can end it with all that it starts
     _speak_into(output)
     torch.set_num_threads(1)
-    reporter = Reporter(pipe)
+    log = LauncherLog(pipe)
     given: Assignment = cloudpickle.loads(pipe.recv_bytes())
-    words = _Words(pipe, reporter, given.folder)
-    threading.Thread(target=words.listen, name="words of the launcher", daemon=True).start()
+    commands = _Commands(pipe, log, given.folder)
+    threading.Thread(target=commands.listen, name="commands of the launcher", daemon=True).start()
     try:
-        words.port = port = _connected(rank, given, reporter)
-        function, inputs = _unpacked(given.job, port.device)
-        reporter.tell("ready")
-        words.go.wait()
+        commands.port = port = _connected(rank, given, log)
+        function, inputs = _unpacked(given.program, port.device)
+        log.tell("ready")
+        commands.go.wait()
         _begin_random_as(*given.random_states)
-        _call(rank, function, Communicator(port, tuple(range(given.size)), rank, given.verbs), inputs, reporter)
+        _call(rank, function, Comm(port, tuple(range(given.size)), rank, given.verbs), inputs, log)
     except BaseException as error:
         _flush()
-        reporter.tell("failed", _failure(rank, error))
-    words.end.wait()
+        log.tell("failed", _failure(rank, error))
+    commands.end.wait()
     _flush()
     os._exit(0)
 
@@ -98,28 +98,26 @@ def _begin_random_as(ours: Tensor, python: Any, array: Any) -> None:
     np.random.set_state(array)
 
 
-def _call(
-    rank: int, function: Callable[..., Any], comm: Communicator, inputs: Sequence[Any], reporter: Reporter
-) -> None:
+def _call(rank: int, function: Callable[..., Any], comm: Comm, inputs: Sequence[Any], log: LauncherLog) -> None:
     value = tree_map_only(Tensor, lambda tensor: tensor.cpu(), function(comm, *inputs))
     _flush()
     try:
         data = cloudpickle.dumps(value)
     except Exception as error:
         told = f"rank {rank} returned something that cannot be sent to the caller: {message_of(error)}"
-        reporter.tell("failed", Failure(told, type_of(error), (), False))
+        log.tell("failed", RankFailure(told, type_of(error), (), False))
     else:
-        reporter.tell("returned", data)
+        log.tell("returned", data)
 
 
-def _unpacked(job: bytes, device: torch.device) -> tuple[Callable[..., Any], Sequence[Any]]:
-    function, inputs = cloudpickle.loads(job)
+def _unpacked(program: bytes, device: torch.device) -> tuple[Callable[..., Any], Sequence[Any]]:
+    function, inputs = cloudpickle.loads(program)
     if device != CPU:
         inputs = tree_map_only(Tensor, lambda tensor: tensor.to(device), inputs)
     return function, inputs
 
 
-def _connected(rank: int, given: Assignment, reporter: Reporter) -> DistributedPort:
+def _connected(rank: int, given: Assignment, log: LauncherLog) -> DistributedPort:
     os.environ.clear()
     os.environ.update(given.environment)
     os.environ["GLOO_SOCKET_IFNAME"] = loopback()
@@ -132,7 +130,7 @@ def _connected(rank: int, given: Assignment, reporter: Reporter) -> DistributedP
         torch.set_default_device(device)
     store = FileStore(os.path.join(given.folder, "store"), given.size)
     dist.init_process_group(given.backend, store=store, rank=rank, world_size=given.size)
-    return DistributedPort(store, rank, given.size, reporter, device=device, seconds=given.seconds)
+    return DistributedPort(store, rank, given.size, log, device=device, seconds=given.seconds)
 
 
 def loopback() -> str:
@@ -140,10 +138,10 @@ def loopback() -> str:
     return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
-def _failure(rank: int, error: BaseException) -> Failure:
+def _failure(rank: int, error: BaseException) -> RankFailure:
     told = raised(rank, error)
     is_lost = isinstance(error, (RuntimeError, OSError)) and LOST.search(message_of(error)) is not None
-    return Failure(str(told), told.type, told.where, is_lost)
+    return RankFailure(str(told), told.type, told.where, is_lost)
 
 
 def _speak_into(output: Connection) -> None:
@@ -166,13 +164,13 @@ def _flush() -> None:
         traceback.print_exc()
 
 
-class _Words:
+class _Commands:
     """Hears the launcher, in a thread of its own: the rank may be stuck, and the launcher may die."""
 
-    def __init__(self, pipe: Connection, reporter: Reporter, folder: str) -> None:
+    def __init__(self, pipe: Connection, log: LauncherLog, folder: str) -> None:
         self.port: DistributedPort | None = None
         self.go, self.end = threading.Event(), threading.Event()
-        self._pipe, self._reporter, self._folder = pipe, reporter, folder
+        self._pipe, self._log, self._folder = pipe, log, folder
         self._rank_thread = threading.get_ident()
 
     def listen(self) -> None:
@@ -184,13 +182,13 @@ class _Words:
             shutil.rmtree(self._folder, ignore_errors=True)
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    def _obey(self, word: Word) -> None:
-        match word.what:
+    def _obey(self, command: Command) -> None:
+        match command.what:
             case "go":
                 self.go.set()
             case "sender" if self.port is not None:
-                self.port.heard_sender(word.number, word.src)
+                self.port.heard_sender(command.number, command.src)
             case "where":
-                self._reporter.tell("line", lines_of(sys._current_frames().get(self._rank_thread)))
+                self._log.tell("line", lines_of(sys._current_frames().get(self._rank_thread)))
             case "end":
                 self.end.set()

@@ -15,7 +15,7 @@ def numbered(rank: int, line: str) -> str:
     return f"[rank {rank}] {line}\n"
 
 
-class Spoken:
+class RankOutput:
     """While it is entered, what threads named `rank N` print is kept, and `show` prints the lines that are whole.
 
     Others' prints go where they went. Only the thread that entered it writes: a notebook shows under a cell what the
@@ -23,7 +23,7 @@ class Spoken:
     """
 
     def __init__(self, ranks: int) -> None:
-        self._parts = {f"rank {rank}": rank for rank in range(ranks)}
+        self._numbers = {f"rank {rank}": rank for rank in range(ranks)}
         self._begun: dict[tuple[TextIO, int], str] = {}
         self._lines: deque[tuple[TextIO, int, str]] = deque()
         self._before: tuple[TextIO, TextIO] | None = None
@@ -47,9 +47,9 @@ class Spoken:
             stream, rank, line = self._lines.popleft()
             stream.write(numbered(rank, line))
 
-    def heard(self, stream: TextIO, text: str) -> bool:
+    def keep(self, stream: TextIO, text: str) -> bool:
         """Keep what a rank prints; False where somebody else does."""
-        rank = self._parts.get(threading.current_thread().name)
+        rank = self._numbers.get(threading.current_thread().name)
         if rank is None:
             return False
         *whole, self._begun[stream, rank] = (self._begun.get((stream, rank), "") + text).split("\n")
@@ -60,14 +60,14 @@ class Spoken:
 class _Stream(io.TextIOBase):
     """A stream that asks first whether a rank prints."""
 
-    def __init__(self, spoken: Spoken, stream: TextIO) -> None:
-        self._spoken, self._stream = spoken, stream
+    def __init__(self, output: RankOutput, stream: TextIO) -> None:
+        self._output, self._stream = output, stream
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        if not self._spoken.heard(self._stream, text):
+        if not self._output.keep(self._stream, text):
             self._stream.write(text)
         return len(text)
 

@@ -1,9 +1,9 @@
 """What a rank that is a process and its launcher tell each other, over one pipe.
 
-    rank  --Report: called, waits, computes, returned, failed ...-->  launcher
-    rank  <--Word: go, sender, where, end--  launcher
+    rank  --RankMessage: called, waits, computes, returned, failed ...-->  launcher
+    rank  <--Command: go, sender, where, end--  launcher
 
-A report is a claim: who must not be trusted is run by the broker.
+A message is a claim: who must not be trusted is run by the broker.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 import threading
 import time
 from multiprocessing.connection import Connection
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from course.cluster.calls import Call
 
 What = Literal["ready", "called", "waits", "computes", "returned", "failed", "line"]
 
 
-class Report(NamedTuple):
+class RankMessage(NamedTuple):
     """One thing that a rank does, before it does it.
 
     at     when, by the clock that all processes of a machine share (time.monotonic)
     data   ready: None; called: Called; waits: the number of the call; computes: seconds and label;
-           returned: the pickled value; failed: Failure; line: where it is, as `failing.lines_of`
-    ended  calls that have ended since the last report: number and when
+           returned: the pickled value; failed: RankFailure; line: where it is, as `failing.lines_of`
+    ended  calls that have ended since the last message: number and when
     """
 
     what: What
@@ -41,7 +41,7 @@ class Called(NamedTuple):
     is_asking: bool
 
 
-class Failure(NamedTuple):
+class RankFailure(NamedTuple):
     """What a rank raised, in one sentence. is_lost: others broke the connection, so that the reason lies with them."""
 
     message: str
@@ -50,7 +50,7 @@ class Failure(NamedTuple):
     is_lost: bool
 
 
-class Word(NamedTuple):
+class Command(NamedTuple):
     """What the launcher tells a rank. sender: the receive `number` takes the next message of the rank `src`."""
 
     what: Literal["go", "sender", "where", "end"]
@@ -58,13 +58,14 @@ class Word(NamedTuple):
     src: int = 0
 
 
-class Teller(Protocol):
-    """Where a port says what its rank does."""
+class CallLog:
+    """Where a port says what its rank does: to nobody, for a rank that torchrun has started."""
 
-    is_launched: bool
+    is_launched = False
 
     def called(self, call: Call, *, is_async: bool, is_asking: bool = False) -> int:
         """The rank makes a call; returns the number of it."""
+        return 0
 
     def waits(self, number: int) -> None:
         """The rank waits for a call that it began."""
@@ -76,27 +77,8 @@ class Teller(Protocol):
         """The rank computes."""
 
 
-class Nobody:
-    """Nobody listens: the rank was started by torchrun."""
-
-    is_launched = False
-
-    def called(self, call: Call, *, is_async: bool, is_asking: bool = False) -> int:
-        """See Teller."""
-        return 0
-
-    def waits(self, number: int) -> None:
-        """See Teller."""
-
-    def ended(self, number: int) -> None:
-        """See Teller."""
-
-    def computes(self, seconds: float, label: str) -> None:
-        """See Teller."""
-
-
-class Reporter:
-    """The rank's end of the pipe. Several threads of the rank may report."""
+class LauncherLog(CallLog):
+    """To the launcher, over the rank's end of the pipe. Several threads of the rank may speak."""
 
     is_launched = True
 
@@ -107,12 +89,12 @@ class Reporter:
         self._ended: list[tuple[int, float]] = []
 
     def tell(self, what: What, data: Any = None) -> None:
-        """Send a report, with what has ended since the last one."""
+        """Send a message, with what has ended since the last one."""
         with self._lock:
             self._tell(what, data)
 
     def called(self, call: Call, *, is_async: bool, is_asking: bool = False) -> int:
-        """See Teller."""
+        """See CallLog."""
         with self._lock:
             number = self._calls
             self._calls += 1
@@ -120,17 +102,17 @@ class Reporter:
         return number
 
     def waits(self, number: int) -> None:
-        """See Teller."""
+        """See CallLog."""
         self.tell("waits", number)
 
     def ended(self, number: int) -> None:
-        """See Teller. It goes with the next report."""
+        """See CallLog. It goes with the next message."""
         self._ended.append((number, time.monotonic()))
 
     def computes(self, seconds: float, label: str) -> None:
-        """See Teller."""
+        """See CallLog."""
         self.tell("computes", (seconds, label))
 
     def _tell(self, what: What, data: Any) -> None:
         ended, self._ended = tuple(self._ended), []
-        self._pipe.send(Report(what, time.monotonic(), data, ended))
+        self._pipe.send(RankMessage(what, time.monotonic(), data, ended))

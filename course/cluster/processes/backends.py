@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d as c10d
 
 from course.cluster.calls import Call, Kind, Tensors
-from course.cluster.combine import reduced
+from course.cluster.protocol.matching import reduced
 
 # A mean is a sum that is divided here, as on every transport. torch documents AVG for NCCL alone, which divides before
 # it adds, and so does not overflow in float16 where ours does.

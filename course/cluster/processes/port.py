@@ -1,6 +1,6 @@
 """A rank's port over torch.distributed: gloo between processes of one machine, NCCL between GPUs.
 
-    perform(call)  --reported-->  send: a lane of its own;  recv: wait for the sender;  else: see backends.py
+    perform(call)  --reported-->  send: a queue of its own;  recv: wait for the sender;  else: see backends.py
 
 Messages go over one connection of the whole run, tagged by the group, so that two ranks of a group can speak while a
 third does something else. NCCL knows no tags, and one of its communicators does one thing at a time: there each
@@ -11,18 +11,19 @@ gloo beneath it, as the tests do: two GPUs were not at hand.)
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-from course.cluster.backends import Begun, begin, connected, packed, room, unpack
 from course.cluster.calls import Call, Tensors
-from course.cluster.queues import Lanes, Task
-from course.cluster.reports import Teller
+from course.cluster.processes.backends import Begun, begin, connected, packed, room, unpack
+from course.cluster.processes.messages import CallLog
 
 Group = tuple[int, ...]
 
@@ -31,7 +32,7 @@ class DistributedPort:
     """See Port. One for each process.
 
     store     where the ranks find each other: a FileStore or TCPStore that all have
-    teller    hears of each call before it is made
+    log       hears of each call before it is made
     device    where tensors lie; NCCL on "cuda"
     channels  whether each direction of each pair has a connection of its own; None: with NCCL
     """
@@ -41,19 +42,19 @@ class DistributedPort:
         store: Store,
         rank: int,
         size: int,
-        teller: Teller,
+        log: CallLog,
         *,
         device: torch.device,
         seconds: float,
         channels: bool | None = None,
     ) -> None:
         self.device = device
-        self._store, self._rank, self._size, self._teller, self._seconds = store, rank, size, teller, seconds
+        self._store, self._rank, self._size, self._log, self._seconds = store, rank, size, log, seconds
         self._channels = device.type == "cuda" if channels is None else channels
         self._backends: dict[str, Any] = {}
-        self._lanes = Lanes()
+        self._queues = Queues()
         self._asking: set[Group] = set()
-        self._asked: dict[int, _Receive] = {}
+        self._asked: dict[int, _ReceiveWork] = {}
         self._lock = threading.Lock()
         self._all = self._backend("all", rank, size)
 
@@ -61,32 +62,32 @@ class DistributedPort:
         """See Port."""
         return self._made(call, gives, takes, is_async=False).finish()
 
-    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> _Work:
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> DistributedWork:
         """See Port."""
         return self._made(call, gives, takes, is_async=True)
 
     def compute(self, seconds: float, label: str) -> None:
         """See Port."""
-        self._teller.computes(seconds, label)
+        self._log.computes(seconds, label)
 
     def heard_sender(self, number: int, src: int) -> None:
         """The launcher says that a receive takes the next message of the rank `src`."""
         with self._lock:
             receive = self._asked.pop(number)
         receive.src = src
-        self._lanes.put(("from", src, receive.call.group), receive.task)
+        self._queues.put(("from", src, receive.call.group), receive.item)
 
-    def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> _Work:
+    def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> DistributedWork:
         if call.verb == "recv":
             return self._receive(call, takes[0], is_async)
-        number = self._teller.called(call, is_async=is_async)
+        number = self._log.called(call, is_async=is_async)
         if call.verb == "send":
             self._send(call, gives[0])
-            return _Work(self._teller, number)
+            return DistributedWork(self._log, number)
         group = call.group
         name = "all" if len(group) == self._size else f"ranks {group}"
         backend = self._backend(name, group.index(self._rank), len(group))
-        return _Collective(self._teller, number, begin(backend, call, gives, takes))
+        return _CollectiveWork(self._log, number, begin(backend, call, gives, takes))
 
     def _backend(self, name: str, rank: int, size: int) -> Any:
         if name not in self._backends:
@@ -104,24 +105,24 @@ class DistributedPort:
                 backend, _, dst, tag = self._way(call, self._rank, call.named)
                 backend.send([data], dst, tag).wait()
 
-        self._lanes.put(("to", call.peer, call.group), Task(deliver))
+        self._queues.put(("to", call.peer, call.group), WorkItem(deliver))
 
-    def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _Receive:
+    def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _ReceiveWork:
         """In the order of each sender. When a group has received from anybody, the launcher says whose turn it is."""
-        if call.peer is None and self._teller.is_launched:
+        if call.peer is None and self._log.is_launched:
             self._asking.add(call.group)
         is_asking = call.group in self._asking
-        receive = _Receive(self._teller, self, call, tensor)
+        receive = _ReceiveWork(self._log, self, call, tensor)
         with self._lock:  # the launcher's answer may come before the number is known here
-            receive.number = self._teller.called(call, is_async=is_async, is_asking=is_asking)
+            receive.number = self._log.called(call, is_async=is_async, is_asking=is_asking)
             if is_asking:
                 self._asked[receive.number] = receive
                 return receive
-        lane = ("from", call.peer, call.group)
-        if is_async or not self._lanes.is_idle(lane):
-            self._lanes.put(lane, receive.task)
+        queue_name = ("from", call.peer, call.group)
+        if is_async or not self._queues.is_idle(queue_name):
+            self._queues.put(queue_name, receive.item)
         else:
-            receive.task.run()
+            receive.item.run()
         return receive
 
     def take(self, call: Call, tensor: Tensor, src: int | None) -> int:
@@ -144,25 +145,25 @@ class DistributedPort:
         return self._backend(f"{src} to {dst} of {call.group}", int(self._rank == dst), 2), 0, 1, 0
 
 
-class _Work:
-    """See protocol.Work. This one is a send: its tensor was copied when it was begun."""
+class DistributedWork:
+    """See protocol.comm.Work. This one is a send: its tensor was copied when it was begun."""
 
-    def __init__(self, teller: Teller, number: int = 0) -> None:
-        self._teller, self.number = teller, number
+    def __init__(self, log: CallLog, number: int = 0) -> None:
+        self._log, self.number = log, number
         self._is_over = False
 
     def wait(self) -> None:
         """See Work."""
         if not self._is_over:
             if not self.is_completed():
-                self._teller.waits(self.number)
+                self._log.waits(self.number)
             self.finish()
 
     def finish(self) -> int:
         """Wait, and write what has come. Returns the sender's place in the group, where there is one."""
         self._is_over = True
         sender = self._finish()
-        self._teller.ended(self.number)
+        self._log.ended(self.number)
         return sender
 
     def is_completed(self) -> bool:
@@ -173,9 +174,9 @@ class _Work:
         return 0
 
 
-class _Collective(_Work):
-    def __init__(self, teller: Teller, number: int, begun: Begun) -> None:
-        super().__init__(teller, number)
+class _CollectiveWork(DistributedWork):
+    def __init__(self, log: CallLog, number: int, begun: Begun) -> None:
+        super().__init__(log, number)
         self._begun = begun
 
     def is_completed(self) -> bool:
@@ -187,24 +188,24 @@ class _Collective(_Work):
         return 0
 
 
-class _Receive(_Work):
+class _ReceiveWork(DistributedWork):
     """src: from whom, as a rank of the run; None until it is known."""
 
-    def __init__(self, teller: Teller, port: DistributedPort, call: Call, tensor: Tensor) -> None:
-        super().__init__(teller)
+    def __init__(self, log: CallLog, port: DistributedPort, call: Call, tensor: Tensor) -> None:
+        super().__init__(log)
         self.call, self.src = call, call.peer
-        self.task = Task(self._run)
+        self.item = WorkItem(self._run)
         self._port, self._tensor, self._side = port, tensor, _Side(port.device)
 
     def is_completed(self) -> bool:
-        return self.task.is_done()
+        return self.item.is_done()
 
     def _run(self) -> None:
         with self._side:
             self.src = self._port.take(self.call, self._tensor, self.src)
 
     def _finish(self) -> int:
-        self.task.wait()
+        self.item.wait()
         self._side.join()
         assert self.src is not None
         return self.call.group.index(self.src)
@@ -230,6 +231,66 @@ class _Side(contextlib.AbstractContextManager[None]):
     def join(self) -> None:
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+
+class WorkItem:
+    """Something that a queue does. `wait` raises what it raised."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do it, in the queue's thread or in any other."""
+        try:
+            self._action()
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def wait(self) -> None:
+        """Until it is done."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+    def is_done(self) -> bool:
+        """Whether `wait` returns at once."""
+        return self._done.is_set()
+
+
+class Queues:
+    """Things that one rank does beside its own code: a queue and a thread for each name, which does one after another.
+
+    A gloo send ends only when the receiver asks for the message. `send` is eager here, so that a thread of its own
+    waits for each receiver: with one thread for all, a message that nobody asks for yet would hold up those of others.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[object, queue.SimpleQueue[WorkItem]] = {}
+        self._last: dict[object, WorkItem] = {}
+        self._lock = threading.Lock()
+
+    def put(self, name: object, item: WorkItem) -> WorkItem:
+        """Have an item done after the others of the queue."""
+        with self._lock:
+            if name not in self._queues:
+                self._queues[name] = queue.SimpleQueue()
+                threading.Thread(target=_serve, args=(self._queues[name],), name=str(name), daemon=True).start()
+            self._last[name] = item
+            self._queues[name].put(item)
+        return item
+
+    def is_idle(self, name: object) -> bool:
+        """Whether all items of the queue are done."""
+        last = self._last.get(name)
+        return last is None or last.is_done()
+
+
+def _serve(items: queue.SimpleQueue[WorkItem]) -> None:
+    while True:
+        items.get().run()
 
 
 def _tag(group: Group) -> int:
