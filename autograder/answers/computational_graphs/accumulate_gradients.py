@@ -124,6 +124,9 @@ TOKENS, EACH = "int((targets != PADDED).sum())", "        for inputs, targets in
 CLEAR, FORWARD, STEP = "        optimizer.zero_grad()\n", "logits = model(inputs)", "        optimizer.step()"
 MEAN, OVER = (', reduction="sum"', ""), "loss = summed / count"
 ROWS, VALUE, REPORT = "logits.flatten(0, 1), targets.flatten()", "total += loss.item()", "losses.append(total)"
+COUNT = f"        count = sum({TOKENS} for _, targets in group)\n"
+COUNT_NOW = (OVER, f"count += {TOKENS}\n            {OVER}")
+PADDING_TOO = (" if (t != -100).any()", "")
 NO_LAST_GROUP = (" or index == len(micro_batches)", "")
 TUTORIAL = (
     ('reduction="sum")', 'reduction="mean") / every'),
@@ -177,6 +180,7 @@ WRONG = (
         "-100.",
         by_group((TOKENS, "len(targets)")),
         weighted(("int((targets != -100).sum())", "len(targets)")),
+        weighted(("int((targets != -100).sum())", "len(targets)"), PADDING_TOO),
     ),
     wrong(
         "padding_counts_as_tokens",
@@ -189,7 +193,7 @@ WRONG = (
         "Your weights are right. But in a micro-batch of padding only, the mean is 0/0 = nan, and nan times its weight "
         "0 is nan still, so the loss of the whole step is nan. (The parameters survive: torch sends no gradient to "
         "ignored targets.) Use reduction='sum' and divide by the group's count.",
-        weighted((" if (t != -100).any()", "")),
+        weighted(PADDING_TOO),
     ),
     wrong(
         "adds_means",
@@ -203,7 +207,8 @@ WRONG = (
         "counts_while_it_goes",
         "You count in the same loop in which you divide: the first micro-batch is divided by its own tokens, the next "
         "by more, so the same token weighs less the later it comes. Count the group before its first backward.",
-        by_group((f"sum({TOKENS} for _, targets in group)", "0"), (OVER, f"count += {TOKENS}\n            {OVER}")),
+        by_group((f"sum({TOKENS} for _, targets in group)", "0"), COUNT_NOW),
+        by_group(("losses = []", "losses, count = [], 0"), (COUNT, ""), COUNT_NOW),
     ),
     wrong(
         "counts_all_groups",

@@ -140,7 +140,6 @@ WRONG = (
         "You average the gradients over the draws and take the norm of the mean. That averages away the very "
         "noise which is to be measured. Square first: the norm of each draw, then the mean over the draws.",
         formulas((MEAN_SQUARE, "mean(dim=0).square().sum()")),
-        lax((MEAN_SQUARE, "mean(dim=0).square().sum()")),
         formulas((GRADIENT, "large.double().mean(dim=0).square().sum().item()")),
     ),
     wrong(

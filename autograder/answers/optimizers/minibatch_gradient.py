@@ -57,10 +57,11 @@ WRONG = (
     ),
     wrong(
         "divides_by_the_number_of_examples",
-        "You divide by n once too often: it stands in the weight 1 / (n p_i) already. The mean of the draws "
-        "divides by their number, b.",
+        "You divide once too often: by n, which stands in the weight 1 / (n p_i) already, or a second time by b. The "
+        "mean of the draws divides by their number, b, and by nothing else.",
         loop(("total / b", "total / n")),
         picked(("mean(dim=0)", "mean(dim=0) / len(probs)")),
+        picked(("mean(dim=0)", "mean(dim=0) / len(indices)")),
     ),
     wrong(
         "drops_repeated_indices",

@@ -76,6 +76,7 @@ NORM, BOUNDED = "torch.linalg.norm(g)", " / torch.linalg.norm(g).clamp(min=1e-7)
 COEFFICIENTS, LOOP = "3.4445, -4.7750, 2.0315", "range(steps)"
 POLYNOMIAL = "a * x + (b * gram + c * gram @ gram) @ x"
 AGAIN = "x = x / x.norm().clamp(min=1e-7)"
+BFLOAT16 = ("    x: Tensor", "    g = g.bfloat16()\n    x: Tensor")
 BACK = "    if tall:\n        x = x.T\n    return x"
 
 WRONG = (
@@ -175,10 +176,8 @@ WRONG = (
         "in_bfloat16",
         "Two digits are all that is right: you compute in bfloat16. torch.optim.Muon does, and says so; here the "
         "dtype is that of g, so that the caller decides.",
-        published(("    x: Tensor", "    g = g.bfloat16()\n    x: Tensor")),
-        published(
-            ("    x: Tensor", "    dtype, g = g.dtype, g.bfloat16()\n    x: Tensor"), ("return x", "return x.to(dtype)")
-        ),
+        published(BFLOAT16),
+        published(BFLOAT16, ("g.size(0) > g.size(1)", "False")),
         edited(orthogonalize, ("    x = g.T", "    g = g.bfloat16()\n    x = g.T")),
     ),
     wrong(
