@@ -89,11 +89,26 @@ def source(answer: Answer) -> str:
 
 
 def cell(name: str, answer: Answer) -> str:
-    """Source that defines `name` as this answer, as a student would hand it in."""
+    """Source that defines `name` as this answer, as a student would hand it in.
+
+    Its helpers get names that no other cell of the notebook has: a later cell that binds one would change the answer.
+    """
     text = source(answer)
-    if answer.__name__ == name:
+    tree = ast.parse(text)
+    helpers = {each: f"{each}_of_{name}" for each in _defined(tree) if each != answer.__name__}
+    if answer.__name__ == name and not helpers:
         return text
-    return ast.unparse(_Rename({name: f"right_{name}", answer.__name__: name}).visit(ast.parse(text)))
+    return ast.unparse(_Rename(helpers | {answer.__name__: name}).visit(tree))
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """What a module's own statements define: functions, classes, constants."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
 def slip(answer: Answer) -> str:
