@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autograder.sandbox.outside.connection import Line, stop
+from autograder.sandbox.outside.connection import Connection, stop
 from autograder.sandbox.wire.rank_messages import Computed, Posted, Waits
 from course.cluster.errors import RanksFailed
 from course.cluster.job import rank_raised
@@ -45,7 +45,7 @@ class _Rank:
     made     how many calls it has made; gave: bytes of the tensors that it gave
     """
 
-    line: Line
+    line: Connection
     clock: float = 0.0
     tickets: list[Ticket | None] = field(default_factory=list)
     waits: Ticket | None = None
@@ -83,7 +83,7 @@ class Broker:
         self, socks: Sequence[socket.socket], token: str, *, verbs: Sequence[str], seed: int, deadline: float
     ) -> None:
         size = len(socks)
-        self._ranks = [_Rank(Line(number, size, sock, token)) for number, sock in enumerate(socks)]
+        self._ranks = [_Rank(Connection(number, size, sock, token)) for number, sock in enumerate(socks)]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
         self._switch = Switch(size, network=Network(fully_connected(size)), seed=seed)
         self._random = [random.Random(f"{seed} {number}") for number in range(size)]  # whoever speaks first
