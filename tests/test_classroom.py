@@ -12,7 +12,8 @@ from rich.console import Console
 
 from autograder import bank as banks
 from autograder import classroom, report
-from autograder.engine.grade import Release, Submission, code_cells, grade
+from autograder.engine.cells import Release, code_cells
+from autograder.engine.grade import Submission, grade
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult, brief
@@ -74,7 +75,7 @@ def test_there_is_a_student_for_each_misconception_and_each_kind_of_trouble(root
 def test_each_student_with_a_misconception_is_diagnosed_with_it(root, lesson, wrong, monkeypatch):
     bank, misconception = wrong
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # loading replaces it
-    cells = code_cells(rebuild(lesson.notebook, read_file(handed_in(root, student_of(bank, misconception)))).notebook)
+    cells = code_cells(rebuild(lesson.cells, read_file(handed_in(root, student_of(bank, misconception)))).cells)
     record = sheet.load(UNIT)[bank.exercise.id]
     seen = perform_all(bank.exercise, load(cells, bank.exercise.name).answer, record.cases)
     verdict = judge(bank.exercise, record.cases, seen, record.references, record.suspects)

@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from autograder.engine.grade import Graded, Release, Submission, grade
+from autograder.engine.cells import Release
+from autograder.engine.grade import Graded, Submission, grade
 from autograder.sandbox import Limits, Runner, open_runner
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class GradingTask:
     """One submission, and the seed that draws its cases."""
 
     submission: Submission
@@ -28,12 +29,12 @@ class Judging:
     display: bool = True
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[Callable[[Task], Graded]]:
+    def __call__(self) -> Iterator[Callable[[GradingTask], Graded]]:
         """Raises RunnerError where students' code cannot be run here."""
         with open_runner(self.limits, trusted=self.trusted, display=self.display) as runner:
             yield lambda task: judge(task, self.release, runner, display=self.display)
 
 
-def judge(task: Task, release: Release, runner: Runner, *, display: bool) -> Graded:
+def judge(task: GradingTask, release: Release, runner: Runner, *, display: bool) -> Graded:
     """Grade one submission with a runner that is open."""
     return grade(task.submission, release, runner, seed=task.seed, display=display)
