@@ -8,5 +8,5 @@ suspects which misconceptions a wrong answer may come from
 outputs  what the display run showed, made harmless
 record   verdicts in a graded notebook's outputs and metadata, and back
 results  a graded class as plain data
-journal, pool, spawned, worker, judging, stopping     batches: who grades what, what is kept, what happens when one dies
+journal, pool, spawned, worker, stopping     batches: who grades what, what is kept, what happens when one dies
 """

@@ -10,9 +10,10 @@ there. The engine knows nothing of nbgrader and of where scores are kept.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Unreadable, read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.suspects import suspected
-from autograder.sandbox import Runner, Session
+from autograder.sandbox import Limits, Runner, Session, open_runner
 from autograder.undisturbed import undisturbed
 from course.judging.judge import judge
 from course.judging.verdict import Verdict
@@ -193,3 +194,30 @@ def _not_attempted(exercise: Exercise) -> Verdict:
     """What the judge says of the stub."""
     stub = Observation(error=Failure(type="NotImplementedError", message=exercise.id))
     return judge(exercise, [Case(name="", inputs={})], [stub], [Observation()])
+
+
+# --- in a judge process -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradingTask:
+    """One submission, and the seed that draws its cases."""
+
+    submission: Submission
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging:
+    """Grades one submission after the other with a runner of its own, which starts when it is entered. Picklable."""
+
+    release: Release
+    limits: Limits | None = None
+    trusted: bool = False
+    display: bool = True
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[Callable[[GradingTask], Graded]]:
+        """Raises RunnerError where students' code cannot be run here."""
+        with open_runner(self.limits, trusted=self.trusted, display=self.display) as runner:
+            yield lambda task: grade(task.submission, self.release, runner, seed=task.seed, display=self.display)

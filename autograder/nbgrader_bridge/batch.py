@@ -18,9 +18,9 @@ from pathlib import Path
 from nbgrader.coursedir import CourseDirectory
 
 from autograder.engine.cells import Release
-from autograder.engine.grade import Graded
+from autograder.engine.grade import Graded, GradingTask, Judging
+from autograder.engine.grade import grade as grade_one
 from autograder.engine.journal import BatchRun, Journal, digest, now
-from autograder.engine.judging import GradingTask, Judging, judge
 from autograder.engine.pool import spread
 from autograder.engine.results import ClassResult, StudentResult
 from autograder.engine.stopping import Stop
@@ -187,7 +187,7 @@ def _go_through(batch: Batch, students: list[str], way: How) -> None:
 def _here(batch: Batch, way: How) -> Work[GradingTask, Graded]:
     """Judge in this process, with the runner that is open."""
     return lambda: contextlib.nullcontext(
-        lambda task: judge(task, batch.release, batch.runner, display=way.display),
+        lambda task: grade_one(task.submission, batch.release, batch.runner, seed=task.seed, display=way.display),
     )
 
 

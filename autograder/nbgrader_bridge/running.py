@@ -19,9 +19,8 @@ from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import DBAPIError
 
 from autograder.engine.cells import Release
-from autograder.engine.grade import Graded, Submission, new_seed, untouched
+from autograder.engine.grade import Graded, GradingTask, Submission, new_seed, untouched
 from autograder.engine.journal import BatchRun, Entry, Journal
-from autograder.engine.judging import GradingTask
 from autograder.engine.stopping import Stop
 from autograder.engine.worker import Outcome
 from autograder.nbgrader_bridge.locks import PATIENCE, Result, patiently
