@@ -10,7 +10,9 @@ from small_class import CROSS_TERM_DROPPED, POINTS, RIGHT, find, notebook, relea
 
 from autograder import bank as banks
 from autograder import recording
-from autograder.engine.grade import Submission, code_cells, grade
+from autograder.engine.cells import code_cells
+from autograder.engine.grade import Submission, grade
+from autograder.engine.read import read
 from autograder.engine.record import read_back, show
 from autograder.sandbox import Limits, open_runner
 from course import exercises
@@ -115,7 +117,7 @@ def test_an_answer_may_use_another_answer(graded):
 
 
 def test_check_cells_are_never_loaded(graded):
-    assert not any("check(" in cell.source for cell in code_cells(notebook(RIGHT)))
+    assert not any("check(" in cell.source for cell in code_cells(read(nbformat.writes(notebook(RIGHT)).encode())))
 
 
 # --- what stands in the graded notebook ---

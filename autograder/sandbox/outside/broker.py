@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autograder.sandbox.outside.connection import Line, stop
+from autograder.sandbox.outside.connection import Connection, stop
 from autograder.sandbox.wire.rank_messages import Computed, Posted, Said, Waits
 from course.cluster.account.ledger import Ledger
 from course.cluster.account.network import fully_connected
@@ -41,7 +41,7 @@ class _Rank:
     made    how many calls it has made; gave: bytes of the tensors that it gave
     """
 
-    line: Line
+    line: Connection
     posted: list[PostedCall | None] = field(default_factory=list)
     made: int = 0
     gave: int = 0
@@ -59,7 +59,7 @@ class Broker:
         self, socks: Sequence[socket.socket], token: str, *, verbs: Sequence[str], seed: int, deadline: float
     ) -> None:
         size = len(socks)
-        self._ranks = [_Rank(Line(number, size, sock, token)) for number, sock in enumerate(socks)]
+        self._ranks = [_Rank(Connection(number, size, sock, token)) for number, sock in enumerate(socks)]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
         self._schedule = Schedule(fully_connected(size), seed=seed)
 
