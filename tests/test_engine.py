@@ -97,7 +97,7 @@ def test_the_public_answers_learnt_by_heart_earn_nothing(graded):
 
 def test_misconceptions_are_computed_only_where_something_failed(graded, monkeypatch):
     asked = []
-    monkeypatch.setattr(banks, "suspects", lambda bank, cases: asked.append(bank.exercise.name) or ())
+    monkeypatch.setattr(recording, "suspects", lambda bank, cases: asked.append(bank.exercise.name) or ())
     graded(notebook({**RIGHT, "quadratic_grads": CROSS_TERM_DROPPED}))
     assert set(asked) == {"quadratic_grads"}
 
