@@ -52,11 +52,6 @@ class NoKeyboard(CourseError):
     """A cell asks for something to be typed."""
 
 
-def run(sources: Sequence[str], *, seconds: float, limit: int) -> list[list[Output]]:
-    """What each of the code cells `sources` shows; see `each`."""
-    return list(each(sources, seconds=seconds, limit=limit))
-
-
 def each(sources: Sequence[str], *, seconds: float, limit: int) -> Iterator[list[Output]]:
     """What each of the code cells `sources` shows, when it has run. For one call in a process of its own.
 
