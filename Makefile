@@ -5,21 +5,24 @@
 #   TORCH_INDEX  a package index to take torch from instead of pip's own. A Linux machine without an NVIDIA GPU can
 #                name PyTorch's CPU index here and save gigabytes: `make lab TORCH_INDEX=<its address>`.
 #   LAB_ARGS     passed on to JupyterLab: `make lab LAB_ARGS="--no-browser --port 8899"`
-#   SEEDS        how many fresh seeds `make prove` draws
+#   SEEDS        how many fresh seeds `make prove` draws, and `make soak`
 #   WORKERS      how many processes share the tests
+#   FUZZ_SECONDS, SUBMISSIONS   how long `make soak` fuzzes the wire format, and how many submissions it grades
 
 PYTHON ?= $(shell python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3 || echo python3.11)
 TORCH_INDEX ?=
 LAB_ARGS ?=
 SEEDS ?= 3
 WORKERS ?= 2
+FUZZ_SECONDS ?= 600
+SUBMISSIONS ?= 2000
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install
 TORCH := $(shell grep '^torch==' constraints.txt)
-JUDGING := course/judging/judge.py,course/judging/diagnosis.py,course/performing/perform.py,course/judging/sheet.py
-JUDGING_TESTS = $(wildcard tests/test_judge*.py tests/test_perform*.py tests/test_sheet*.py)
+BEGAN := $(shell date +%s)
+ATHERIS = $(BIN)/python -c 'import atheris' 2>/dev/null
 
 # nbgrader starts `alembic` by its bare name, so the environment's commands must be on the path.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -27,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test grade sandbox build prove unit notebooks coverage lint format clean
+.PHONY: help lab test grade sandbox build prove soak system unit notebooks fuzz lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -36,17 +39,15 @@ lab: $(VENV)/.lab  ## install what is needed and open JupyterLab on the first no
 	@echo "== JupyterLab"
 	@$(BIN)/course lab $(LAB_ARGS)
 
-test: lint unit notebooks coverage  ## install what is needed and pass every test
-	@echo "== all tests passed"
+test: system lint unit notebooks  ## install what is needed and pass every test
+	@$(BIN)/python -m tools.ending $(BEGAN)
 
 grade: $(VENV)/.lab sandbox  ## grade a sample class through nbgrader, leave the results in build/
 	@echo "== sample class"
 	@$(BIN)/autograder demo
 
 sandbox: $(VENV)/.lab  ## install bubblewrap and libseccomp where apt-get may, and say which protections are active
-	@command -v bwrap >/dev/null || { [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null \
-		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap libseccomp2; } \
-		|| echo "== the sandbox needs bubblewrap and libseccomp: apt install bubblewrap libseccomp2 (or your system's packages)"
+	@$(PYTHON) -m tools.system sandbox
 	@$(BIN)/autograder doctor
 
 build: $(VENV)/.lab  ## make notebooks/ and nbgrader's trees from solutions/
@@ -57,19 +58,33 @@ prove: $(VENV)/.dev  ## prove the grader: right answers pass, each misconception
 	@echo "== proof of the grader, $(SEEDS) seeds"
 	@$(BIN)/autograder prove --seeds $(SEEDS)
 
-unit: $(VENV)/.dev  ## run tests/ (browser tests need chromium, and skip without it)
+soak: SEEDS = 20
+soak: system $(VENV)/.dev  ## what a release must pass besides: more seeds and processors, every attack, fuzzing, a large class
+	$(BIN)/autograder prove --seeds $(SEEDS)
+	$(BIN)/pytest -q -n $(WORKERS) --durations=10 -m soak --ignore=tests/attacks
+	$(BIN)/pytest -q -n $(WORKERS) --durations=10 -m "soak or not soak" tests/attacks
+	@$(MAKE) --no-print-directory fuzz build
+	$(BIN)/python benchmarks/soak.py --count $(SUBMISSIONS)
+	@echo "== soak passed in $$(($$(date +%s) - $(BEGAN))) s"
+
+system:  # Debian packages, before anything runs
+	@$(PYTHON) -m tools.system
+
+unit: $(VENV)/.dev  ## run tests/, in which those of judging must reach every line and branch of it
 	@echo "== tests"
-	@$(BIN)/pytest -q -n $(WORKERS)
+	@$(BIN)/pytest -q -n $(WORKERS) --durations=10 --cov --cov-report=term-missing --cov-fail-under=100
 
 notebooks: $(VENV)/.dev  ## run every notebook, untouched and solved
 	@$(BIN)/autograder build
 	@echo "== notebooks, untouched and solved"
 	@XDG_DATA_HOME=$(VENV)/.data $(BIN)/pytest -q -n $(WORKERS) --nbmake --nbmake-timeout=300 notebooks build/source
 
-coverage: $(VENV)/.dev  ## run the tests of judging, which must reach every line and branch of it
-	@echo "== coverage of $(JUDGING)"
-	@$(BIN)/pytest -q -n $(WORKERS) --cov --cov-report= $(JUDGING_TESTS)
-	@$(BIN)/coverage report --include=$(JUDGING) --fail-under=100
+fuzz: $(VENV)/.dev  ## look for frames that harm the grader (fuzz/README.md), where atheris can be installed
+	@$(ATHERIS) || $(PIP) -q -c constraints.txt -e '.[fuzz]' \
+		|| echo "== nothing is fuzzed: atheris cannot be installed here (it has wheels for Linux and Python up to 3.13)"
+	@mkdir -p build/fuzz
+	@! $(ATHERIS) || $(BIN)/python fuzz/wire.py -dict=fuzz/wire.dict -max_len=65536 -rss_limit_mb=2048 -timeout=10 \
+		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ build/fuzz fuzz/corpus/wire
 
 lint: $(VENV)/.dev  ## ruff, mypy and the import contracts
 	@echo "== ruff"
@@ -92,6 +107,7 @@ clean:  ## remove .venv and the tools' caches (not build/: it holds the gradeboo
 $(BIN)/pip:
 	@echo "== $(VENV), from $(PYTHON)"
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; name one with PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m tools.system venv
 	@$(PYTHON) -m venv $(VENV)
 
 # torch first and alone, so that its index decides nothing else and a broken download is seen as what it is.

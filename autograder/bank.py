@@ -108,9 +108,6 @@ def _part(package: str, exercise: Exercise, name: str) -> Any:
     try:
         return getattr(importlib.import_module(path), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        if package == "autograder.answers":  # TRANSITION
-            old, word = {"RIGHT": ("alternatives", "ALTERNATIVES"), "WRONG": ("misconceptions", "MISCONCEPTIONS")}[name]
-            return _part(f"autograder.{old}", exercise, word)
         raise DeclarationError(f"{exercise.id} must have `{name}` in {path}, but: {error}") from None
 
 

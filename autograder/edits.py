@@ -8,12 +8,15 @@ An edit stands for the slip alone, without a copy of what is right around it.
 from __future__ import annotations
 
 import ast
+import builtins
 import difflib
+import dis
 import functools
 import importlib
 import inspect
 import linecache
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -45,17 +48,36 @@ def edited(answer: Answer, *edits: tuple[str, str]) -> Answer:
 
 
 def compiled(text: str, name: str, *, module: str, before: str) -> Answer:
-    """What the source `text` defines as `name`, made from the source `before`. Tracebacks show its lines."""
+    """What the source `text` defines as `name`, made from the source `before`. Tracebacks show its lines.
+
+    Raises DeclarationError where it uses a name that it does not have: such an answer would show a NameError, which the
+    proof would take for the mistake itself.
+    """
     file = f"<{name}, edited: {len(linecache.cache)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": module}
     try:
-        exec(compile(text, file, "exec", dont_inherit=True), namespace)
+        code = compile(text, file, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise DeclarationError(f"an edit of {name} must leave valid Python, but {error.msg}: {error.text}") from None
+    exec(code, namespace)
+    unknown = sorted({*_globals(code)} - namespace.keys() - vars(builtins).keys())
+    if unknown:
+        raise DeclarationError(
+            f"an edit of {module}.{name} must use what its source defines, but uses {', '.join(unknown)}: "
+            "import it in the edit, or edit an answer that has it"
+        )
     answer: Answer = namespace[name]
     _made[answer] = before, text
     return answer
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """What the functions in this code look up in their module."""
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from (each.argval for each in dis.get_instructions(part) if each.opname == "LOAD_GLOBAL")
+            yield from _globals(part)
 
 
 def source(answer: Answer) -> str:
@@ -67,11 +89,26 @@ def source(answer: Answer) -> str:
 
 
 def cell(name: str, answer: Answer) -> str:
-    """Source that defines `name` as this answer, as a student would hand it in."""
+    """Source that defines `name` as this answer, as a student would hand it in.
+
+    Its helpers get names that no other cell of the notebook has: a later cell that binds one would change the answer.
+    """
     text = source(answer)
-    if answer.__name__ == name:
+    tree = ast.parse(text)
+    helpers = {each: f"{each}_of_{name}" for each in _defined(tree) if each != answer.__name__}
+    if answer.__name__ == name and not helpers:
         return text
-    return ast.unparse(_Rename({name: f"right_{name}", answer.__name__: name}).visit(ast.parse(text)))
+    return ast.unparse(_Rename(helpers | {answer.__name__: name}).visit(tree))
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """What a module's own statements define: functions, classes, constants."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
 def slip(answer: Answer) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +15,12 @@ from hypothesis import HealthCheck, settings
 from course.judging.sheet import Record
 from course.performing.exercise import Observation
 from course.tree import Leaf
+from tools import system
 
 LOCAL = ("127.", "::1", "localhost")
+
+# nbgrader starts `alembic` by its bare name.
+os.environ["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), os.environ.get("PATH")]))
 
 # Several test processes share the cores: threads of one that wait for a core cost more than they bring.
 torch.set_num_threads(1)
@@ -23,9 +30,38 @@ settings.register_profile("course", deadline=None, max_examples=60, suppress_hea
 settings.load_profile("course")
 
 
-def pytest_collection_modifyitems(items):
+# Only these tests are traced where coverage is taken: tracing the others would slow down all that they load and run.
+JUDGING = ("test_judge", "test_perform", "test_sheet")
+
+
+def pytest_collection_modifyitems(config, items):
     """The slow ones first: begun last, one of them would keep a single process busy at the end."""
+    _leave_out_soak(config, items)
+    _skip_what_this_machine_lacks(items)
+    for item in items:
+        if not item.path.name.startswith(JUDGING):
+            item.add_marker("no_cover")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _leave_out_soak(config, items):
+    """A release's tests run only where `-m` names them."""
+    if "soak" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _skip_what_this_machine_lacks(items):
+    """One reason for each marker, which a test carries, or asks for by a fixture of that name."""
+    for marker in system.MARKERS:
+        for item in items:
+            if marker in item.fixturenames:
+                item.add_marker(marker)
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        needs = system.missing([marker]) if marked else []
+        for item in marked if needs else []:
+            item.add_marker(pytest.mark.skip(reason=system.sentence(needs)))
 
 
 def pytest_collection_finish():

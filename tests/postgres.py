@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import shutil
 import signal
 import socket
 import stat
@@ -15,9 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools import system
+
 LIFE_SECONDS = 300  # `timeout` ends the server then, even if nobody else does
 START_SECONDS = 60
-DEBIAN = "/usr/lib/postgresql"
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -27,19 +27,10 @@ SETTINGS = {
 }
 
 
-def programs() -> Path | None:
-    """The folder of initdb and postgres: beside each other on the path, or where Debian keeps the newest."""
-    on_path = shutil.which("initdb")
-    if on_path:
-        return Path(on_path).resolve().parent
-    found = sorted(Path(DEBIAN).glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
-    return found[-1].parent if found else None
-
-
 @contextlib.contextmanager
 def server(folder: Path) -> Iterator[str]:
     """Starts a server whose files lie in `folder`; gives a database's URL for SQLAlchemy."""
-    where = programs()
+    where = system.postgres()
     if where is None:
         raise FileNotFoundError("initdb must be installed; on Debian: apt install postgresql")
     port = _free_port()

@@ -16,6 +16,7 @@ from conftest import same_record, same_tree
 from autograder import bank as banks
 from autograder import recording
 from autograder.bank import Misconception
+from autograder.edits import edited
 from course.errors import DeclarationError, UnknownExercise
 from course.performing.compare import EPS
 from course.performing.exercise import ARGUMENTS_UNCHANGED, PUBLIC_SEED, Case
@@ -231,3 +232,10 @@ def test_a_witness_that_breaks_in_some_case_is_recorded_with_its_failure():
 
     witness = recorded(vectors_only).witnesses[0]
     assert [each.error and each.error.type for each in witness.observations] == [None, "RuntimeError"]
+
+
+def test_an_edit_that_uses_a_name_which_its_source_does_not_have_is_refused():
+    adamw_step = banks.load("adamw_step").reference
+    with pytest.raises(DeclarationError, match="uses np"):
+        edited(adamw_step, ("math.sqrt(1 - beta2**t)", "np.sqrt(1 - beta2**t)"))
+    edited(adamw_step, ("root = v", "import numpy as np\n        root = v"), ("math.sqrt(", "np.sqrt("))

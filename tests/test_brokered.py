@@ -17,7 +17,7 @@ from course.performing.perform import in_float64, perform_all
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=20.0)  # what is told at once comes long before
 
 
-@pytest.fixture(scope="module", params=["sandbox", "trusted"])
+@pytest.fixture(scope="module", params=[pytest.param("sandbox", marks=pytest.mark.sandbox), "trusted"])
 def room(request):
     """One warm process with the toy exercise, with walls and without."""
     with staged_with_toy(), open_runner(trusted=request.param == "trusted", display=False) as opened:

@@ -10,9 +10,11 @@ import torch
 from nbclient import NotebookClient
 
 from autograder.sandbox import Brokered
-from course.cluster import RanksFailed, run_ranks
-from course.cluster.costs import costs
+from course.cluster import RanksFailed, Simulated, run_ranks
+from course.cluster.account.ledger import costs
 from course.errors import BadArgument
+
+pytestmark = pytest.mark.sandbox
 
 SHARE = 0.5
 
@@ -25,6 +27,33 @@ def half(comm, x, factor=1.0):
         comm.recv(came, (comm.rank - 1) % comm.size)
         total += came
     return total * SHARE * factor
+
+
+def ties(comm):
+    """Ranks that do all at the same times: nearly every call has a rival."""
+    x, heard = torch.full((8,), float(comm.rank)), []
+    begun = comm.all_reduce(x.clone(), async_op=True)
+    for other in range(comm.size):
+        if other != comm.rank:
+            comm.send(x, other)
+    heard += [comm.recv(torch.empty(8)) for _ in range(comm.size - 1)]
+    comm.compute(1.0, "together")
+    pair = comm.subgroup([comm.rank // 2 * 2, comm.rank // 2 * 2 + 1])
+    pair.all_reduce(x)
+    inbox = torch.empty(8)
+    later = comm.irecv(inbox, (comm.rank - 1) % comm.size)
+    asked = later.is_completed()
+    comm.isend(x, (comm.rank + 1) % comm.size).wait()
+    begun.wait()
+    comm.compute(0.5 * (comm.rank % 2))
+    asked = [asked, later.is_completed(), later.is_completed()]
+    later.wait()
+    if comm.rank:
+        comm.send(inbox, 0)
+    else:
+        heard += [comm.recv(inbox) for _ in range(comm.size - 1)]
+    comm.barrier()
+    return {"heard": torch.tensor(heard), "asked": torch.tensor(asked), "x": x}
 
 
 def several(comm):
@@ -52,6 +81,14 @@ def test_values_and_bytes_are_those_of_simulated_ranks(brokered):
     assert all(map(torch.equal, ours.values, theirs.values))
     assert torch.equal(costs(ours.ledger)["bytes"], costs(theirs.ledger)["bytes"])
     assert ours.ledger.makespan == theirs.ledger.makespan
+
+
+def test_ties_are_broken_as_on_simulated_ranks(brokered):
+    ours, theirs = (run_ranks(ties, 6, transport=each) for each in ("simulated", brokered))
+    for mine, other in zip(ours.values, theirs.values, strict=True):
+        assert all(torch.equal(mine[key], other[key]) for key in mine)
+    assert ours.ledger == theirs.ledger  # events in their order, waits, bytes, messages and clocks
+    assert ours.ledger.events != run_ranks(ties, 6, transport=Simulated(seed=1)).ledger.events
 
 
 def test_what_is_no_single_leaf_comes_back_by_path(brokered):

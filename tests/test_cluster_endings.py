@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from course.cluster import RanksFailed, run_ranks
-from course.cluster.errors import Stopped
+from course.cluster.protocol.failures import Stopped
 
 
 def living():

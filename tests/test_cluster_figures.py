@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from course.cluster import Comm, Event, Ledger, Link, Simulated, fully_connected, ring, run_ranks, two_levels
-from course.cluster.ledger import Live, Wait
+from course.cluster.account.ledger import Live, Wait
 from course.errors import BadArgument
 from course.lessons.figures.exchanges import Collective, Message, steps
 from course.lessons.figures.memory import held

@@ -9,7 +9,7 @@ import torch
 import toy
 
 from autograder.answers.optimizers.adamw_step import torchs_own
-from autograder.edits import edited, slip, source
+from autograder.edits import cell, edited, slip, source
 from course.errors import DeclarationError
 from course.reference.computational_graphs.backward import backward
 from course.reference.optimizers.adamw_step import adamw_step
@@ -80,6 +80,14 @@ def test_a_source_has_no_docstring_and_defines_the_answer(answer):
     made = defined(source(answer), answer.__name__)
     assert made.__doc__ is None or made.__doc__ == torch.autograd.Function.__doc__
     assert '"""' not in source(answer)
+
+
+def test_a_cell_defines_the_entry_s_name_and_helpers_that_nobody_else_has():
+    text = cell("backward", edited(backward, ("node.grad += upstream", "node.grad = upstream")))
+    assert "def topological_order_of_backward(" in text
+    assert "def topological_order(" not in text
+    assert cell("doubled", Doubled).count("class doubled(") == 1
+    assert cell("Doubled", Doubled) == source(Doubled)
 
 
 def test_decorators_and_comments_stay():

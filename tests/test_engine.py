@@ -15,6 +15,8 @@ from autograder.engine.record import read_back, show
 from autograder.sandbox import Limits, open_runner
 from course import exercises
 
+pytestmark = pytest.mark.sandbox
+
 RELEASE = release()
 
 

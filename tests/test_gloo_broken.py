@@ -21,6 +21,16 @@ from course.cluster import RanksFailed, run_ranks
 by_value(__name__)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _server_of_ranks():
+    """It has started: that takes as long as to import torch, and has nothing to do with how soon a failure is told."""
+    gloo(return_at_once)
+
+
+def return_at_once(comm):
+    pass
+
+
 def receive_first(comm):
     comm.recv(torch.empty(2), (comm.rank + 1) % comm.size)
 

@@ -20,10 +20,10 @@ from nbclient import NotebookClient
 from torch._C._distributed_c10d import FileStore
 
 from course.cluster import run_ranks
-from course.cluster.communicator import Communicator
-from course.cluster.distributed import DistributedPort
-from course.cluster.processes import Gloo
-from course.cluster.reports import Nobody
+from course.cluster.processes.messages import CallLog
+from course.cluster.processes.port import DistributedPort
+from course.cluster.processes.transports import Gloo
+from course.cluster.protocol.comm import Comm
 from course.errors import BadArgument
 
 by_value(__name__)
@@ -122,8 +122,8 @@ def test_a_connection_for_each_direction_carries_messages_as_nccl_needs_it():
     def channelled(comm, folder):
         store = FileStore(f"{folder}/channels", comm.size)
         cpu = torch.device("cpu")
-        port = DistributedPort(store, comm.rank, comm.size, Nobody(), device=cpu, seconds=LIMIT, channels=True)
-        own = Communicator(port, comm.ranks, comm.rank)
+        port = DistributedPort(store, comm.rank, comm.size, CallLog(), device=cpu, seconds=LIMIT, channels=True)
+        own = Comm(port, comm.ranks, comm.rank)
         found = ring_all_reduce(own, torch.arange(6.0) * (comm.rank + 1))
         own.barrier()
         return found

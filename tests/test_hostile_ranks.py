@@ -99,14 +99,16 @@ def test_a_message_that_no_rank_sends_is_refused(sandbox, body):
 
 
 def test_a_patched_account_changes_no_cost(sandbox):
-    head = """
-from course.cluster import calls, ledger, costs
-calls.Kind.bytes = property(lambda self: 0)
-ledger.Ledger.bytes_sent = lambda self, rank: 0
-ledger.Ledger.charge = lambda self, *args: None
-costs.costs = lambda ledger: {}
-"""
-    seen = perform_ranks(sandbox, head + toy_ranks.RING, EXERCISE.draw(3)[3:])
+    patch = """
+    from course.cluster import calls
+    from course.cluster.account import ledger
+    calls.Kind.bytes = property(lambda self: 0)
+    ledger.Ledger.bytes_sent = lambda self, rank: 0
+    ledger.Ledger.charge = lambda self, *args: None
+    ledger.costs = lambda ledger: {}
+    assert calls.Kind.of(x).bytes == 0
+    size, rank ="""
+    seen = perform_ranks(sandbox, toy_ranks.RING.replace("    size, rank =", patch, 1), EXERCISE.draw(3)[3:])
     assert seen[0].error is None
     assert seen[0].ledger["bytes_sent"].tolist() == [72] * 4
     assert seen[0].sources["bytes_sent"] == "broker"

@@ -323,6 +323,7 @@ def checkout(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sandbox
 def test_plain_nbgrader_commands_give_the_same_grades(checkout):
     root = checkout / "build"
     nbgrader(checkout, "generate_assignment", ASSIGNMENT)
@@ -341,6 +342,7 @@ def test_plain_nbgrader_commands_give_the_same_grades(checkout):
 
 
 @pytest.mark.slow
+@pytest.mark.sandbox
 def test_a_run_that_is_killed_is_taken_up_by_the_next(checkout):
     root = checkout / "build"
     nbgrader(checkout, "generate_assignment", ASSIGNMENT)
@@ -366,6 +368,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.sandbox
 def test_nbgraders_generate_assignment_writes_our_stubs(root):
     folder = root / "source" / ASSIGNMENT
     folder.mkdir(parents=True)

@@ -185,7 +185,9 @@ def test_wheel_holds_both_packages():
 # make
 
 
-@pytest.mark.parametrize("target", ["lab", "test", "grade", "build", "prove", "coverage", "lint", "clean"])
+@pytest.mark.parametrize(
+    "target", ["lab", "test", "grade", "sandbox", "build", "prove", "soak", "fuzz", "lint", "clean"]
+)
 def test_make_without_a_target_lists(target, fresh):
     assert re.search(rf"^  make {target} +\w", _make(fresh), re.MULTILINE)
 

@@ -28,7 +28,7 @@ def more(row: Row) -> Row:
 
 def python(code: str) -> subprocess.Popen:
     """Another process that works on the same file."""
-    start = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom course import progress_file\n"
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom course.notebook import progress_file\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", start + code], **pipes)
 

@@ -64,7 +64,7 @@ def test_a_long_list_is_broken_into_lines_and_reads_the_same(tmp_path: Path) -> 
 
 
 def test_a_missing_file_is_refused_with_the_command_that_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"python -m course\.experiments\.toy"):
+    with pytest.raises(RecordingError, match=r"python -m course\.lessons\.experiments\.toy"):
         load("toy", Found, folder=tmp_path)
 
 

@@ -20,6 +20,9 @@ from course.performing.exercise import Failure, Observation
 
 LIMITS = Limits(load_seconds=3.0, spare_seconds=0.5, memory=2**30, tasks=40)
 NAMES = ("quadratic_grads", "hinge_backward")
+with_and_without_walls = pytest.mark.parametrize(
+    "name", [pytest.param("sandbox", marks=pytest.mark.sandbox), "trusted"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +78,21 @@ def told(opened, expression: str) -> str:
 # --- with and without walls ---
 
 
-@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+@with_and_without_walls
 def test_the_kernel_measures_the_cases_that_are_to_be_measured(name, request):
     second = exercises.load("quadratic_grads").draw(1)[1].name
     seen = quadratic(request.getfixturevalue(name), "return 1.0, 2.0, 3.0", measured=(second,))
     assert [each.sources for each in seen] == [{}, {"peak_bytes": "kernel", "cpu_seconds": "kernel"}]
 
 
-@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+@with_and_without_walls
 def test_an_answer_is_performed_on_every_case(name, request):
     seen = quadratic(request.getfixturevalue(name), "return 1.0, 2.0, 3.0")
     assert [each.error for each in seen] == [None, None]
     assert {float(each.values["value"]) for each in seen} == {1.0}
 
 
-@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+@with_and_without_walls
 def test_each_exercise_gets_a_fork_of_the_loaded_cells(name, request):
     head = "import math\nLOADED = math.loads = getattr(math, 'loads', 0) + 1"
     body = "math.left = getattr(math, 'left', 0) + 1\nreturn float(math.left), float(LOADED), 0.0"
@@ -101,7 +104,7 @@ def test_each_exercise_gets_a_fork_of_the_loaded_cells(name, request):
             assert float(seen[0].values["dx"]) == 1.0
 
 
-@pytest.mark.parametrize("name", ["sandbox", "trusted"])
+@with_and_without_walls
 def test_an_answer_that_blocks_every_signal_is_stopped_from_outside(name, request):
     body = "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\ntime.sleep(60)"
     seen, other = beside(request.getfixturevalue(name), body, seconds=0.5)
@@ -269,6 +272,7 @@ def test_what_is_printed_while_loading_goes_nowhere(sandbox, capfd):
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.sandbox
 def test_closing_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -280,6 +284,7 @@ def test_closing_leaves_nothing_behind(tmp_path, monkeypatch):
     assert not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.sandbox
 def test_the_warm_process_is_started_again_when_somebody_kills_it():
     with open_runner(LIMITS) as opened:
         quadratic(opened, "return 1.0, 2.0, 3.0")
@@ -303,6 +308,7 @@ def test_on_another_system_a_sentence_says_what_is_needed(monkeypatch):
         open_runner()
 
 
+@pytest.mark.sandbox
 def test_walls_that_cannot_be_built_are_told_and_not_left_out(monkeypatch):
     monkeypatch.setattr(control, "command", lambda argv, **rest: ["bwrap", "--no-such-option"])
     with open_runner() as opened, pytest.raises(RunnerError, match=r"no-such-option.*autograder doctor"):

@@ -29,7 +29,7 @@ from typing import Any, Generic
 from autograder.engine.spawned import serve
 from autograder.engine.worker import GOODBYE, READY, Outcome, Result, Task, Work
 from autograder.sandbox import RunnerError, sweep
-from course.cluster.script import hidden_script
+from course.cluster.processes.script import hidden_script
 
 AT_HAND = 2  # tasks that a process has
 TRIES = 3  # of one task, each in a process that died

@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from course.cluster.protocol import Comm
+from course.cluster.protocol.comm import Comm
 from course.cluster.torchrun import comm_of_torchrun
 
 POINTS = 1_000_000  # on each rank

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
+from course.cluster.account.network import MAX_RANKS
 from course.cluster.calls import VERBS
-from course.cluster.job import Job, Run, Transport
-from course.cluster.simulated import Simulated
-from course.cluster.topology import MAX_RANKS
+from course.cluster.protocol.transport import Program, Run, Transport
+from course.cluster.simulated.simulation import Simulated
 from course.errors import BadArgument
 
 Name = Literal["simulated", "gloo", "nccl"]
@@ -47,8 +47,8 @@ def run_ranks(
     if unknown := [each for each in verbs or () if each not in VERBS]:
         raise BadArgument(f"verbs must be some of {', '.join(VERBS)}, got {unknown[0]!r}")
     given = _given(ranks, inputs)
-    job = Job(function=function, ranks=ranks, inputs=given, seconds=seconds, verbs=verbs)
-    return _transport(transport).run(job)
+    program = Program(function=function, ranks=ranks, inputs=given, seconds=seconds, verbs=verbs)
+    return _transport(transport).run(program)
 
 
 def _given(ranks: int, inputs: Sequence[Sequence[Any]] | None) -> list[Sequence[Any]]:
@@ -82,6 +82,6 @@ def _transport(transport: Name | Transport) -> Transport:
             f"transport must be simulated, gloo or nccl, or a transport such as autograder.sandbox.Brokered(), "
             f"got {transport!r}"
         )
-    from course.cluster.processes import Gloo, Nccl  # what they import is of no use to simulated ranks
+    from course.cluster.processes.transports import Gloo, Nccl  # what they import is of no use to simulated ranks
 
     return Gloo() if transport == "gloo" else Nccl()

@@ -19,11 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from course.cluster.communicator import Communicator
-from course.cluster.distributed import DistributedPort
-from course.cluster.protocol import Comm
-from course.cluster.rank_main import loopback
-from course.cluster.reports import Nobody
+from course.cluster.processes.messages import CallLog
+from course.cluster.processes.port import DistributedPort
+from course.cluster.processes.rank_main import loopback
+from course.cluster.protocol.comm import Comm
 from course.errors import BadArgument
 
 SECONDS = 1800.0  # torch's own limit for gloo
@@ -69,8 +68,8 @@ def _connected(backend: Literal["gloo", "nccl"], seconds: float) -> Comm:
         torch.set_default_device(device)
     store, rank, size = next(rendezvous("env://"))
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-    port = DistributedPort(store, rank, size, Nobody(), device=device, seconds=seconds)
-    return Communicator(port, tuple(range(size)), rank)
+    port = DistributedPort(store, rank, size, CallLog(), device=device, seconds=seconds)
+    return Comm(port, tuple(range(size)), rank)
 
 
 def _leave(status: int) -> NoReturn:

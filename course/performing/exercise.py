@@ -182,7 +182,7 @@ class Exercise:
                 source "claimed" where it answers in the answer's process, and "broker" where it does so in the grader
     split       the inputs of each rank, of as many ranks as there are parts. The probe is then called on every rank, as
                 probe(answer, comm, inputs), and what it observes on rank 0 stands under "0/..."; the ledger has what
-                was sent (course/cluster/costs.py), source "claimed" on simulated ranks and "broker" in grading
+                was sent (course/cluster/account/ledger.py), source "claimed" on simulated ranks and "broker" in grading
     verbs       of a communicator that such an answer may use
     measured    names of cases that the grader measures from outside: ledger entries "peak_bytes" (int, memory at its
                 highest above that at the start of the case) and "cpu_seconds" (float), source "kernel"; a notebook has

@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from course.cluster import Comm, run_ranks
-from course.cluster.costs import costs
-from course.cluster.ledger import Ledger
+from course.cluster.account.ledger import Ledger, costs
 from course.performing.exercise import AFTER, REFUSED, Answer, Exercise, Inputs, Observation, Source
 from course.performing.oracle import with_costs
 from course.tree import Leaf, flatten, plain

@@ -23,6 +23,7 @@ def started(scene, runner):
     return runner, Machine.now()
 
 
+@pytest.mark.sandbox
 @pytest.mark.parametrize("attack", CASES)
 def test_an_attack_gets_what_it_deserves_and_harms_nobody(attack, scene, started):
     runner, before = started

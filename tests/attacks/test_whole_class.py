@@ -16,6 +16,8 @@ from attacks.lesson import ASSIGNMENT, FILE
 from attacks.scene import Machine, Scene
 from autograder.nbgrader_bridge import How, feedback, grade
 
+pytestmark = pytest.mark.sandbox
+
 EVERY = 20  # attackers per honest student
 ALL = {f"{family}-{attack.name}": attack for family, attacks in FAMILIES.items() for attack in attacks}
 IN_A_FOLDER = {attack.name: attack for attack in files.IN_A_FOLDER}

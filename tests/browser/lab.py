@@ -20,8 +20,9 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from tools import system
+
 ROOT = Path(__file__).parents[2]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 MORE_QUIET = ("--disable-component-update", "--disable-sync")
 SECONDS = 60
@@ -81,7 +82,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 def browser_page() -> Iterator[Page]:
     """A page in headless Chromium, as wide as a laptop."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, *MORE_QUIET])
+        browser = playwright.chromium.launch(executable_path=system.browser(), args=[*QUIET, *MORE_QUIET])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(1000 * SECONDS)
         yield page

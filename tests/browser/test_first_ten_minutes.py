@@ -8,13 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from course import exercises
-from tests.browser.lab import CHROMIUM, Notebook, browser_page, open_notebook, server
+from tests.browser.lab import Notebook, browser_page, open_notebook, server
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SIGNATURE = "def running_mean(xs):\n"
 WRONG = SIGNATURE + "    return [sum(xs[: i + 1]) / len(xs) for i in range(len(xs))]"

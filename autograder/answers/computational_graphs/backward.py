@@ -127,14 +127,12 @@ in_a_dict = partial(edited, backward)
 at_the_end = partial(edited, collects_at_the_end)
 in_grad = partial(edited, through_grad)
 
-SHARE, SHARE_IN_GRAD = "= flowing.get(each, 0.0) + upstream * local", "each.grad += node.grad * local"
-AT_ITS_TURN = "        if not node.inputs:\n            node.grad += upstream"
-SEED = "    root.grad += 1.0\n"
+SHARE = "= flowing.get(each, 0.0) + upstream * local"
 SET_TO_1 = ("root.grad += 1.0", "root.grad = 1.0")
 NOT_CLEARED = ("    for node in order:\n        if node.inputs:\n            node.grad = 0.0\n", "")
 NOT_REVERSED = ("reversed(topological_order(root))", "topological_order(root)")
 NOT_REVERSED_IN_GRAD = ("reversed(order)", "order")
-MET_FIRST = ("stack.append((node, True))", "order.append(node)")  # in topological_order, which is then none
+MET_FIRST = ("stack.append((node, True))", "order.append(node)")  # this one and the next two in topological_order
 NEAREST_FIRST = ("stack.pop()", "stack.pop(0)")
 OTHER_WAY = ("for each in node.inputs)", "for each in node.inputs[::-1])")
 
@@ -144,7 +142,7 @@ WRONG = (
         "Each use of a node contributes to its derivative, and the contributions add up (the chain rule for several "
         "paths). Yours keeps only the last one: write `+=` where a share arrives.",
         in_a_dict((SHARE, "= upstream * local")),
-        in_grad((SHARE_IN_GRAD, "each.grad = node.grad * local"), SET_TO_1),
+        in_grad(("each.grad +=", "each.grad ="), SET_TO_1),
     ),
     wrong(
         "upstream_forgotten",
@@ -156,7 +154,7 @@ WRONG = (
         "all_zero",
         "Every leaf's grad is still 0. Either nothing starts to flow (the root's own derivative is 1), or what flowed "
         "into the leaves is never added to their `grad`.",
-        in_grad((SEED, "")),
+        in_grad(("    root.grad += 1.0\n", "")),
     ),
     wrong(
         "read_before_written",
@@ -229,7 +227,12 @@ WRONG = (
         "forgets_a_leaf_root",
         "A leaf gets its gradient from its users, in yours. A root that is itself a leaf has none, and its derivative "
         "with respect to itself is 1: write to a leaf's `grad` when its own turn comes.",
-        in_a_dict((AT_ITS_TURN, "            if not each.inputs:\n                each.grad += upstream * local")),
+        in_a_dict(
+            (
+                "        if not node.inputs:\n            node.grad += upstream",
+                "            if not each.inputs:\n                each.grad += upstream * local",
+            )
+        ),
     ),
     wrong(
         "wrong_order",

@@ -25,9 +25,20 @@ def arrays_of_no_dimension(a: float, b: float, c: float, x: float, y: float) -> 
     return np.asarray(p * (a * p + b * q) + c * q * q), np.asarray((a + a) * p + b * q), np.asarray(b * p + (c + c) * q)
 
 
+def complex_step(a: float, b: float, c: float, x: float, y: float) -> tuple[float, float, float]:
+    """A step so small that its square is lost, along the imaginary axis, where nothing is subtracted."""
+
+    def f(x: complex, y: complex) -> complex:
+        return a * x * x + b * x * y + c * y * y
+
+    step = 2.0**-100
+    return f(x, y).real, f(x + step * 1j, y).imag / step, f(x, y + step * 1j).imag / step
+
+
 RIGHT = (
     right(numpys_polynomials, independent="numpy.polynomial"),
     right(arrays_of_no_dimension),
+    right(complex_step),
 )
 
 

@@ -108,10 +108,10 @@ MARK_MISSING = (
     ("stack.extend(missing)", "stack.extend(missing)\n        seen.update(missing)"),
     ("if node not in seen:\n            seen.add(node)\n            order.append(node)", "order.append(node)"),
 )
-ADD_AT_ONCE = ("stack.append((node, True))", "order.append(node)")
-NEAREST_FIRST = ("stack.pop()", "stack.pop(0)")
 DROPPED_AT_THE_END = ("return order", "return list(dict.fromkeys(order))")
 ADD_VALUE = ("seen.add(node)", "seen.add(node.value)")
+ADD_AT_ONCE = ("stack.append((node, True))", "order.append(node)")
+NEAREST_FIRST = ("stack.pop()", "stack.pop(0)")
 REVERSED = ("return order", "return order[::-1]")
 IN_A_TREE, IN_A_DIAMOND = "inputs_first_in_a_tree", "inputs_first_in_a_diamond"
 FAR = ("inputs_first_on_unequal_paths", "deep_graphs_end")

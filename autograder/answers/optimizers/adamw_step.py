@@ -73,32 +73,6 @@ def corrections_in_the_rate(
             p.addcdiv_(m, v.sqrt().add_(eps * scale), value=-rate)
 
 
-def powers_kept_in_float64(
-    params: list[Tensor],
-    grads: list[Tensor | None],
-    state: list[Any],
-    *,
-    lr: float,
-    betas: Betas = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.01,
-) -> None:
-    """The powers of the betas are kept in place of a step count; float64 in between; moments made at first use."""
-    _refuse(params, grads, lr, betas)
-    beta1, beta2 = betas
-    for p, g, kept in zip(params, grads, state, strict=True):
-        if g is None:
-            continue
-        wide = g.double()
-        m = beta1 * kept["m"].double() + (1 - beta1) * wide if kept else (1 - beta1) * wide
-        v = beta2 * kept["v"].double() + (1 - beta2) * wide**2 if kept else (1 - beta2) * wide**2
-        powers = kept.get("powers", (1.0, 1.0))
-        kept["powers"] = powers[0] * beta1, powers[1] * beta2
-        kept["m"], kept["v"] = m.to(p.dtype), v.to(p.dtype)
-        direction = (m / (1 - kept["powers"][0])) / ((v / (1 - kept["powers"][1])).sqrt() + eps)
-        p.copy_((1 - lr * weight_decay) * p.double() - lr * direction)
-
-
 def torchs_own(
     params: list[Tensor],
     grads: list[Tensor | None],
@@ -124,7 +98,6 @@ RIGHT = (
     right(torchs_own, independent="torch.optim.AdamW"),
     right(formulas_with_a_step_tensor),
     right(corrections_in_the_rate),
-    right(powers_kept_in_float64),
 )
 
 torch_like = partial(edited, adamw_step)
@@ -204,14 +177,6 @@ WRONG = (
         formulas(("* g**2", "* g")),
     ),
     wrong(
-        "a_minus_in_an_average",
-        "There is a minus too many. In the average of the squares it makes v negative, and its root nan, at the "
-        "first step; in that of the gradients, or where the step is added to p, each step goes uphill. An average "
-        "adds, m <- beta1 m + (1 - beta1) g, v likewise; the one minus is in the parameter's step.",
-        formulas(("+ (1 - betas[0]) * g", "- (1 - betas[0]) * g"), ("+ (1 - betas[1])", "- (1 - betas[1])")),
-        formulas(("+ (1 - betas[0]) * g", "- (1 - betas[0]) * g")),
-    ),
-    wrong(
         "other_weights_in_an_average",
         "Your average weighs old and new in another way than beta m + (1 - beta) g. Where the new gradient enters "
         "in full it is a sum, as in SGD's momentum, and where beta belongs to the new it forgets at once. (torch's "
@@ -220,7 +185,6 @@ WRONG = (
         formulas(("(1 - betas[0]) * g", "g")),
         torch_like((M, "m.lerp_(grad, beta1)"), (V, "v.lerp_(grad * grad, beta2)")),
         torch_like((M, "m.lerp_(grad, beta1)")),
-        torch_like((M, "m.mul_(beta1).add_(grad)"), NO_M_HAT),
     ),
     wrong(
         "betas_mixed_up",
@@ -244,7 +208,6 @@ WRONG = (
         "1 - beta^t, a mean that has no such bias becomes too large; and without a correction the first gradient keeps "
         "too much weight. Begin with zeros.",
         torch_like((ZEROS, "m=grad.clone(), v=grad * grad")),
-        torch_like((ZEROS, "m=grad.clone(), v=grad * grad"), NO_M_HAT, NO_V_HAT),
     ),
     wrong(
         "one_counter_for_all",
@@ -278,7 +241,6 @@ WRONG = (
         "The values are right. But `state` keeps more than m and v, and no later step reads it. What only this "
         "step needs is a local name; each kept tensor costs as much memory as the model.",
         formulas(("m_hat =", 'kept["m_hat"] = m_hat ='), ("v_hat =", 'kept["v_hat"] = v_hat =')),
-        torch_like(("t = int(", 'kept["last"] = grad.clone()\n        t = int(')),
     ),
     wrong(
         "gradient_changed",

@@ -29,7 +29,7 @@ from autograder.sandbox.wire.messages import DISPLAY, LOAD, PERFORM, READY, SWEE
 from autograder.sandbox.wire.policy import Limits
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from course import exercises
-from course.cluster.communicator import Communicator
+from course.cluster.protocol.comm import Comm
 from course.performing.cells import CodeCell, Loaded, load_all
 from course.performing.exercise import Answer, Exercise, Failure, Observation, observe
 from course.performing.oracle import UnknownQuestion
@@ -171,7 +171,7 @@ def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
     wire.send(sock, "ready")
     tree, token = wire.receive_request(sock, time.monotonic() + PATIENCE)
     (part, rank, size), answer, port = to_part(tree), _answer(loaded), RankPort(sock, token)
-    comm = Communicator(port, tuple(range(size)), rank, call.verbs)
+    comm = Comm(port, tuple(range(size)), rank, call.verbs)
 
     def run() -> Observation:
         assert not isinstance(answer, Failure)
@@ -186,7 +186,7 @@ def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
 def _as_rank(exercise: Exercise, answer: Answer, tree: Tree, port: RankPort) -> Observation:
     """One rank's part of a case."""
     part, rank, size = to_part(tree)
-    comm = Communicator(port, tuple(range(size)), rank, exercise.verbs)
+    comm = Comm(port, tuple(range(size)), rank, exercise.verbs)
     seen = perform(exercise, answer, part, comm=comm)
     if seen.error is None:
         port.end()

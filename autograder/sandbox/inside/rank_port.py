@@ -15,14 +15,14 @@ import torch
 
 from autograder.sandbox.wire import rank_messages, wire
 from course.cluster.calls import Call, Tensors
-from course.cluster.errors import Stopped
+from course.cluster.protocol.failures import Stopped
 from course.tree import Tree
 
 PATIENCE = 24 * 3600.0  # the grader sets the limit
 
 
 class RankPort:
-    """See course.cluster.communicator.Port."""
+    """See course.cluster.protocol.comm.Port."""
 
     device = torch.device("cpu")
 
@@ -86,7 +86,7 @@ class RankPort:
 
 
 class _Work:
-    """See course.cluster.protocol.Work."""
+    """See course.cluster.protocol.comm.Work."""
 
     def __init__(self, port: RankPort, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> None:
         self._port, self._call, self._gives, self._takes = port, call, gives, takes

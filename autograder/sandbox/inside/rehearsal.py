@@ -14,7 +14,7 @@ import torch
 from autograder.sandbox.wire import wire
 from autograder.sandbox.wire.frame import decode, encode
 from course import exercises, syllabus
-from course.cluster.communicator import Communicator
+from course.cluster.protocol.comm import Comm
 from course.performing.exercise import Case, Exercise
 from course.performing.oracle import UnknownQuestion
 from course.performing.perform import perform
@@ -36,7 +36,7 @@ def _perform(exercise: Exercise, case: Case) -> None:
         case = Case(name=case.name, inputs=exercise.split(dict(case.inputs))[0])
     token, tree = decode(encode(wire.from_cases([case]), wire.new_token()))
     (came,) = wire.to_cases(tree)
-    comm = Communicator(_NoPort(), (0, 1), 0, exercise.verbs) if exercise.split else None
+    comm = Comm(_NoPort(), (0, 1), 0, exercise.verbs) if exercise.split else None
     seen = perform(exercise, _unwritten, came, ask=_nobody, comm=comm)
     seen = dataclasses.replace(seen, values={"value": torch.zeros(3)})
     decode(encode({"seen": wire.from_observations([seen])}, token))

@@ -3,15 +3,15 @@
     rank 0 --calls--> broker <--calls-- rank 1          each has a socket, and nothing else in common
              <--what it takes--     --what it takes-->
 
-As on simulated ranks the call with the smallest virtual time is made next, and only when every rank that is not
-waiting has said something: so that neither values nor costs depend on which process was faster. A rank that waits must
-be silent. One that lies, floods, drips, stalls or dies ends the run with a sentence that names it; others are told.
+Whose call is made next is the rule of `course.cluster.protocol.virtual_time`, as on simulated ranks. A call is made
+only when every rank that is not waiting has said something: so that neither values nor costs depend on which process
+was faster. A rank that waits must be silent. One that lies, floods, drips, stalls or dies ends the run with a sentence
+that names it; others are told.
 """
 
 from __future__ import annotations
 
-import heapq
-import random
+import functools
 import selectors
 import socket
 import time
@@ -19,17 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autograder.sandbox.outside.connection import Line, stop
-from autograder.sandbox.wire.rank_messages import Computed, Posted, Waits
-from course.cluster.errors import RanksFailed
-from course.cluster.job import rank_raised
-from course.cluster.ledger import Ledger
-from course.cluster.network import Network
-from course.cluster.posted import Ticket
-from course.cluster.rank_output import numbered
-from course.cluster.rank_status import RETURNED, RUNNING, deadlock, late
-from course.cluster.switch import Switch
-from course.cluster.topology import fully_connected
+from autograder.sandbox.wire.rank_messages import Computed, Posted, Said, Waits
+from course.cluster.account.ledger import Ledger
+from course.cluster.account.network import fully_connected
+from course.cluster.protocol.failures import RETURNED, RUNNING, RanksFailed, deadlock, late, rank_raised
+from course.cluster.protocol.posted import PostedCall
+from course.cluster.protocol.rank_output import numbered
+from course.cluster.protocol.virtual_time import Schedule
 from course.performing.exercise import Observation
+from course.tree import Tree
 
 MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
 MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, wherever one stands in a message
@@ -39,36 +37,14 @@ MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, whereve
 class _Rank:
     """One rank.
 
-    clock    virtual seconds
-    tickets  its calls, by number; None where it has got, or waits for, what it takes
-    waits    the ticket that it waits for
-    made     how many calls it has made; gave: bytes of the tensors that it gave
+    posted  its calls, by number; None where it has got, or waits for, what it takes
+    made    how many calls it has made; gave: bytes of the tensors that it gave
     """
 
     line: Line
-    clock: float = 0.0
-    tickets: list[Ticket | None] = field(default_factory=list)
-    waits: Ticket | None = None
+    posted: list[PostedCall | None] = field(default_factory=list)
     made: int = 0
     gave: int = 0
-
-    @property
-    def runs(self) -> bool:
-        """Whether its next word is awaited: it neither waits nor has ended, nor was heard already."""
-        return self.waits is None and self.line.seen is None and not self.line.said
-
-    @property
-    def listens(self) -> bool:
-        """Whether it reads: it waits, or has said that it will."""
-        return self.waits is not None or any(isinstance(said, Waits) for said in self.line.said)
-
-    @property
-    def standing(self) -> str:
-        """What it does, in words; a call that was heard is not made before every rank has spoken."""
-        if self.line.seen is not None:
-            return RETURNED
-        calls = [said.call for said in self.line.said if isinstance(said, Posted)]
-        return str(self.waits or (f"has called {calls[0]}{calls[0].details()}" if calls else RUNNING))
 
 
 class Broker:
@@ -85,15 +61,12 @@ class Broker:
         size = len(socks)
         self._ranks = [_Rank(Line(number, size, sock, token)) for number, sock in enumerate(socks)]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
-        self._switch = Switch(size, network=Network(fully_connected(size)), seed=seed)
-        self._random = [random.Random(f"{seed} {number}") for number in range(size)]  # whoever speaks first
-        self._next: list[tuple[float, float, int]] = []
+        self._schedule = Schedule(fully_connected(size), seed=seed)
 
     @property
     def ledger(self) -> Ledger:
         """What was sent so far."""
-        self._switch.ledger.clocks = [rank.clock for rank in self._ranks]
-        return self._switch.ledger
+        return self._schedule.ledger
 
     @property
     def printed(self) -> str:
@@ -111,14 +84,14 @@ class Broker:
         try:
             while self.stuck:
                 self._hear()
-                while self._next and not any(rank.runs for rank in self._ranks):
+                while not (self._schedule.is_empty or self._running()):
                     self._make_next()
-            left = self._switch.leftovers()
+            left = self._schedule.switch.leftovers()
             if left is not None:
                 raise left
         except RanksFailed as failure:
             failure.ledger = self.ledger
-            waiting = [rank.line for rank in self._ranks if rank.listens]
+            waiting = [rank.line for number, rank in enumerate(self._ranks) if self._reads(number)]
             stop([rank.line for rank in self._ranks], waiting, str(failure))
             raise
         return [rank.line.seen for rank in self._ranks if rank.line.seen is not None]
@@ -127,15 +100,15 @@ class Broker:
 
     def _hear(self) -> None:
         """Read until every rank that runs has said something. Raises RanksFailed where none runs, or one breaks off."""
-        if not any(rank.runs for rank in self._ranks):
-            raise deadlock(self._standing())
+        if not self._running():
+            raise deadlock(self._statuses())
         with selectors.DefaultSelector() as selector:
             for number, rank in enumerate(self._ranks):
-                if rank.runs or rank.waits is not None:
+                if self._runs(number) or self._schedule.waits[number] is not None:
                     selector.register(rank.line.sock, selectors.EVENT_READ, number)
-            while running := [number for number, rank in enumerate(self._ranks) if rank.runs]:
+            while running := self._running():
                 if time.monotonic() > self._deadline:
-                    raise late(self._seconds, running[0], (), self._standing())
+                    raise late(self._seconds, running[0], (), self._statuses())
                 for key, _ in selector.select(max(0.0, self._deadline - time.monotonic())):
                     if self._listen(key.data):
                         selector.unregister(key.fileobj)
@@ -143,7 +116,7 @@ class Broker:
     def _listen(self, number: int) -> bool:
         """Read what has come from one rank; whether it has said something."""
         rank = self._ranks[number]
-        if rank.waits is not None:
+        if self._schedule.waits[number] is not None:
             raise rank.line.broke_silence()
         if not rank.line.hear():
             return False
@@ -152,64 +125,85 @@ class Broker:
         return bool(rank.line.said)
 
     def _announce(self, number: int) -> None:
-        """What a rank has said comes at its time; ties in an order shuffled by the seed."""
+        """What a rank has said is done at its time."""
         rank = self._ranks[number]
-        if rank.line.said and rank.waits is None:
-            heapq.heappush(self._next, (rank.clock, self._random[number].random(), number))
+        if rank.line.said and self._schedule.waits[number] is None:
+            is_call = _is_call(rank.line.said[0])
+            self._schedule.add(number, functools.partial(self._do, number), is_call=is_call)
 
     # --- making calls ---
 
     def _make_next(self) -> None:
-        number = heapq.heappop(self._next)[-1]
+        """Do what comes first; ranks that have waited for it get what they take."""
+        for number, done in self._schedule.make_next():
+            if done is not None:
+                reply: Tree = {"takes": list(done.takes or ()), "sender": done.sender or 0}
+                self._ranks[number].line.reply(reply, self._deadline)
+                done.takes = None
+            self._announce(number)
+
+    def _do(self, number: int) -> PostedCall | None:
+        """What a rank has said first. The call that it waits for then."""
         rank = self._ranks[number]
         said = rank.line.said.popleft()
         if isinstance(said, Posted):
-            self._post(rank, said)
+            self._post(rank, said, self._schedule.clocks[number])
         elif isinstance(said, Computed):
             rank.made += 1
             self._check_limits()
-            self._switch.compute(number, rank.clock, said.seconds, said.label)
-            rank.clock += said.seconds
+            self._schedule.compute(number, said.seconds, said.label)
         elif isinstance(said, Waits):
-            self._wait(rank, said)
+            return self._wait(rank, said, self._schedule.clocks[number])
         else:
             rank.line.seen = said.seen
             if (error := said.seen.error) is not None:
                 raise rank_raised(number, error.type, error.message, error.where)
-        self._announce(number)
+        return None
 
-    def _post(self, rank: _Rank, said: Posted) -> None:
+    def _post(self, rank: _Rank, said: Posted, at: float) -> None:
         if said.call.verb not in self._verbs:
             raise rank.line.failed("BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}")
         rank.made += 1
         rank.gave += sum(kind.bytes for kind in said.call.gives)
         self._check_limits()
-        rank.tickets.append(self._switch.post(said.call, said.gives, at=rank.clock, is_async=said.is_async))
-        self._wake()
+        rank.posted.append(self._schedule.switch.post(said.call, said.gives, at=at, is_async=said.is_async))
 
-    def _wait(self, rank: _Rank, said: Waits) -> None:
-        ticket = rank.tickets[said.number] if said.number < len(rank.tickets) else None
-        if ticket is None:
+    def _wait(self, rank: _Rank, said: Waits, at: float) -> PostedCall | None:
+        posted = rank.posted[said.number] if said.number < len(rank.posted) else None
+        if posted is None:
             raise rank.line.failed("BadReply", f"must wait for a call of its own, once, but waits for #{said.number}")
         if said.asks:
-            rank.line.reply({"done": ticket.done and ticket.end <= rank.clock}, self._deadline)
-            return
-        rank.waits, rank.tickets[said.number] = ticket, None
-        self._wake()
+            rank.line.reply({"done": posted.done and posted.end <= at}, self._deadline)
+            return None
+        rank.posted[said.number] = None
+        return posted
 
-    def _wake(self) -> None:
-        """Ranks that wait for a ticket that is done get what they take."""
-        self._switch.done.clear()
-        for rank in self._ranks:
-            ticket = rank.waits
-            if ticket is None or not ticket.done:
-                continue
-            rank.waits, since = None, rank.clock
-            rank.clock = max(rank.clock, ticket.end)
-            if ticket.is_async:
-                self._switch.waited(ticket, since, rank.clock)
-            rank.line.reply({"takes": list(ticket.takes or ()), "sender": ticket.sender or 0}, self._deadline)
-            ticket.takes = None
+    # --- what ranks do ---
+
+    def _runs(self, number: int) -> bool:
+        """Whether its next word is awaited: it neither waits nor has ended, nor was heard already."""
+        line = self._ranks[number].line
+        return self._schedule.waits[number] is None and line.seen is None and not line.said
+
+    def _running(self) -> list[int]:
+        return [number for number in range(len(self._ranks)) if self._runs(number)]
+
+    def _reads(self, number: int) -> bool:
+        """Whether it reads: it waits, or has said that it will."""
+        said = self._ranks[number].line.said
+        return self._schedule.waits[number] is not None or any(isinstance(each, Waits) for each in said)
+
+    def _statuses(self) -> dict[int, str]:
+        return {number: self._status(number) for number in range(len(self._ranks))}
+
+    def _status(self, number: int) -> str:
+        """What it does, in words; a call that was heard is not made before every rank has spoken."""
+        line = self._ranks[number].line
+        if line.seen is not None:
+            return RETURNED
+        calls = [said.call for said in line.said if isinstance(said, Posted)]
+        heard = f"has called {calls[0]}{calls[0].details()}" if calls else RUNNING
+        return str(self._schedule.waits[number] or heard)
 
     # --- what breaks ---
 
@@ -222,5 +216,7 @@ class Broker:
                 line = self._ranks[counts.index(max(counts))].line
                 raise line.failed("Flood", f"and the others must not {what} together; it did most of it")
 
-    def _standing(self) -> dict[int, str]:
-        return {number: rank.standing for number, rank in enumerate(self._ranks)}
+
+def _is_call(said: Said) -> bool:
+    """Whether the others may see it, or it may see what others did: its time decides, and the seed in a tie."""
+    return isinstance(said, Posted | Computed) or (isinstance(said, Waits) and said.asks)

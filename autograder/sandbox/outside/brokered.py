@@ -22,7 +22,7 @@ from torch import Tensor
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.wire.rank_messages import RankCall
 from course.cluster.calls import VERBS
-from course.cluster.job import Job, Run
+from course.cluster.protocol.transport import Program, Run
 from course.errors import BadArgument
 from course.performing.cells import CodeCell
 from course.performing.exercise import Inputs
@@ -30,7 +30,7 @@ from course.tree import plain
 
 
 class Brokered:
-    """See course.cluster.job.Transport. A context manager: its first run starts a warm process, which takes seconds.
+    """See course.cluster.protocol.transport.Transport. A context manager: its first run starts a warm process.
 
     What a rank returns comes back as plain data: a tensor, number or text as it is, anything that holds several of
     them as a dict of leaves by path.
@@ -51,15 +51,15 @@ class Brokered:
         self._opened.close()
         self._runner = self._given
 
-    def run(self, job: Job) -> Run:
+    def run(self, program: Program) -> Run:
         """See Transport. Raises BadArgument for a function or inputs that cannot be sent, and RunnerError."""
-        function = inspect.unwrap(job.function)
+        function = inspect.unwrap(program.function)
         _check_function(function)
         name, cells = function.__name__, _cells(function)
-        for each in job.inputs:
+        for each in program.inputs:
             _check_plain(each)
-        call = RankCall(function=name, verbs=tuple(job.verbs or VERBS), seconds=job.seconds)
-        parts: list[Inputs] = [{"given": [plain(each) for each in given]} for given in job.inputs]
+        call = RankCall(function=name, verbs=tuple(program.verbs or VERBS), seconds=program.seconds)
+        parts: list[Inputs] = [{"given": [plain(each) for each in given]} for given in program.inputs]
         if self._runner is None:
             self._runner = self._opened.enter_context(open_runner(display=False))
         with self._runner.session(cells, [name]) as session:

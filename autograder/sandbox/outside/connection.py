@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from autograder.sandbox.outside.incoming import Incoming
 from autograder.sandbox.wire import wire
 from autograder.sandbox.wire.rank_messages import Ended, Said, Waits, to_said
-from course.cluster.errors import Kind, RanksFailed
+from course.cluster.protocol.failures import FailureKind, RanksFailed
 from course.performing.exercise import Observation
 from course.tree import Tree
 
@@ -68,7 +68,7 @@ class Line:
         """The failure of a rank whose process is gone."""
         return self.failed("RankDied", "died: killed, out of memory, or it left by itself")
 
-    def failed(self, kind: Kind, words: str) -> RanksFailed:
+    def failed(self, kind: FailureKind, words: str) -> RanksFailed:
         """A failure of this rank: `rank 2 must ...`."""
         return RanksFailed(f"rank {self.number} {words}", kind=kind, rank=self.number)
 

@@ -20,7 +20,7 @@ from autograder.sandbox.outside.loading import Loading, NotStarted, RunnerError,
 from autograder.sandbox.wire import wire
 from autograder.sandbox.wire.rank_messages import RankCall, from_part
 from course.cluster import RanksFailed, Run
-from course.cluster.costs import costs
+from course.cluster.account.ledger import costs
 from course.performing.exercise import Case, Exercise, Failure, Inputs, Observation
 from course.performing.oracle import with_costs
 from course.performing.perform import in_turn, stops

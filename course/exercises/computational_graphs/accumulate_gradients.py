@@ -6,7 +6,6 @@ The optimizer is SGD with momentum: Adam would hide a gradient of the wrong leng
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -14,18 +13,7 @@ from torch import Tensor
 
 from course.exercises.computational_graphs.token_model import Asked, Known, TokenModel
 from course.exercises.computational_graphs.token_oracle import TokenOracle
-from course.performing.exercise import (
-    Answer,
-    Ask,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    Values,
-    arguments_unchanged,
-    observe,
-)
+from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 FEATURES, CLASSES = 3, 4
 PADDED = -100
@@ -169,7 +157,6 @@ EXERCISE = Exercise(
         Property(
             "padding_only",
             "The mean over no tokens is nan, and nan times 0 is nan. Sum the losses, and divide by the group's count.",
-            keys=(*PARAMETERS, "losses"),
             cases=("a micro-batch of padding only",),
             needs=("loss_of_each_step",),
         ),
@@ -207,10 +194,13 @@ EXERCISE = Exercise(
             cases=FULL_GROUPS,
             needs=("a_single_micro_batch",),
         ),
-        dataclasses.replace(
-            arguments_unchanged(needs=("a_single_micro_batch",)),
-            hint="The caller still needs what was handed in: the inputs and targets, the list of them, and the mode of "
+        Property(
+            "arguments_unchanged",
+            "The caller still needs what was handed in: the inputs and targets, the list of them, and the mode of "
             "the model (train or eval). Only the parameters, their gradients and the optimizer may change.",
+            keys=("after/*",),
+            roundings=0,
+            needs=("a_single_micro_batch",),
         ),
     ),
     hints=(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -13,17 +12,7 @@ from course.errors import CourseError, WrongOutput
 from course.exercises.computational_graphs import long_x
 from course.exercises.computational_graphs.blocks import Sample
 from course.exercises.computational_graphs.long_x import LENGTHS, OPERATIONS, PIECE, Function
-from course.performing.exercise import (
-    Answer,
-    Ask,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    arguments_unchanged,
-    observe,
-)
+from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, observe
 
 PERCENT = 2**45  # roundings of float64 that make 1/128: what any finite difference with a sensible step reaches
 EXACT = 128  # two passes over two products of at most 6 terms and a sine, with some cancellation
@@ -95,7 +84,10 @@ def _result(answer: Answer, f: Function, x: Tensor, v: Tensor) -> Any:
     try:
         result = answer(f, x, v)
     except RuntimeError as error:
-        raise (_no_graph(error) or error).with_traceback(error.__traceback__) from None
+        if "does not require grad" in str(error) or "not have been used in the graph" in str(error):
+            graphless = NoGraph(f"torch holds no graph to differentiate through: {error}")
+            raise graphless.with_traceback(error.__traceback__) from None
+        raise
     if isinstance(result, (tuple, list)):
         came = type(result).__name__
         raise WrongOutput(f"must return one tensor, got a {came}; torch.autograd.grad returns a tuple, take its [0]")
@@ -107,13 +99,6 @@ def _constant(x: Tensor) -> Tensor | str:
     return "x requires grad" if x.requires_grad else x.clone()
 
 
-def _no_graph(error: RuntimeError) -> NoGraph | None:
-    """The error by a name of its own, where torch says that it found no graph."""
-    message = str(error)
-    told = "does not require grad" in message or "not have been used in the graph" in message
-    return NoGraph(f"torch holds no graph to differentiate through: {message}") if told else None
-
-
 EXERCISE = Exercise(
     id="computational_graphs.hvp",
     cases=cases,
@@ -122,7 +107,6 @@ EXERCISE = Exercise(
         Property(
             "quadratic_function",
             "For f(x) = x.Q x / 2 the gradient is (Q + Q^T) x / 2, and its derivative along v is (Q + Q^T) v / 2.",
-            keys=("hv",),
             cases=("quadratic",),
             roundings=PERCENT,
         ),
@@ -130,7 +114,6 @@ EXERCISE = Exercise(
             "curvature_at_x",
             "The Hessian of a function that is not quadratic changes with x: differentiate at the x "
             "that you are given.",
-            keys=("hv",),
             cases=("waves", "another x"),
             roundings=PERCENT,
         ),
@@ -138,14 +121,12 @@ EXERCISE = Exercise(
             "linear_in_v",
             "H (2 v - 3 w) must be 2 H v - 3 H w: every entry of the result is a sum over all entries "
             "of v, and nothing is added that does not depend on v.",
-            keys=("hv",),
             cases=("waves", "another v", "2 v - 3 w"),
             roundings=PERCENT,
         ),
         Property(
             "every_shape_of_x",
             "x, v and the result have one shape, whatever it is: gradient times v is summed over all of its entries.",
-            keys=("hv",),
             cases=("x is a matrix", "x is a number"),
             roundings=PERCENT,
         ),
@@ -155,7 +136,6 @@ EXERCISE = Exercise(
             "not, whatever the step: over a large one the gradient bends, over a small one its digits cancel. "
             "Nor is float32, which keeps 7 digits.",
             points=2,
-            keys=("hv",),
             cases=("quadratic", "waves", "another v", "2 v - 3 w", "another x"),
             roundings=EXACT,
             needs=("quadratic_function", "curvature_at_x"),
@@ -173,11 +153,14 @@ EXERCISE = Exercise(
             cases=(long_x.NAME,),
             needs=("curvature_at_x",),
         ),
-        dataclasses.replace(
-            arguments_unchanged(needs=("curvature_at_x",)),
-            cases=SHORT,
-            hint="An argument was changed: in place (+=, sub_), or by `requires_grad_()` on the caller's x. Work on a "
+        Property(
+            "arguments_unchanged",
+            "An argument was changed: in place (+=, sub_), or by `requires_grad_()` on the caller's x. Work on a "
             "new tensor: x.detach() is one, and holds x's numbers.",
+            keys=("after/*",),
+            roundings=0,
+            cases=SHORT,
+            needs=("curvature_at_x",),
         ),
     ),
     hints=(

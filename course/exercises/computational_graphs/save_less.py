@@ -19,7 +19,7 @@ from course.exercises.computational_graphs.blocks import Sample, draw, number
 from course.meter import kept_bytes
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.oracle import is_here
-from course.tree import Leaf, Tree
+from course.tree import Tree
 
 LAYERS = 16
 PIECE = 64  # numbers of a layer in a notebook
@@ -72,9 +72,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
         raise WrongOutput(
             f"must be a subclass of torch.autograd.Function with a forward and a backward of its own, got {came}"
         )
-    if inputs["asks"] == "memory":
-        return _memory(answer, inputs, ask)
-    return {"value": _value, "first": _first, "second": _second}[inputs["asks"]](answer, inputs)
+    return _memory(answer, inputs, ask) if inputs["asks"] == "memory" else observe(_values(answer, inputs))
 
 
 def _other_form(answer: Answer) -> str:
@@ -90,23 +88,18 @@ def _other_form(answer: Answer) -> str:
     return "one with an apply of its own" if "apply" in own else ""
 
 
-def _value(answer: Any, inputs: Inputs) -> Observation:
-    return observe({"y": answer.apply(inputs["x"])})
-
-
-def _first(answer: Any, inputs: Inputs) -> Observation:
-    x = inputs["x"].requires_grad_()
-    y = answer.apply(x)
-    return observe({"y": y, "dx": torch.autograd.grad(y, x, inputs["dy"])[0]})
-
-
-def _second(answer: Any, inputs: Inputs) -> Observation:
-    """The derivatives of v . dx with respect to x and to dy; zeros where no path of the graph leads back to them."""
-    x, dy = inputs["x"].requires_grad_(), inputs["dy"].requires_grad_()
-    y = answer.apply(x)
+def _values(answer: Any, inputs: Inputs) -> dict[str, Tree]:
+    """y; with dy its derivative; with v the derivatives of v . dx, zeros where no path of the graph leads back."""
+    x = inputs["x"]
+    if inputs["asks"] == "value":
+        return {"y": answer.apply(x)}
+    y = answer.apply(x.requires_grad_())
+    if inputs["asks"] == "first":
+        return {"y": y, "dx": torch.autograd.grad(y, x, inputs["dy"])[0]}
+    dy = inputs["dy"].requires_grad_()
     (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
     again = torch.autograd.grad((inputs["v"] * dx).sum(), (x, dy), materialize_grads=True)
-    return observe({"dx": dx, "second_x": again[0], "second_dy": again[1]})
+    return {"dx": dx, "second_x": again[0], "second_dy": again[1]}
 
 
 def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
@@ -143,19 +136,16 @@ def _one_layer(leaf: Tensor, ys: list[Tensor], ask: Ask, block: int, start: int)
 def _at_most_x(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """One tensor of x's size besides y: x itself, or whatever the answer prefers to keep in its place."""
     if "peak_bytes" in got:
-        return _measured(got["peak_bytes"])
+        peak = got["peak_bytes"]
+        if isinstance(peak, int) and peak <= PEAK:
+            return None
+        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for every x and y"
     kept, allowed = got["kept_bytes"], LAYERS * PIECE * inputs["scale"].element_size()
     if isinstance(kept, int) and 0 < kept <= allowed:
         return None
     if kept == 0:
         return "no tensor besides y is kept, and y alone does not tell which x it came from"
     return f"{kept} bytes are kept besides the y of {LAYERS} layers, where their x have {allowed}"
-
-
-def _measured(peak: Leaf) -> str | None:
-    if not isinstance(peak, int) or peak > PEAK:
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for every x and y"
-    return None
 
 
 EXERCISE = Exercise(
@@ -166,7 +156,6 @@ EXERCISE = Exercise(
         Property(
             "value",
             "y is x times sigmoid(x), element by element, in a new tensor.",
-            keys=("y",),
             cases=("value", "value of one number"),
         ),
         Property(
@@ -191,7 +180,6 @@ EXERCISE = Exercise(
             "far_from_zero",
             "exp overflows float32 above 88, and infinity over infinity, or times 0, is nan. torch.sigmoid is "
             "finite for every x, and so is every term that is made of it.",
-            keys=("y", "dx"),
             cases=("far from zero",),
             needs=("value", "derivative"),
         ),

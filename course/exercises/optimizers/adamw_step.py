@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +14,13 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 RATE = 0.05
 LONG = 20
 ABSENT = ((0, 1, 2, 7, 8, 15), (11,))  # steps without a gradient, of the second parameter and of the first
-# A step count in float32 costs digits: 1 - 0.999 is then off by 3e-5 of its size, which is no mistake.
-ROUNDINGS = 128
+NONSENSE: dict[str, dict[str, Any]] = {
+    "a negative lr": {"lr": -0.1},
+    "a beta1 of 1": {"betas": (1.0, 0.999)},
+    "a beta2 of 1": {"betas": (0.9, 1.0)},
+    "a negative beta1": {"betas": (-0.1, 0.999)},
+    "a gradient of another shape": {},
+}
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -83,74 +89,53 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         answer(params, grads, state, lr=RATE, **options)
 
     seen = drive(step, inputs["params"], inputs["grads"], present=inputs["present"])
-    return observe(seen | ({"refused": _refusals(answer, inputs)} if inputs["asks_for_refusals"] else {}))
+    if inputs["asks_for_refusals"]:
+        seen["refused"] = refuse(answer, inputs["params"][::-1], NONSENSE, lr=RATE)
+    return observe(seen)
 
 
-def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the docstring says is refused."""
-
-    def step(params: list[Any], grads: list[Any], state: list[Any], lr: float = RATE, **options: Any) -> None:
-        answer(params, grads, state, lr=lr, **options)
-
-    nonsense: dict[str, dict[str, Any]] = {
-        "a negative lr": {"lr": -0.1},
-        "a beta1 of 1": {"betas": (1.0, 0.999)},
-        "a beta2 of 1": {"betas": (0.9, 1.0)},
-        "a negative beta1": {"betas": (-0.1, 0.999)},
-        "a gradient of another shape": {},
-    }
-    return refuse(step, inputs["params"][::-1], nonsense)
-
+# A step count in float32 costs digits: 1 - 0.999 is then off by 3e-5 of its size, which is no mistake.
+on_params = partial(Property, keys=("params/*",), roundings=128)
 
 EXERCISE = Exercise(
     id="optimizers.adamw_step",
     cases=cases,
     probe=probe,
     properties=(
-        Property(
+        on_params(
             "the_first_step",
             "At t = 1 both corrections undo the averages exactly: m_hat = g and v_hat = g^2. So whatever the size "
             "of the gradient, each number of a parameter moves by almost lr, against the sign of its gradient. The "
             "tensor itself must move: the caller looks at no other.",
-            keys=("params/*",),
-            roundings=ROUNDINGS,
             cases=("one step",),
         ),
-        Property(
+        on_params(
             "twenty_steps",
             "m and v are kept uncorrected in the dict of their own parameter, with beta1 in m and beta2 in v. The "
             "correction of step t divides by 1 - beta^t, for use in this step only.",
             points=2,
-            keys=("params/*",),
-            roundings=ROUNDINGS,
             cases=("twenty steps",),
             needs=("the_first_step",),
         ),
-        Property(
+        on_params(
             "weight_decay",
             "The parameter loses lr wd times what it was before the step. Neither m nor v hears of it. One of "
             "these cases is in float64: compute in the parameter's dtype.",
-            keys=("params/*",),
-            roundings=ROUNDINGS,
             cases=("weight decay", "double precision"),
             needs=("the_first_step",),
         ),
-        Property(
+        on_params(
             "eps",
             "eps is added to sqrt(v_hat): after the root, and after the correction. Where all gradients were "
             "zero, 0 / (0 + eps) leaves the parameter where it is. One parameter is a number, of shape ().",
-            keys=("params/*",),
-            roundings=ROUNDINGS,
             cases=("a large eps", "a gradient of zeros"),
             needs=("the_first_step",),
         ),
-        Property(
+        on_params(
             "each_parameter_has_its_age",
             "t counts the gradients that this very parameter has had. Where its gradient is None, nothing of it "
             "changes: not the parameter, not m and v, not t; the parameters after it still have their step.",
             points=2,
-            keys=("params/*",),
-            roundings=ROUNDINGS,
             cases=("parameters of different age",),
             needs=("twenty_steps", "weight_decay"),
         ),

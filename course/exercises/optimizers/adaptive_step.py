@@ -7,13 +7,14 @@ deep copies, as after loading a checkpoint: what is remembered anywhere but in `
 from __future__ import annotations
 
 import copy
-import functools
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import all_refused, refused, refused_in_time
+from course.exercises.optimizers.refusals import all_refused, refused_in_time
+from course.exercises.optimizers.trajectory import refuse
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 RULES = {"adagrad": 1, "rmsprop": 1, "adadelta": 2}  # and how many tensors each keeps
@@ -59,7 +60,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """All turns of a case: the memory of the parameters half way and at the end, gradients, what the states hold."""
     if "rule" not in inputs:
-        return observe({"refused": {**_refusals(answer, inputs)}})
+        return observe({"refused": _refusals(answer, inputs)})
     numbers = {name: inputs[name] for name in ("lr", "decay", "eps")}
     params = [param.clone() for param in inputs["params"]]
     memory = [param.view_as(param) for param in params]
@@ -82,23 +83,18 @@ def _columns(params: list[Tensor]) -> list[dict[str, Tensor]]:
 
 def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     """What the docstring says is refused; and what those calls left of their parameter and of their empty state."""
-    nonsense: dict[str, tuple[str, dict[str, float]]] = {
-        "an unknown rule": ("adamax", {}),
-        "a negative lr": ("adagrad", {"lr": -0.1}),
-        "a decay of 1": ("rmsprop", {"decay": 1.0}),
-        "a decay of 1 for adagrad": ("adagrad", {"decay": 1.0}),
-        "a negative decay": ("adadelta", {"decay": -0.1}),
+
+    def step(params: list[Tensor], grads: list[Tensor], state: list[Any], *, rule: str, **numbers: float) -> None:
+        answer(rule, params[0], inputs["grad"].clone(), state[0], **numbers)
+
+    nonsense: dict[str, dict[str, Any]] = {
+        "an unknown rule": {"rule": "adamax"},
+        "a negative lr": {"rule": "adagrad", "lr": -0.1},
+        "a decay of 1": {"rule": "rmsprop", "decay": 1.0},
+        "a decay of 1 for adagrad": {"rule": "adagrad", "decay": 1.0},
+        "a negative decay": {"rule": "adadelta", "decay": -0.1},
     }
-    handed: dict[str, tuple[Tensor, dict[str, Any]]] = {}
-
-    def call(words: str) -> object:
-        rule, numbers = nonsense[words]
-        handed[words] = inputs["param"].clone(), {}
-        return answer(rule, handed[words][0], inputs["grad"].clone(), handed[words][1], **{"lr": 0.1, **numbers})
-
-    raised = refused({words: functools.partial(call, words) for words in nonsense})
-    left = {words: {"param": param, "state": _kept(state)} for words, (param, state) in handed.items()}
-    return {**raised, "left": left}
+    return refuse(step, [inputs["param"]], nonsense, lr=0.1)
 
 
 def _kept(state: dict[str, Any]) -> str:
@@ -118,42 +114,38 @@ def _like_the_parameter(inputs: Inputs, got: Values, expected: Values) -> str | 
     return f"the state holds {others[0]}, where {inputs['rule']} keeps {wanted}" if others else None
 
 
-PARAMS = ("halfway/*", "params/*")
+on_params = partial(Property, keys=("halfway/*", "params/*"))
 
 EXERCISE = Exercise(
     id="optimizers.adaptive_step",
     cases=cases,
     probe=probe,
     properties=(
-        Property(
+        on_params(
             "adagrad",
             "Adagrad sums the squares of all gradients so far, this one included, and divides by the root of the "
             "sum plus eps. The result goes into param itself, the sum into state.",
             points=2,
-            keys=PARAMS,
             cases=("adagrad",),
         ),
-        Property(
+        on_params(
             "rmsprop",
             "RMSprop divides as Adagrad does, with a moving average of the squares in place of their sum: decay "
             "times the old average plus (1 - decay) times the new square, from 0 on.",
             points=2,
-            keys=PARAMS,
             cases=("rmsprop",),
         ),
-        Property(
+        on_params(
             "adadelta",
             "Two averages: of squared gradients, brought up to date before the step, and of squared moves, "
             "brought up to date after it. eps stands inside both roots, and lr only multiplies the move at the end.",
             points=2,
-            keys=PARAMS,
             cases=("adadelta",),
         ),
-        Property(
+        on_params(
             "in_float64",
             "With parameters in float64 nothing may pass through float32: torch.zeros_like(param) has the dtype "
             "of param, torch.zeros(param.shape) has not.",
-            keys=PARAMS,
             cases=("adagrad in float64",),
             needs=("adagrad",),
         ),

@@ -39,8 +39,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     def several(r: int, c: int, count: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
         return [gradient(r, c, dtype) for _ in range(count)]
 
-    two = case(TWO, several(3, 4, 2), [0.8] * 2, before=gradient(3, 4))
-    other = case(TWO, several(3, 4, 2), [], before=gradient(3, 4))
+    two, other = (case(TWO, several(3, 4, 2), [0.8] * 2, before=gradient(3, 4)).inputs for _ in range(2))
     return [
         case(FIRST, several(3, 4, 1), [0.0]),
         case(RANK_ONE[0], rank_one(5, 3, 3), [0.9] * 3),
@@ -51,9 +50,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("one row", several(1, 4, 2), [0.6] * 2, before=gradient(1, 4)),
         case("beta2 grows", several(3, 2, 4), [1 - t**-0.8 for t in range(1, 5)]),
         case("in float64", several(3, 4, 2, torch.float64), [0.95] * 2, before=gradient(3, 4, torch.float64)),
-        Case(
-            name=TWO, inputs={**two.inputs, **{f"other_{key}": other.inputs[key] for key in ("grads", "rows", "cols")}}
-        ),
+        Case(name=TWO, inputs={**two, **{f"other_{key}": other[key] for key in KEPT}}),
     ]
 
 
@@ -68,7 +65,11 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     Where there are two matrices, their steps take turns. In one case calls that make no sense follow.
     """
     seen: dict[str, Any] = {name: [] for name in ("estimates", "rows", "cols", "grads")}
-    matrices = [(inputs[f"{of}grads"], inputs[f"{of}rows"].clone(), inputs[f"{of}cols"].clone()) for of in _of(inputs)]
+    matrices = [
+        (inputs[f"{of}grads"], inputs[f"{of}rows"].clone(), inputs[f"{of}cols"].clone())
+        for of in ("", "other_")
+        if f"{of}rows" in inputs
+    ]
     for step, beta2 in enumerate(inputs["betas"]):
         for grads, rows, cols in matrices:
             g = grads[step].clone()
@@ -80,18 +81,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe({**values, "refused": {**refused(nonsense)}})
 
 
-def _of(inputs: Inputs) -> tuple[str, ...]:
-    """What the names of each matrix's inputs begin with."""
-    return ("", "other_") if "other_rows" in inputs else ("",)
-
-
 def _nonsense(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     """Calls that must be refused, by what is wrong with them; each on tensors of its own."""
 
     def call(beta2: float, more_rows: int = 0, more_cols: int = 0) -> Any:
         g = inputs["grads"][0].clone()
-        rows, cols = (g.new_ones(size + more) for size, more in zip(g.shape, (more_rows, more_cols), strict=True))
-        return lambda: answer(g, rows, cols, beta2)
+        return lambda: answer(g, g.new_ones(len(g) + more_rows), g.new_ones(len(g.T) + more_cols), beta2)
 
     return {
         "a beta2 of 1": call(1.0),

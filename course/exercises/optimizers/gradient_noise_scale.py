@@ -8,16 +8,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.optimizers.refusals import all_refused, refused
-from course.performing.exercise import (
-    Answer,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    observe,
-    outputs,
-)
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
 
 DRAWN = ("as many draws of each", "more small draws", "much noise")
 ONE, FINE, UNLUCKY = "one draw of each", "in float64", "noise below 0"
@@ -90,8 +81,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         "a |G|^2 below 0": lambda: answer(one, other * 0, b_small, b_large),
         "a |G|^2 of 0": lambda: answer(one * 0, other * 0, b_small, b_large),
     }
-    result["refused"] = refused(nonsense)
-    return observe(result)
+    return observe({**result, "refused": {**refused(nonsense)}})
 
 
 EXERCISE = Exercise(
@@ -129,7 +119,6 @@ EXERCISE = Exercise(
             "one_draw_of_each",
             "With one draw of each size the means are over one squared norm. There is no variance over draws to "
             "be had from one draw; the formulas need none.",
-            keys=("noise", "squared_gradient", "ratio"),
             cases=(ONE,),
             roundings=ROUNDINGS,
         ),
@@ -145,7 +134,6 @@ EXERCISE = Exercise(
             "digits_of_float64",
             "Draws in float64 give estimates with its digits. `torch.tensor` of Python numbers makes float32, "
             "which keeps seven of them.",
-            keys=("noise", "squared_gradient", "ratio"),
             cases=(FINE,),
             roundings=ROUNDINGS,
             needs=("squared_gradient", "noise"),

@@ -9,16 +9,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.performing.exercise import (
-    Answer,
-    Case,
-    Exercise,
-    Inputs,
-    Observation,
-    Property,
-    in_the_dtype_of,
-    observe,
-)
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, in_the_dtype_of, observe
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -80,7 +71,6 @@ EXERCISE = Exercise(
             "equal_probabilities",
             "With p_i = 1/n every weight 1 / (n p_i) is 1, and what is left is the mean of the b gradients that "
             "were drawn: their sum over b.",
-            keys=("gradient",),
             cases=("equal probabilities",),
         ),
         Property(
@@ -88,13 +78,11 @@ EXERCISE = Exercise(
             "The gradient of a drawn example i has the weight 1 / (n p_i), with n the number of all examples. "
             "Divide the weighted sum by b, the number of draws, and by nothing else.",
             points=2,
-            keys=("gradient",),
             cases=("unequal probabilities", "in float64"),
         ),
         Property(
             "repeated_indices",
             "An example that was drawn three times counts three times, and b counts all draws.",
-            keys=("gradient",),
             cases=("repeated indices",),
             needs=("equal_probabilities",),
         ),
@@ -104,7 +92,6 @@ EXERCISE = Exercise(
             "gradient must come out, to the last digit. Check it by hand for b = 1: the sum of p_i times your "
             "estimate.",
             points=2,
-            keys=("expectation",),
             cases=("every draw of 3 of 3", "every draw of 2 of 4"),
             needs=("equal_probabilities",),
         ),
@@ -112,7 +99,6 @@ EXERCISE = Exercise(
             "an_example_never_drawn",
             "An example of probability 0 is never drawn, but 1 / 0 is infinite and infinity times 0 is nan. Take "
             "the probabilities of the drawn examples first, and divide by those only.",
-            keys=("gradient",),
             cases=("an example of probability 0",),
             needs=("unequal_probabilities",),
         ),

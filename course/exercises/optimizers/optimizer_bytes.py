@@ -19,7 +19,6 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 FULL = ("sgd", "momentum", "adagrad", "rmsprop", "adamw", "muon")
 NAMES = (*FULL, "adafactor")
 Shapes = list[list[int]]
-Numbers = dict[str, float]
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -126,12 +125,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe({label: ask(**asked) for label, asked in inputs.items()})
 
 
-def _read(values: Values) -> Numbers:
-    """The answers as floats, which hold integers up to 2**53. Raises where one is no number."""
-    return {key: _one(each) for key, each in values.items()}
-
-
-def _one(value: Any) -> float:
+def _bytes(value: Any) -> float:
+    """A float holds integers up to 2**53. Raises where it is no number."""
     if isinstance(value, Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return float(value)
     raise TypeError(f"{type(value).__name__} is no number of bytes")
@@ -140,12 +135,12 @@ def _one(value: Any) -> float:
 def _differences(values: Values) -> Iterator[tuple[str, float]]:
     """The labels of one stem differ in what the case is about: each of them less the first of its stem."""
     first: dict[str, float] = {}
-    for key, value in _read(values).items():
+    for key, value in values.items():
         stem, _, last = key.rpartition("/")
         if stem in first:
-            yield f"{stem}: {last}", value - first[stem]
+            yield f"{stem}: {last}", _bytes(value) - first[stem]
         else:
-            first[stem] = value
+            first[stem] = _bytes(value)
 
 
 def _right_differences(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -204,7 +199,6 @@ EXERCISE = Exercise(
             "Moments, master copy and step counters of all tensors, added up; parameters and gradients "
             "themselves are not counted.",
             points=2,
-            keys=("*",),
             cases=("whole models",),
         ),
         Property(

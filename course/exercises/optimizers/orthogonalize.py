@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
 from course.exercises.optimizers.refusals import all_refused, refused
 from course.performing.compare import as_numbers
 from course.performing.exercise import (
+    AFTER,
+    ARGUMENTS_UNCHANGED,
     Answer,
     Case,
     Exercise,
@@ -17,15 +17,12 @@ from course.performing.exercise import (
     Observation,
     Property,
     Values,
-    arguments_unchanged,
     observe,
 )
 
 LOWEST, HIGHEST = 0.65, 1.2  # 5 steps take all of [0.01, 1] into [0.6818, 1.1344]; bfloat16 strays by 0.01
 OFF_DIAGONAL = 0.05  # of float32 it is 1e-5, of bfloat16 0.02
-ROUNDINGS = (
-    2_048  # a step takes a rounding up to 3.4 times as far, five of them up to 500 times; and sums of 8 products
-)
+ROUNDINGS = 2_048  # a step takes a rounding up to 3.4 times as far, five up to 500 times; and sums of 8 products
 FLOAT64_ERROR = 1e-9  # what float32 inside misses a hundredfold; a norm with the 1e-7 added to it reaches 1e-11
 WIDE, TALL = ("square", "wide"), ("tall", "very tall")
 SCALES = {"entries of 1e-4": 1e-4, "entries of 1e4": 1e4}
@@ -157,7 +154,6 @@ EXERCISE = Exercise(
             "`steps` says how often the polynomial is applied, 0 included, with a = 3.4445, b = -4.7750, c = "
             "2.0315: one step more or less, other coefficients or another norm give another matrix.",
             points=2,
-            keys=("out",),
             cases=tuple(STEPS),
             roundings=ROUNDINGS,
         ),
@@ -171,7 +167,6 @@ EXERCISE = Exercise(
         Property(
             "zeros_stay_zeros",
             "A layer that was not used has a gradient of zeros, and 0 / 0 is nan: never divide by less than 1e-7.",
-            keys=("out",),
             cases=(ZEROS,),
             roundings=0,
             needs=("singular_values_in_the_band",),
@@ -191,10 +186,13 @@ EXERCISE = Exercise(
             cases=("no step",),
             needs=("singular_values_in_the_band",),
         ),
-        dataclasses.replace(
-            arguments_unchanged(needs=("singular_values_in_the_band",)),
-            hint="The caller's g was changed: div_ and /= write into the tensor that was handed in, also through g.T, "
+        Property(
+            ARGUMENTS_UNCHANGED,
+            "The caller's g was changed: div_ and /= write into the tensor that was handed in, also through g.T, "
             "which is a view of it. Use x = g / norm.",
+            keys=(f"{AFTER}*",),
+            roundings=0,
+            needs=("singular_values_in_the_band",),
         ),
     ),
     hints=(

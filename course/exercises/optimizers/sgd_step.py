@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,13 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.3
 STEPS = 10
+NONSENSE = {
+    "a negative lr": {"lr": -0.1},
+    "a momentum of 1": {"momentum": 1.0},
+    "a negative momentum": {"momentum": -0.5},
+    "a negative weight_decay": {"weight_decay": -0.1},
+    "a gradient of another shape": {},
+}
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -61,86 +69,64 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         answer(params, grads, state, lr=inputs["rates"][t], **inputs["options"])
 
     seen = drive(step, inputs["params"], inputs["grads"], same_memory=inputs["same_memory"])
-    return observe(seen | ({"refused": _refusals(answer, inputs)} if inputs["asks_for_refusals"] else {}))
+    if inputs["asks_for_refusals"]:
+        seen["refused"] = refuse(answer, inputs["params"][::-1], NONSENSE, lr=RATE)
+    return observe(seen)
 
 
-def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the docstring says is refused."""
-
-    def step(params: list[Any], grads: list[Any], state: list[Any], lr: float = RATE, **options: float) -> None:
-        answer(params, grads, state, lr=lr, **options)
-
-    nonsense: dict[str, dict[str, Any]] = {
-        "a negative lr": {"lr": -0.1},
-        "a momentum of 1": {"momentum": 1.0},
-        "a negative momentum": {"momentum": -0.5},
-        "a negative weight_decay": {"weight_decay": -0.1},
-        "a gradient of another shape": {},
-    }
-    return refuse(step, inputs["params"][::-1], nonsense)
-
+on_params = partial(Property, keys=("params/*",))
+many_steps = partial(on_params, roundings=64)
 
 EXERCISE = Exercise(
     id="optimizers.sgd_step",
     cases=cases,
     probe=probe,
     properties=(
-        Property(
+        on_params(
             "plain_steps",
             "Without options a step is p <- p - lr g, for each parameter, written into the tensor itself: the "
             "caller holds this tensor, and looks at no other. `p = p - lr * g` makes a new one; `p -= lr * g` does "
             "not.",
-            keys=("params/*",),
             cases=("plain",),
         ),
-        Property(
+        on_params(
             "weight_decay",
             "Decay adds wd p to the gradient before anything else, with p as it is before the step. The "
             "parameters of this case are in float64: compute in their dtype.",
-            keys=("params/*",),
             cases=("weight decay",),
             needs=("plain_steps",),
         ),
-        Property(
+        many_steps(
             "momentum",
             "b is the first gradient at the first step, and mu b + g at every step after it, kept in the dict of "
             "its own parameter; the parameter moves by -lr b.",
-            keys=("params/*",),
-            roundings=64,
             cases=("momentum",),
             needs=("plain_steps",),
         ),
-        Property(
+        many_steps(
             "decay_goes_through_the_momentum",
             "The decay term is part of the gradient: it is added before the buffer takes the gradient in, and so "
             "goes on acting with the momentum.",
-            keys=("params/*",),
-            roundings=64,
             cases=("momentum and decay",),
             needs=("weight_decay", "momentum"),
         ),
-        Property(
+        many_steps(
             "nesterov",
             "Nesterov's direction is g + mu b with the buffer that this step has just made, in the first step "
             "too. The buffer itself stays as it is without Nesterov.",
-            keys=("params/*",),
-            roundings=64,
             cases=("Nesterov", "all together"),
             needs=("momentum",),
         ),
-        Property(
+        many_steps(
             "the_rate_acts_at_once",
             "The rate of a step multiplies the whole direction of this step. What the buffer keeps knows no rate.",
-            keys=("params/*",),
-            roundings=64,
             cases=("a falling rate",),
             needs=("momentum",),
         ),
-        Property(
+        on_params(
             "buffers_own_their_memory",
             "Here the caller writes each step's gradients into the same tensors. A buffer that *is* such a tensor "
             "changes with it: start it from a copy.",
-            keys=("params/*",),
             cases=("gradients in the same memory",),
             needs=("momentum",),
         ),

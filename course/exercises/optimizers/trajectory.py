@@ -1,4 +1,4 @@
-"""What the probes of `sgd_step` and `adamw_step` share: parameters are driven through scripted gradients, and watched.
+"""What the probes of optimizer steps share: parameters are driven through scripted gradients, and watched.
 
 params, gradients of T steps --drive--> params after every step, gradients as the steps left them, state at the end
 
@@ -59,12 +59,14 @@ def drive(
     }
 
 
-def refuse(step: Callable[..., object], params: list[Tensor], numbers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def refuse(
+    step: Callable[..., object], params: list[Tensor], numbers: dict[str, dict[str, Any]], **usual: float
+) -> dict[str, Any]:
     """Calls `step(params, grads, state, **numbers)` with numbers that make no sense, and with a gradient that does not.
 
-    params   at least two to hand in, as copies, with gradients of ones; the last is a matrix. The last gradient lacks a
-             dimension in the call of that name: who looks at a gradient only in its turn has moved the others by then.
-    numbers  words for what is wrong -> arguments; {} where it is the gradient
+    params   handed in as copies, with gradients of ones. Where a gradient is to be refused there are at least two, the
+             last a matrix, whose gradient lacks a dimension: who looks at it only in its turn has moved the others.
+    numbers  words for what is wrong -> arguments, which replace the `usual` ones; {} where it is the gradient
 
     Returns what each call raised, by its words; and under "left" its parameters and the form of its state afterwards.
     """
@@ -77,7 +79,7 @@ def refuse(step: Callable[..., object], params: list[Tensor], numbers: dict[str,
         grads = [torch.ones_like(each) for each in params]
         if not numbers[words]:
             grads[-1] = grads[-1][0]
-        return step(copies, grads, state, **numbers[words])
+        return step(copies, grads, state, **{**usual, **numbers[words]})
 
     raised = refused({words: functools.partial(call, words) for words in numbers})
     left = {

@@ -91,7 +91,6 @@ EXERCISE = Exercise(
             "Below `warmup` the rate is proportional to the step: 0 at step 0, and one equal share of the peak "
             "more with each step, so that step `warmup` would be the first at the peak.",
             points=2,
-            keys=("rates",),
             cases=("the way up",),
         ),
         Property(
@@ -99,7 +98,6 @@ EXERCISE = Exercise(
             "From step `warmup` on count anew: t = 0 there and t = 1 at step `total`. The curve (1 + cos(pi t)) "
             "/ 2 falls from 1 to 0 between them.",
             points=2,
-            keys=("rates",),
             cases=("the way down",),
         ),
         Property(
@@ -113,7 +111,6 @@ EXERCISE = Exercise(
             "no_warm_up",
             "With warmup = 0 there is no way up, and nothing to divide by: step 0 is the first of the descent and "
             "gets the whole peak.",
-            keys=("rates",),
             cases=("no warm-up",),
             needs=("half_a_cosine_down",),
         ),
@@ -121,7 +118,6 @@ EXERCISE = Exercise(
             "a_floor_under_the_descent",
             "The descent leads from `peak` to `floor`: it is `floor` plus a share of what lies between the two. "
             "The way up knows nothing of the floor, and past the end the rate stays there.",
-            keys=("rates",),
             cases=("a floor",),
             needs=("half_a_cosine_down",),
         ),

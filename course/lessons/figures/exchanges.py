@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from course.cluster.account.ledger import Event, Ledger
 from course.cluster.calls import POINT_TO_POINT, Call
-from course.cluster.ledger import Event, Ledger
 
 Group: TypeAlias = tuple[int, ...]
 

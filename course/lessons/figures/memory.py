@@ -6,7 +6,7 @@ from itertools import cycle
 
 from matplotlib.axes import Axes
 
-from course.cluster.ledger import Ledger
+from course.cluster.account.ledger import Ledger
 from course.lessons.figures.charts import COLOURS, LINES, UNITS, in_bytes
 
 FEW = 6  # lines that can be told apart; of more, only the highest stands out

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from course.cluster.ledger import Ledger
+from course.cluster.account.ledger import Ledger
 from course.errors import BadArgument
 from course.lessons.figures import exchanges
 from course.lessons.figures.arrows import FEW_RANKS, STYLES, draw_arrow, draw_bar, draw_nodes, fitting, handle, room

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from course.cluster.ledger import COMPUTE, Event, Ledger
+from course.cluster.account.ledger import COMPUTE, Event, Ledger
 
 Lane = Literal["own", "beside"]
 Kind = Literal["compute", "communication", "waiting"]

@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from course.cluster.ledger import Ledger
+from course.cluster.account.ledger import Ledger
 from course.lessons.figures.charts import COLOURS, HATCHES, WIDTH, Picture, picture
 from course.lessons.figures.memory import memory_lines
 from course.lessons.figures.spans import (

@@ -1,1 +1,0 @@
-"""Named right answers in another style, by unit and exercise."""

@@ -1,1 +1,0 @@
-"""Named right answers in another style: unit optimizers."""

@@ -1,0 +1,140 @@
+"""Right and wrong ways to write `hvp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.computational_graphs.hvp import hvp
+
+Function = Callable[[Tensor], Tensor]
+
+
+def torchs_own(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The library's function, which differentiates the gradient's product with v by another vector."""
+    product: Tensor = torch.autograd.functional.hvp(f, x, v)[1]  # type: ignore[no-untyped-call]
+    return product
+
+
+def forward_over_reverse(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The gradient's derivative along v, in forward mode."""
+    product: Tensor = torch.func.jvp(torch.func.grad(f), (x,), (v,))[1]
+    return product
+
+
+def v_as_upstream_gradient(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """v is what flows into the second backward pass; the result still carries a graph."""
+    point = x.clone().requires_grad_()
+    (g,) = torch.autograd.grad(f(point), point, create_graph=True)
+    return torch.autograd.grad(g, point, grad_outputs=v, create_graph=True)[0]
+
+
+def through_the_grad_field(f: Function, x: Tensor, v: Tensor) -> Tensor | None:
+    """Two calls of backward, with the field cleared between them."""
+    x = x.detach().requires_grad_()
+    f(x).backward(create_graph=True)  # type: ignore[no-untyped-call]
+    g, x.grad = x.grad, None
+    assert g is not None
+    g.backward(v)  # type: ignore[no-untyped-call]
+    return x.grad
+
+
+RIGHT = (
+    right(torchs_own, independent="torch.autograd.functional.hvp"),
+    right(forward_over_reverse),
+    right(v_as_upstream_gradient),
+    right(through_the_grad_field),
+)
+
+
+def forward_difference(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The change of the gradient along v, over the step."""
+    gradient, step = torch.func.grad(f), 1e-5
+    product: Tensor = (gradient(x + step * v) - gradient(x)) / step
+    return product
+
+
+def hessian_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The whole Hessian in one call."""
+    hessian: Tensor = torch.func.hessian(f)(x).reshape(x.numel(), x.numel())
+    return (hessian @ v.flatten()).reshape(x.shape)
+
+
+double_backward = partial(edited, hvp)
+
+MARK, RETURN = "x = x.detach().requires_grad_()", "return product"
+AGAIN = "(product,) = torch.autograd.grad((g * v).sum(), x)"
+ROWS = "(torch.autograd.grad(each, x, retain_graph=True)[0] for each in g.flatten())"
+
+WRONG = (
+    wrong(
+        "graph_detached",
+        "torch found no graph from the gradient back to x. Two things must hold: x requires grad before f is called, "
+        "and the first gradient is made with create_graph=True, so that it is itself the root of a graph.",
+        double_backward((", create_graph=True", "")),
+        double_backward((MARK, "pass")),
+    ),
+    wrong(
+        "finite_difference_or_float32",
+        "Your result is near, not exact. A difference of two gradients does that, whatever the step; so does float32 "
+        "inside, which keeps 7 digits. Differentiate the gradient itself, which costs no more than a difference, and "
+        "stay in the dtype of x.",
+        forward_difference,
+        edited(forward_difference, ("1e-5", "1e-3"), ("gradient(x)) /", "gradient(x - step * v)) / 2 /")),
+        double_backward((RETURN, "return product.float()")),
+        double_backward(("g * v", "g * v.float()")),
+        fails=("exact_to_rounding",),
+    ),
+    wrong(
+        "builds_the_hessian",
+        "Your result is right, and the price is n times too high: you build the Hessian, or go through its rows one "
+        "after the other. For a model of a million parameters it has 10^12 entries. Multiply the gradient by v first, "
+        "and differentiate the one number that this gives.",
+        hessian_times_v,
+        double_backward((AGAIN, f"product = torch.stack([(row * v).sum() for row in {ROWS}]).reshape(x.shape)")),
+        fails=("never_builds_the_hessian",),
+    ),
+    wrong(
+        "multiplies_too_late",
+        "You differentiate sum(g), and v comes afterwards or not at all: entry i is the sum of row i of the Hessian, "
+        "times v_i at most. v must be inside, before the second derivative: differentiate sum(g * v).",
+        double_backward(("(g * v).sum()", "g.sum()"), (RETURN, "return product * v")),
+        double_backward(("(g * v).sum()", "g.sum()")),
+    ),
+    wrong(
+        "adds_the_gradient",
+        "Your result is H v plus the gradient: `backward` adds to x.grad, which still held the gradient. Clear the "
+        "field between the two passes, or use torch.autograd.grad, which returns and adds nothing.",
+        edited(through_the_grad_field, ("g, x.grad = x.grad, None", "g = x.grad")),
+    ),
+    wrong(
+        "marks_the_callers_x",
+        "Your result is right, but afterwards the caller's x requires grad, and whatever is computed from it records a "
+        "graph. Mark a tensor of your own: `x.detach()` makes one.",
+        double_backward((MARK, "x.requires_grad_()")),
+    ),
+    wrong(
+        "vectors_only",
+        "Right for a vector. `@` and `torch.dot` multiply vectors; for two matrices, or two numbers, `@` is another "
+        "product or none. Multiply entry by entry and sum over all: that works in every shape.",
+        double_backward(("(g * v).sum()", "g @ v")),
+    ),
+    wrong(
+        "curvature_along_v",
+        "Your result is one number, v.H v: the curvature along v. H v was in your hands, in the shape of x; it is not "
+        "multiplied by v once more.",
+        double_backward((RETURN, "return (product * v).sum()")),
+    ),
+    wrong(
+        "differentiates_once",
+        "Gradient times v is the slope of f along v, a first derivative. H v is how the gradient changes along v: "
+        "differentiate the sum of g * v once more by x.",
+        double_backward((AGAIN, "product = (g * v).sum()")),
+        double_backward((AGAIN, "product = g * v")),
+    ),
+)

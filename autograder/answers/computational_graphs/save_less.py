@@ -1,0 +1,232 @@
+"""Right and wrong ways to write `SaveLess`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.computational_graphs.save_less import SaveLess
+
+
+class TorchsOwn(torch.autograd.Function):
+    """torch's silu in both halves; backward runs it again and records it, as checkpointing does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.nn.functional.silu(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            y = torch.nn.functional.silu(x)
+        return torch.autograd.grad(y, x, dy, create_graph=torch.is_grad_enabled())[0]
+
+
+class WithSetupContext(torch.autograd.Function):
+    """torch's newer style, a sigmoid of one's own, and y' = y + s (1 - y)."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x / (1 + torch.exp(-x))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        s = 1 / (1 + torch.exp(-x))
+        y = x * s
+        return dy * (y + s * (1 - y))
+
+
+class KeepsXAsAnAttribute(torch.autograd.Function):
+    """Saved-tensor hooks do not see x, its storage is one all the same."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.x = x
+        return x.clone().mul_(x.sigmoid())
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        return torch.sigmoid(ctx.x) * (1 + ctx.x * torch.sigmoid(-ctx.x)) * dy
+
+
+class SavesYToo(torch.autograd.Function):
+    """y beside x: it costs nothing, because the caller holds it, and like x it has a history. y' = s + y (1 - s)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        s = torch.sigmoid(x)
+        y = x * s
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        x, y = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return dy * (s + y * (1 - s))
+
+
+RIGHT = (
+    right(TorchsOwn, independent="torch.nn.functional.silu"),
+    right(WithSetupContext),
+    right(KeepsXAsAnAttribute),
+    right(SavesYToo),
+)
+
+
+class KeepsTheGraph(torch.autograd.Function):
+    """forward turns recording on and keeps the graph of its own computation, which holds x and s."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            ctx.x = x = x.detach().requires_grad_()
+            ctx.y = y = x * torch.sigmoid(x)
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        return torch.autograd.grad(ctx.y, ctx.x, dy)[0]
+
+
+class CallsSilu:
+    """torch's own operation under the name that a Function would have."""
+
+    apply = staticmethod(torch.nn.functional.silu)
+
+
+class ReplacesApply(SaveLess):
+    """A Function for show."""
+
+    apply = staticmethod(torch.nn.functional.silu)
+
+
+class HasNoBackward(torch.autograd.Function):
+    """Half of a Function."""
+
+    forward = staticmethod(SaveLess.forward)
+
+
+only_x = partial(edited, SaveLess)
+with_y = partial(edited, SavesYToo)
+
+SAVE, VALUE = "ctx.save_for_backward(x)", "return x * torch.sigmoid(x)"
+TAKE, S, SLOPE = "x: Tensor = ctx.saved_tensors[0]", "s = torch.sigmoid(x)", "(s + x * s * (1 - s))"
+NOT_AGAIN = (f"        {S}\n        return dy", "        return dy")
+SAVE_Y = (SAVE, "y = x * torch.sigmoid(x)\n        ctx.save_for_backward(y)"), (VALUE, "return y")
+SAVE_S = (SAVE, f"{S}\n        ctx.save_for_backward(x, s)")
+HIDE_S = (SAVE, f"{SAVE}\n        ctx.{S}")
+OWN_SIGMOID = (S, "s = torch.exp(x) / (1 + torch.exp(x))")
+
+WRONG = (
+    wrong(
+        "keeps_intermediates",
+        "Besides x you keep another tensor of its size (mostly sigmoid(x)) until backward: as many bytes again for "
+        "each layer, whether it lies in save_for_backward, in an attribute of ctx or in a graph of your own. Keep x; "
+        "one sigmoid in backward is cheaper than a tensor of memory. What forward computed is also a constant to a "
+        "second derivative.",
+        only_x(SAVE_S, (TAKE, "x, s = ctx.saved_tensors"), NOT_AGAIN),
+        only_x(HIDE_S, (f"  {S}", "  s = ctx.s")),
+        with_y(("(x, y)", "(x, s, y)"), ("x, y = ctx", "x, s, y = ctx"), NOT_AGAIN),
+        only_x(SAVE_S),
+        only_x(HIDE_S),
+        KeepsTheGraph,
+    ),
+    wrong(
+        "keeps_sigmoid_for_x",
+        "With y in the caller's hands, sigmoid(x) is as few bytes as x, and the first derivative is right. But forward "
+        "runs without recording, so the saved sigmoid is a constant afterwards, and its share of the second derivative "
+        "is missing. Save the input itself and compute the rest in backward.",
+        with_y(("(x, y)", "(s, y)"), ("x, y = ctx", "s, y = ctx"), NOT_AGAIN),
+    ),
+    wrong(
+        "breaks_double_backward",
+        "The first derivative is right, but yours cannot be differentiated again with respect to x: no_grad, "
+        "once_differentiable, detach, a tensor made in forward (which does not record), or an operation that has no "
+        "derivative cuts it off. Save the very x that was given, and let backward be ordinary torch operations on it.",
+        only_x((TAKE, f"{TAKE}.detach()")),
+        only_x((SAVE, "ctx.save_for_backward(x.clone())")),
+        only_x((SAVE, f"{S}\n        ctx.save_for_backward{SLOPE}"), NOT_AGAIN, (f"dy * {SLOPE}", "dy * x")),
+        only_x(("return dy", "with torch.no_grad():\n            return dy")),
+        only_x(("    def backward", "    @torch.autograd.function.once_differentiable\n    def backward")),
+    ),
+    wrong(
+        "inverts_sigmoid",
+        "You keep sigmoid(x) and compute x back from it. For large x it is rounded to 1, and no x comes back from "
+        "that; and what forward computed is a constant to a second derivative. Keep x: sigmoid can be computed from "
+        "it at any time.",
+        only_x(
+            (SAVE, "ctx.save_for_backward(torch.sigmoid(x))"), (TAKE, "(s,) = ctx.saved_tensors"), (S, "x = s.logit()")
+        ),
+    ),
+    wrong(
+        "exp_overflows",
+        "Your formulas are right, but exp is infinite in float32 above 88. Where it stands above and below the "
+        "fraction bar, or next to a factor that is 0, the result is nan, and one nan spoils every weight of a model. "
+        "torch.sigmoid never overflows: make the derivative of it.",
+        only_x((S, "e = torch.exp(-x)"), (SLOPE, "(1 / (1 + e) + x * e / (1 + e) ** 2)")),
+        only_x(OWN_SIGMOID),
+        only_x(OWN_SIGMOID, (VALUE, "return x * torch.exp(x) / (1 + torch.exp(x))")),
+    ),
+    wrong(
+        "half_a_product_rule",
+        "x sigmoid(x) is a product of two functions of x, so its derivative has two terms: sigmoid(x) times 1, plus x "
+        "times the derivative of sigmoid. Part of that is missing in yours: a term, or the factor x of the second one.",
+        only_x((SLOPE, "s")),
+        only_x((SLOPE, "x * s * (1 - s)")),
+        only_x((SLOPE, "s * (1 - s)")),
+        only_x((SLOPE, "(s + s * (1 - s))")),
+    ),
+    wrong(
+        "s_taken_out_twice",
+        "You take s = sigmoid(x) out of both terms of the product rule. It then stands in front and no longer inside: "
+        "divide each term by s once, also the second.",
+        only_x((SLOPE, "s * (1 + x * s * (1 - s))")),
+    ),
+    wrong(
+        "slope_of_sigmoid_in_x",
+        "The rule s' = s (1 - s) holds for s = sigmoid(x), the result. You put x in its place.",
+        only_x((SLOPE, "(s + x * x * (1 - x))")),
+    ),
+    wrong(
+        "ignores_dy",
+        "backward gets dy, the derivative of some loss with respect to y, and returns that loss's derivative with "
+        "respect to x: the local derivative times dy. Yours is right only where dy is 1.",
+        only_x((f"dy * {SLOPE}", SLOPE)),
+    ),
+    wrong(
+        "overwrites_x",
+        "A method with a trailing underscore (`sigmoid_`, `mul_`) writes into the caller's x. After it x is gone: what "
+        "is computed from it afterwards, in forward or in backward, is computed from something else. Make a new "
+        "tensor.",
+        only_x((SAVE, f"s = x.detach().sigmoid_()\n        {SAVE}"), (VALUE, "return x * s")),
+        only_x((VALUE, "return x.mul_(torch.sigmoid(x))")),
+    ),
+    wrong(
+        "keeps_y_for_x",
+        "You keep y and use it in backward as if it were x. y costs no memory, because the caller holds it, but it "
+        "does not tell which x it came from: x sigmoid(x) first falls and then rises, so two x have one y. Keep x.",
+        only_x(*SAVE_Y),
+        only_x(*SAVE_Y, (SLOPE, "(s + x * (1 - s))")),
+    ),
+    wrong(
+        "no_function_of_its_own",
+        "SaveLess must be a class below torch.autograd.Function: its forward says what is computed, its backward how "
+        "that is differentiated, both as static methods. apply comes from Function and calls them.",
+        CallsSilu,
+        ReplacesApply,
+        HasNoBackward,
+    ),
+)

@@ -1,0 +1,188 @@
+"""Right and wrong ways to write `optimizer_bytes`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch._dynamo  # the first optimizer loads it, which takes seconds: not in an answer's time
+from torch import Tensor, optim
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+
+Shape = tuple[int, ...]
+Dtypes = dict[str, torch.dtype]
+
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], optim.Optimizer]] = {
+    "sgd": optim.SGD,
+    "momentum": partial(optim.SGD, momentum=0.9),
+    "adagrad": optim.Adagrad,
+    "rmsprop": optim.RMSprop,
+    "adamw": optim.AdamW,
+    "adafactor": optim.Adafactor,
+    "muon": optim.Muon,
+}
+MOMENTS = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "adamw": 2, "adafactor": 1, "muon": 1}
+COUNT_STEPS = ("adagrad", "rmsprop", "adamw", "adafactor")
+
+
+def measured_after_a_step(shapes: list[Shape], name: str, dtypes: Dtypes) -> int:
+    """torch's own optimizer takes a step, and its state is weighed."""
+    if name not in OPTIMIZERS:
+        raise ValueError(f"unknown name {name}")
+    params = [torch.zeros(shape, dtype=dtypes["state"], requires_grad=True) for shape in shapes]
+    optimizer = OPTIMIZERS[name](params)
+    for param in params:
+        param.grad = torch.zeros_like(param)
+    optimizer.step()
+    kept = [each for state in optimizer.state.values() for each in state.values() if isinstance(each, Tensor)]
+    coarse = [torch.zeros(shape, dtype=dtypes["param"]) for shape in shapes if dtypes["param"].itemsize < 4]
+    return sum(each.nbytes for each in [*kept, *(each.float() for each in coarse)])
+
+
+def three_sums(shapes: list[Shape], name: str, dtypes: Dtypes) -> int:
+    """Each part over all shapes."""
+    _refuse(shapes, name)
+    state, param = dtypes["state"].itemsize, dtypes["param"].itemsize
+    moments = sum(kept(shape, name) for shape in shapes) * state
+    master = 4 * sum(math.prod(shape) for shape in shapes) if param < 4 else 0
+    counters = 4 * len(shapes) if name in COUNT_STEPS else 0
+    return moments + master + counters
+
+
+def _refuse(shapes: list[Shape], name: str) -> None:
+    if name not in MOMENTS or (name == "muon" and any(len(shape) != 2 for shape in shapes)):
+        raise ValueError(f"no such optimizer, or no matrices: {name}, {shapes}")
+
+
+def kept(shape: Shape, name: str) -> int:
+    """How many numbers the moments of one parameter hold."""
+    if name == "adafactor" and len(shape) > 1:
+        *stack, r, c = shape
+        return math.prod(stack) * (r + c)
+    return MOMENTS[name] * math.prod(shape)
+
+
+def in_bits(shapes: list[Shape], name: str, dtypes: Dtypes) -> float:
+    """One sum over the shapes, in bits: the division at the end makes a float of it."""
+    _refuse(shapes, name)
+    state, param = (torch.finfo(dtypes[key]).bits for key in ("state", "param"))
+    copy, counter = 32 * (param < 32), 32 * (name in COUNT_STEPS)
+    return sum(state * kept(shape, name) + copy * torch.Size(shape).numel() + counter for shape in shapes) / 8
+
+
+RIGHT = (
+    right(measured_after_a_step, independent="torch.optim"),
+    right(three_sums),
+    right(in_bits),
+)
+
+sums = partial(edited, three_sums)
+
+STEPS = '("adagrad", "rmsprop", "adamw", "adafactor")'
+ALL_STEPS = '("sgd", "momentum", "muon", "adagrad", "rmsprop", "adamw", "adafactor")'
+FACTORED = "math.prod(stack) * (r + c)"
+NUMBERS = "sum(math.prod(shape) for shape in shapes)"
+
+WRONG = (
+    wrong(
+        "master_copy_forgotten",
+        "The master copy is missing. Parameters of 2 bytes are too coarse to add small steps to, so a copy in "
+        "float32 takes them: 4 bytes for each number, as much as parameters and gradients in bfloat16 together.",
+        sums((" + master", "")),
+    ),
+    wrong(
+        "another_master_copy",
+        "Whether there is a master copy depends on the parameters alone: those of fewer than 4 bytes a number "
+        "have one, with every optimizer (the steps of plain SGD are as small as those of others); float32 and float64 "
+        "take small steps themselves. And it is in float32, 4 bytes a number, whatever the state is.",
+        sums((" if param < 4 else 0", "")),
+        sums(("param < 4", "param != 4")),
+        sums(("param < 4", "state < 4")),
+        sums(("param < 4", "min(param, state) < 4")),
+        sums(("param < 4", "max(param, state) < 4")),
+        sums(("param < 4", "param < state")),
+        sums(("param < 4", "param != state")),
+        sums(("param < 4", 'param < 4 and name != "sgd"')),
+        sums(("4 * sum", "state * sum")),
+    ),
+    wrong(
+        "step_counters_forgotten",
+        "The step counters are missing: 4 bytes for each tensor with Adagrad, RMSprop, AdamW and Adafactor. It is "
+        "little, but what is measured contains it.",
+        sums((" + counters", "")),
+    ),
+    wrong(
+        "other_step_counters",
+        "A step counter is one float32, 4 bytes, whatever the dtypes of state and parameters, and each tensor has "
+        "its own, because tensors without a gradient in a step do not age. torch.optim keeps it in Adagrad, RMSprop, "
+        "AdamW and Adafactor, not only where the formula contains t. SGD, with momentum too, and Muon have none.",
+        sums(("4 * len", "state * len")),
+        sums(("4 * len", "8 * len")),
+        sums(("4 * len(shapes)", "4")),
+        sums((STEPS, ALL_STEPS)),
+        sums((STEPS, ALL_STEPS.replace('"sgd", ', ""))),
+        sums((STEPS, '("adamw",)')),
+        sums((STEPS, '("adamw", "adafactor")')),
+    ),
+    wrong(
+        "another_number_of_moments",
+        "Plain SGD keeps no moment. Momentum and Muon keep the average of gradients, Adagrad and RMSprop the sum "
+        "or average of squares: one each. AdamW keeps both. Adafactor keeps the squares only, and factored: an average "
+        "of gradients, which its paper has as an option, would give away most of what is saved.",
+        sums(('"momentum": 1', '"momentum": 2')),
+        sums(('"sgd": 0', '"sgd": 1')),
+        sums(('"adagrad": 1, "rmsprop": 1', '"adagrad": 2, "rmsprop": 2')),
+        sums(('"muon": 1', '"muon": 2')),
+        sums(('"adamw": 2', '"adamw": 1')),
+        sums(('"adafactor": 1', '"adafactor": 2'), (FACTORED, f"{FACTORED} + math.prod(shape)")),
+    ),
+    wrong(
+        "moments_in_another_dtype",
+        'The moments have a dtype of their own, dtypes["state"]: neither that of the parameters nor always float32.',
+        sums((" * state", " * param")),
+        sums((" * state", " * 4")),
+    ),
+    wrong(
+        "counts_what_is_not_its_own",
+        "You count parameters or gradients, too. They are there with every optimizer; asked is what this one "
+        "keeps beside them.",
+        sums(("return moments", f"return param * {NUMBERS} + moments")),
+        sums(("return moments", f"return 2 * param * {NUMBERS} + moments")),
+    ),
+    wrong(
+        "factored_in_full",
+        "You count Adafactor's second moment in full, r c numbers for a matrix (r, c). It never exists in full: "
+        "what is kept are its row means and column means, r + c numbers.",
+        sums((FACTORED, "math.prod(shape)")),
+    ),
+    wrong(
+        "vectors_factored",
+        "You factor vectors. A vector has no second dimension to take means over: with fewer than 2 dimensions "
+        "Adafactor keeps the second moment in full.",
+        sums(("len(shape) > 1", "len(shape) > 0"), ("r, c = shape", "r, c = shape if len(shape) > 1 else (*shape, 1)")),
+    ),
+    wrong(
+        "other_matrices_factored",
+        "You are right for a matrix. Of a tensor with more dimensions torch factors the last two, once for each "
+        "index in front of them: n (r + c) numbers for (n, r, c). It is not kept in full, not folded into one matrix, "
+        "and it is the last two dimensions even of a convolution, where they are the kernel's 3 x 3; and of one that "
+        "is 1 x 1, where nothing is saved and twice as much is kept.",
+        sums(("len(shape) > 1", "len(shape) == 2")),
+        sums((FACTORED, "math.prod(stack) * r + c")),
+        sums((FACTORED, "shape[0] + math.prod(shape[1:])")),
+        sums((FACTORED, "r + c")),
+        sums(("*stack, r, c = shape", "r, c, *stack = shape")),
+        sums((FACTORED, f"min({FACTORED}, math.prod(shape))")),
+    ),
+    wrong(
+        "not_refused",
+        "Your numbers are right, but something that does not exist gets a number too: an optimizer of another "
+        "name, or Muon on a tensor that is not a matrix. Both raise ValueError, as torch.optim.Muon does.",
+        sums(("    _refuse(shapes, name)\n", "")),
+        fails=("refusals",),
+    ),
+)

@@ -1,0 +1,199 @@
+"""Right and wrong ways to write `orthogonalize`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.optimizers.orthogonalize import orthogonalize
+
+
+def _refuse(g: Tensor, steps: int) -> None:
+    if g.ndim != 2 or steps < 0:
+        raise ValueError("g must be a matrix, and steps at least 0")
+
+
+def polynomial_of_the_singular_values(g: Tensor, steps: int = 5) -> Tensor:
+    """Each singular value by itself, in NumPy; no Gram matrix."""
+    _refuse(g, steps)
+    u, values, vt = np.linalg.svd(g.double().numpy(), full_matrices=False)
+    values = values / max(np.sqrt(np.sum(values**2)), 1e-7)
+    for _ in range(steps):
+        values = np.polyval([2.0315, 0, -4.7750, 0, 3.4445, 0], values)
+    return torch.from_numpy(u * values @ vt).to(g.dtype)
+
+
+def as_published(g: Tensor, steps: int = 5) -> Tensor:
+    """In the words of Jordan's own code."""
+    _refuse(g, steps)
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x: Tensor = g / torch.linalg.norm(g).clamp(min=1e-7)
+    tall = g.size(0) > g.size(1)
+    if tall:
+        x = x.T
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    if tall:
+        x = x.T
+    return x
+
+
+def gram_on_the_right(g: Tensor, steps: int = 5) -> Tensor:
+    """X^T X, multiplied from the right, in Horner's form; 1e-7 is added to the norm, not a bound of it."""
+    _refuse(g, steps)
+    x = g / (torch.sqrt((g * g).sum()) + 1e-7)
+    one = torch.eye(g.shape[1], dtype=g.dtype)
+    for _ in range(steps):
+        gram = x.mT @ x
+        x = x @ (3.4445 * one + gram @ (-4.7750 * one + 2.0315 * gram))
+    return x
+
+
+RIGHT = (
+    right(polynomial_of_the_singular_values, independent="numpy.linalg.svd"),
+    right(as_published),
+    right(gram_on_the_right),
+)
+
+
+def gram_schmidt(g: Tensor, steps: int = 5) -> Tensor:
+    """QR, with the signs that Gram-Schmidt gives: one direction after the other."""
+    tall = g.shape[0] >= g.shape[1]
+    q, r = torch.linalg.qr(g if tall else g.T)
+    signed: Tensor = q * r.diagonal().sign()
+    return signed if tall else signed.T
+
+
+published = partial(edited, as_published)
+
+NORM, BOUNDED = "torch.linalg.norm(g)", " / torch.linalg.norm(g).clamp(min=1e-7)"
+COEFFICIENTS, LOOP = "3.4445, -4.7750, 2.0315", "range(steps)"
+POLYNOMIAL = "a * x + (b * gram + c * gram @ gram) @ x"
+AGAIN = "x = x / x.norm().clamp(min=1e-7)"
+BFLOAT16 = ("    x: Tensor", "    g = g.bfloat16()\n    x: Tensor")
+BACK = "    if tall:\n        x = x.T\n    return x"
+
+WRONG = (
+    wrong(
+        "norm_missing",
+        "g goes into the steps as it is. The polynomial takes singular values of at most about 1 towards 1; from "
+        "a little above that they run off to infinity, and from far below they need more steps. Divide by the norm "
+        "first.",
+        published((BOUNDED, "")),
+    ),
+    wrong(
+        "norm_of_something_else",
+        "One number for the whole matrix, the root of the sum of all squares: g.norm(). A norm for each row or "
+        "column changes the singular vectors; the largest entry may be less than a singular value. For matrices "
+        "torch.linalg.norm(g, 2) is the largest singular value: the steps would work from there, even better, but it "
+        "takes the very decomposition that they are to save.",
+        published((NORM, "g.abs().max()")),
+        published((NORM, "g.square().sum()")),
+        published((NORM, "torch.linalg.norm(g, 2)")),
+        published((NORM, "g.norm(dim=1, keepdim=True)")),
+        published((NORM, "g.norm(dim=0, keepdim=True)")),
+    ),
+    wrong(
+        "small_ones_not_normalised",
+        "You divide only where the norm is above 1. Gradients are often tiny, and five steps take a singular "
+        "value of 1e-4 no further than to 0.05. Divide always, whatever the norm is.",
+        published(("min=1e-7", "min=1.0")),
+    ),
+    wrong(
+        "normalises_in_every_step",
+        "You divide by the norm in every step. k singular values near 1 make a norm near the root of k: who "
+        "divides by that pushes them down again, and they never come to 1. Divide once, before the first step.",
+        published(("gram = x @ x.T", f"{AGAIN}\n        gram = x @ x.T")),
+        published((POLYNOMIAL, f"{POLYNOMIAL}\n        {AGAIN}")),
+    ),
+    wrong(
+        "other_coefficients",
+        "3.4445 belongs to X, -4.7750 to (X X^T) X, and 2.0315 to (X X^T)^2 X; for a singular value of 1 they add "
+        "up to 0.701. Coefficients that settle at exactly 1, like 1.5 and -0.5, are slow for small singular values: a "
+        "step multiplies those by 1.5, or 2, where Muon's multiplies by 3.4.",
+        published((COEFFICIENTS, "3.4445, 2.0315, -4.7750")),
+        published((COEFFICIENTS, "3.4445, 4.7750, 2.0315")),
+        published((COEFFICIENTS, "1.5, -0.5, 0.0")),
+        published((COEFFICIENTS, "2.0, -1.5, 0.5")),
+        published((COEFFICIENTS, "15 / 8, -10 / 8, 3 / 8")),
+    ),
+    wrong(
+        "another_polynomial",
+        "A step is a X + b A X + c A A X with A = X X^T, made anew from the X of each step: the powers 1, 3 and 5 "
+        "of each singular value. All products are `@`; `**` and `*` work entry by entry. A stands on the left of X: "
+        "X^T X would belong on its right.",
+        published((POLYNOMIAL, "a * x + b * x**3 + c * x**5")),
+        published(("gram @ gram", "gram**2")),
+        published(("c * gram @ gram", "c * gram")),
+        published(("a * x + ", "")),
+        published(("gram = x @ x.T", "gram = x.T @ x")),
+        published(("        gram = x @ x.T\n", ""), ("    for _", "    gram = x @ x.T\n    for _")),
+    ),
+    wrong(
+        "another_number_of_steps",
+        "The polynomial is not applied `steps` times: once too often or too rarely, or always five times. With 0 "
+        "steps the result is g over its norm.",
+        published((LOOP, "range(steps - 1)")),
+        published((LOOP, "range(steps + 1)")),
+        published((LOOP, "range(5)")),
+    ),
+    wrong(
+        "exactly_orthogonal",
+        "All singular values of your matrix are exactly 1. Asked for is what `steps` steps with the given "
+        "coefficients make of g; the roughness is the price for the speed. QR and Gram-Schmidt also keep the direction "
+        "of the first column (or row) and turn all others away from it, so that the singular vectors of g are lost.",
+        published((COEFFICIENTS, "1.5, -0.5, 0.0"), (LOOP, "range(30)")),
+        gram_schmidt,
+    ),
+    wrong(
+        "stays_transposed",
+        "The result is not transposed back. What was transposed before the steps must be after them, with .T and "
+        "by the same condition: remember it, because the matrix in the loop is never tall. reshape gives the right "
+        "shape and puts the entries in other places.",
+        published((BACK, "    return x")),
+        published((BACK, "    return x.T")),
+        published((BACK, "    return x.reshape(g.shape)")),
+    ),
+    wrong(
+        "scales_the_update",
+        "Your result is orthogonalized and then multiplied by something. The factor for tall matrices belongs to "
+        "the learning rate.",
+        published(("return x", "return x * max(1.0, g.size(0) / g.size(1)) ** 0.5")),
+    ),
+    wrong(
+        "zero_by_zero",
+        "A gradient of zeros becomes nan, and with it the weights. Bound the norm from below: clamp(min=1e-7).",
+        published((".clamp(min=1e-7)", "")),
+        fails=("zeros_stay_zeros",),
+    ),
+    wrong(
+        "in_bfloat16",
+        "Two digits are all that is right: you compute in bfloat16. torch.optim.Muon does, and says so; here the "
+        "dtype is that of g, so that the caller decides.",
+        published(BFLOAT16),
+        published(BFLOAT16, ("g.size(0) > g.size(1)", "False")),
+        edited(orthogonalize, ("    x = g.T", "    g = g.bfloat16()\n    x = g.T")),
+    ),
+    wrong(
+        "another_dtype",
+        "Your result is right but for its dtype or its digits. It must come in the dtype of g; what is computed "
+        "in float32 on the way has float32's seven digits, whatever it is converted to at the end.",
+        published(("= g /", "= g.float() /"), ("return x", "return x.to(g.dtype)")),
+        published(("= g /", "= g.double() /")),
+        fails=("dtype_of_g",),
+    ),
+    wrong(
+        "refuses_too_little",
+        "Your numbers are right, but nonsense goes through, or ends in torch's own error. A gradient of one "
+        "dimension has no singular values, one of four must be reshaped by whoever knows how, and -1 steps are none. "
+        "Raise a ValueError.",
+        published(("    _refuse(g, steps)\n", "")),
+        fails=("refuses_what_makes_no_sense",),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Named wrong answers, by unit and exercise."""

@@ -1,1 +1,0 @@
-"""Named wrong answers: unit computational_graphs."""

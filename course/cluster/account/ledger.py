@@ -1,0 +1,164 @@
+"""What a run did and what it cost: plain data, from which figures and grades are made.
+
+    ledger.bytes_sent(rank), ledger.sent[src, dst], ledger.makespan, ledger.events ...
+    costs(ledger)  -->  the ledger entries of an observation
+
+Times are seconds of the virtual clock on simulated and brokered ranks, and of a real clock on the others. Bytes of
+collectives are those of the algorithm that `traffic.py` assumes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from course.cluster.calls import Call
+from course.tree import MAX_TEXT, Leaf
+
+COMPUTE = "compute"
+
+
+class Event(NamedTuple):
+    """One thing that one rank did.
+
+    verb      of its call, or "compute"
+    called    when the rank made the call; start: when the transfer began; end: when it was over
+    number    which message between the two, or which collective of the group it is, from 1
+    sent      bytes that this rank sent for it
+    call      None for compute
+    is_async  the rank went on at once: it was begun with async_op, isend or irecv, or is an eager send
+    order     which of the rank's events it is, in the order of its calls, from 1
+    """
+
+    rank: int
+    verb: str
+    called: float
+    start: float
+    end: float
+    number: int = 0
+    sent: int = 0
+    call: Call | None = None
+    is_async: bool = False
+    label: str = ""
+    order: int = 0
+
+
+class Wait(NamedTuple):
+    """A rank waits for something that it had begun: from `start` to `end`. order: of its Event."""
+
+    rank: int
+    start: float
+    end: float
+    verb: str
+    order: int = 0
+
+
+class Live(NamedTuple):
+    """Bytes of tensors that a rank holds from `time` on."""
+
+    rank: int
+    time: float
+    bytes: int
+
+
+@dataclass(kw_only=True, repr=False)
+class Ledger:
+    """The account of a run.
+
+    events    in the order in which they came about: a collective when its last rank had called
+    waits     for verbs that were begun with async_op, isend or irecv
+    live      bytes held over time, where they were measured
+    sent      bytes by (from, to); messages: their number by (from, to)
+    clocks    when each rank ended
+    """
+
+    size: int
+    events: list[Event] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    live: list[Live] = field(default_factory=list)
+    sent: Counter[tuple[int, int]] = field(default_factory=Counter)
+    messages: Counter[tuple[int, int]] = field(default_factory=Counter)
+    clocks: list[float] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        messages, sent = sum(self.messages.values()), sum(self.sent.values())
+        return f"<{self.size} ranks: {messages:,} messages, {sent:,} bytes, {self.makespan:.3g} s>"
+
+    @property
+    def makespan(self) -> float:
+        """When the last rank ended, in seconds."""
+        return max(self.clocks, default=0.0)
+
+    def bytes_sent(self, rank: int) -> int:
+        """Bytes that a rank sent to all others."""
+        return sum(size for (src, _), size in self.sent.items() if src == rank)
+
+    def messages_sent(self, rank: int) -> int:
+        """Messages that a rank sent to all others."""
+        return sum(count for (src, _), count in self.messages.items() if src == rank)
+
+    def peers(self, rank: int) -> tuple[int, ...]:
+        """The ranks that a rank sent messages to."""
+        return tuple(sorted(dst for (src, dst), count in self.messages.items() if src == rank and count))
+
+    def calls(self, rank: int) -> list[str]:
+        """The verbs that a rank called, in order of the calls."""
+        return self.orders()[rank] if 0 <= rank < self.size else []
+
+    def orders(self) -> list[list[str]]:
+        """The verbs that each rank called, in order of its calls."""
+        found: list[list[str]] = [[] for _ in range(self.size)]
+        for each in sorted(self.events, key=lambda each: (each.called, each.order)):
+            if each.call is not None:
+                found[each.rank].append(each.verb)
+        return found
+
+    def peak_bytes(self, rank: int) -> int:
+        """The most that a rank held at once; 0 where it was not measured."""
+        return max((each.bytes for each in self.live if each.rank == rank), default=0)
+
+    def charge(self, pairs: Mapping[tuple[int, int], int], counts: Mapping[tuple[int, int], int]) -> None:
+        """Add bytes and messages by (from, to)."""
+        self.sent.update(pairs)
+        self.messages.update(counts)
+
+
+def costs(ledger: Ledger) -> dict[str, Leaf]:
+    """What a run cost, as plain tensors, numbers and strings by name.
+
+    Messages of no bytes, and which verb, group or peer is chosen, can carry values, too: who limits bytes limits
+    messages beside them. What a rank computes, and when, is its own claim, and the makespan rests on it.
+
+    bytes, messages       int64, (ranks, ranks): from row to column
+    bytes_sent            int64, (ranks,)
+    calls/all_reduce ...  int64, (ranks,): how often each rank called a verb; a verb that nobody called is absent
+    order/0 ...           the verbs of each rank in order, "send recv send", cut where it is long
+    makespan              float: when the last rank ended, in virtual seconds
+    """
+    size = ledger.size
+    sent = _matrix(ledger.sent, size)
+    found: dict[str, Leaf] = {
+        "bytes": sent,
+        "messages": _matrix(ledger.messages, size),
+        "bytes_sent": sent.sum(1),
+        "makespan": ledger.makespan,
+    }
+    orders = ledger.orders()
+    counted = [Counter(order) for order in orders]
+    for verb in sorted({verb for order in orders for verb in order}):
+        found[f"calls/{verb}"] = torch.tensor([each[verb] for each in counted])
+    for rank, order in enumerate(orders):
+        found[f"order/{rank}"] = " ".join(order)[:MAX_TEXT]
+    return found
+
+
+def _matrix(counts: Mapping[tuple[int, int], int], size: int) -> Tensor:
+    matrix = torch.zeros(size, size, dtype=torch.int64)
+    for (src, dst), count in counts.items():
+        matrix[src, dst] = count
+    return matrix

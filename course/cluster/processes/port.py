@@ -1,0 +1,298 @@
+"""A rank's port over torch.distributed: gloo between processes of one machine, NCCL between GPUs.
+
+    perform(call)  --reported-->  send: a queue of its own;  recv: wait for the sender;  else: see backends.py
+
+Messages go over one connection of the whole run, tagged by the group, so that two ranks of a group can speak while a
+third does something else. NCCL knows no tags, and one of its communicators does one thing at a time: there each
+direction of each pair has a communicator of its own, made when it is first used. (That part has only been run with
+gloo beneath it, as the tests do: two GPUs were not at hand.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import Store
+
+from course.cluster.calls import Call, Tensors
+from course.cluster.processes.backends import Begun, begin, connected, packed, room, unpack
+from course.cluster.processes.messages import CallLog
+
+Group = tuple[int, ...]
+
+
+class DistributedPort:
+    """See Port. One for each process.
+
+    store     where the ranks find each other: a FileStore or TCPStore that all have
+    log       hears of each call before it is made
+    device    where tensors lie; NCCL on "cuda"
+    channels  whether each direction of each pair has a connection of its own; None: with NCCL
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        log: CallLog,
+        *,
+        device: torch.device,
+        seconds: float,
+        channels: bool | None = None,
+    ) -> None:
+        self.device = device
+        self._store, self._rank, self._size, self._log, self._seconds = store, rank, size, log, seconds
+        self._channels = device.type == "cuda" if channels is None else channels
+        self._backends: dict[str, Any] = {}
+        self._queues = Queues()
+        self._asking: set[Group] = set()
+        self._asked: dict[int, _ReceiveWork] = {}
+        self._lock = threading.Lock()
+        self._all = self._backend("all", rank, size)
+
+    def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
+        """See Port."""
+        return self._made(call, gives, takes, is_async=False).finish()
+
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> DistributedWork:
+        """See Port."""
+        return self._made(call, gives, takes, is_async=True)
+
+    def compute(self, seconds: float, label: str) -> None:
+        """See Port."""
+        self._log.computes(seconds, label)
+
+    def heard_sender(self, number: int, src: int) -> None:
+        """The launcher says that a receive takes the next message of the rank `src`."""
+        with self._lock:
+            receive = self._asked.pop(number)
+        receive.src = src
+        self._queues.put(("from", src, receive.call.group), receive.item)
+
+    def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> DistributedWork:
+        if call.verb == "recv":
+            return self._receive(call, takes[0], is_async)
+        number = self._log.called(call, is_async=is_async)
+        if call.verb == "send":
+            self._send(call, gives[0])
+            return DistributedWork(self._log, number)
+        group = call.group
+        name = "all" if len(group) == self._size else f"ranks {group}"
+        backend = self._backend(name, group.index(self._rank), len(group))
+        return _CollectiveWork(self._log, number, begin(backend, call, gives, takes))
+
+    def _backend(self, name: str, rank: int, size: int) -> Any:
+        if name not in self._backends:
+            self._backends[name] = connected(self._store, name, rank, size, device=self.device, seconds=self._seconds)
+        return self._backends[name]
+
+    # --- messages ---
+
+    def _send(self, call: Call, tensor: Tensor) -> None:
+        data = packed(tensor)
+        side = _Side(self.device)
+
+        def deliver() -> None:
+            with side:
+                backend, _, dst, tag = self._way(call, self._rank, call.named)
+                backend.send([data], dst, tag).wait()
+
+        self._queues.put(("to", call.peer, call.group), WorkItem(deliver))
+
+    def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _ReceiveWork:
+        """In the order of each sender. When a group has received from anybody, the launcher says whose turn it is."""
+        if call.peer is None and self._log.is_launched:
+            self._asking.add(call.group)
+        is_asking = call.group in self._asking
+        receive = _ReceiveWork(self._log, self, call, tensor)
+        with self._lock:  # the launcher's answer may come before the number is known here
+            receive.number = self._log.called(call, is_async=is_async, is_asking=is_asking)
+            if is_asking:
+                self._asked[receive.number] = receive
+                return receive
+        queue_name = ("from", call.peer, call.group)
+        if is_async or not self._queues.is_idle(queue_name):
+            self._queues.put(queue_name, receive.item)
+        else:
+            receive.item.run()
+        return receive
+
+    def take(self, call: Call, tensor: Tensor, src: int | None) -> int:
+        """Wait for the next message of `src` and write it. Returns the sender."""
+        data = room(call.takes[0], self.device)
+        if src is None:
+            work = self._all.recv_anysource([data], _tag(call.group))
+            work.wait()
+            src = int(work._source_rank())
+        else:
+            backend, place, _, tag = self._way(call, src, self._rank)
+            backend.recv([data], place, tag).wait()
+        unpack(data, tensor)
+        return src
+
+    def _way(self, call: Call, src: int, dst: int) -> tuple[Any, int, int, int]:
+        """A backend, the places of the sender and of the receiver in it, and a tag."""
+        if not self._channels:
+            return self._all, src, dst, _tag(call.group)
+        return self._backend(f"{src} to {dst} of {call.group}", int(self._rank == dst), 2), 0, 1, 0
+
+
+class DistributedWork:
+    """See protocol.comm.Work. This one is a send: its tensor was copied when it was begun."""
+
+    def __init__(self, log: CallLog, number: int = 0) -> None:
+        self._log, self.number = log, number
+        self._is_over = False
+
+    def wait(self) -> None:
+        """See Work."""
+        if not self._is_over:
+            if not self.is_completed():
+                self._log.waits(self.number)
+            self.finish()
+
+    def finish(self) -> int:
+        """Wait, and write what has come. Returns the sender's place in the group, where there is one."""
+        self._is_over = True
+        sender = self._finish()
+        self._log.ended(self.number)
+        return sender
+
+    def is_completed(self) -> bool:
+        """See Work."""
+        return True
+
+    def _finish(self) -> int:
+        return 0
+
+
+class _CollectiveWork(DistributedWork):
+    def __init__(self, log: CallLog, number: int, begun: Begun) -> None:
+        super().__init__(log, number)
+        self._begun = begun
+
+    def is_completed(self) -> bool:
+        return self._is_over or bool(self._begun.work.is_completed())
+
+    def _finish(self) -> int:
+        self._begun.work.wait()
+        self._begun.finish()
+        return 0
+
+
+class _ReceiveWork(DistributedWork):
+    """src: from whom, as a rank of the run; None until it is known."""
+
+    def __init__(self, log: CallLog, port: DistributedPort, call: Call, tensor: Tensor) -> None:
+        super().__init__(log)
+        self.call, self.src = call, call.peer
+        self.item = WorkItem(self._run)
+        self._port, self._tensor, self._side = port, tensor, _Side(port.device)
+
+    def is_completed(self) -> bool:
+        return self.item.is_done()
+
+    def _run(self) -> None:
+        with self._side:
+            self.src = self._port.take(self.call, self._tensor, self.src)
+
+    def _finish(self) -> int:
+        self.item.wait()
+        self._side.join()
+        assert self.src is not None
+        return self.call.group.index(self.src)
+
+
+class _Side(contextlib.AbstractContextManager[None]):
+    """On CUDA: a stream beside the rank's own, so that a message that waits holds up nothing else. It starts after what
+    the rank has queued when this is made; `join` lets the rank's stream wait for it. Elsewhere: nothing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._entered = contextlib.ExitStack()
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+
+    def __enter__(self) -> None:
+        if self._stream is not None:
+            self._entered.enter_context(torch.cuda.stream(self._stream))
+
+    def __exit__(self, *exception: object) -> None:
+        self._entered.close()
+
+    def join(self) -> None:
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+
+class WorkItem:
+    """Something that a queue does. `wait` raises what it raised."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do it, in the queue's thread or in any other."""
+        try:
+            self._action()
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def wait(self) -> None:
+        """Until it is done."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+    def is_done(self) -> bool:
+        """Whether `wait` returns at once."""
+        return self._done.is_set()
+
+
+class Queues:
+    """Things that one rank does beside its own code: a queue and a thread for each name, which does one after another.
+
+    A gloo send ends only when the receiver asks for the message. `send` is eager here, so that a thread of its own
+    waits for each receiver: with one thread for all, a message that nobody asks for yet would hold up those of others.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[object, queue.SimpleQueue[WorkItem]] = {}
+        self._last: dict[object, WorkItem] = {}
+        self._lock = threading.Lock()
+
+    def put(self, name: object, item: WorkItem) -> WorkItem:
+        """Have an item done after the others of the queue."""
+        with self._lock:
+            if name not in self._queues:
+                self._queues[name] = queue.SimpleQueue()
+                threading.Thread(target=_serve, args=(self._queues[name],), name=str(name), daemon=True).start()
+            self._last[name] = item
+            self._queues[name].put(item)
+        return item
+
+    def is_idle(self, name: object) -> bool:
+        """Whether all items of the queue are done."""
+        last = self._last.get(name)
+        return last is None or last.is_done()
+
+
+def _serve(items: queue.SimpleQueue[WorkItem]) -> None:
+    while True:
+        items.get().run()
+
+
+def _tag(group: Group) -> int:
+    """The same number for a group on all its ranks."""
+    return zlib.crc32(repr(group).encode()) & 0x7FFFFFFF

@@ -1,0 +1,350 @@
+"""What a rank can say to the others, whatever carries it: torch.distributed's verbs, as methods.
+
+    def all_reduce_by_hand(comm: Comm, x: Tensor) -> None:      the same function on simulated ranks,
+        ...                                                     gloo, NCCL and brokered ranks
+
+words
+    rank        one process (or thread) of a run, numbered from 0; also its number
+    group       some of the ranks. A communicator speaks to one group, and its ranks count from 0 in it
+    collective  a verb that every rank of a group must call, in the same order, with tensors of one dtype and shape
+                (all_to_all: the same for each pair; torch allows more in some places)
+    eager       `send` returns as soon as the data is copied, whether or not anybody receives it
+
+`torch.distributed.send` and MPI's promise no such thing: two ranks that both send first may wait for each other there.
+With torch alone use isend and irecv, or batch_isend_irecv.
+
+Unlike torch.distributed, whose `src` and `dst` are ranks of the whole run (`group_src` and `group_dst`: of the group),
+a group is a communicator of its own here, as in MPI: code written for `comm` runs on `comm.subgroup([0, 2])` unchanged.
+
+Every transport has the same communicator, which checks arguments and makes a Call of them; a port carries it:
+
+    comm.all_reduce(x)  --checked-->  Call, [x], [x]  --port.perform, port.begin-->  x is overwritten
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, Protocol, overload
+
+import torch
+from torch import Tensor
+
+from course.cluster.calls import Call, Kind, Op, Tensors, check_group, check_op, check_peer, check_place, check_tensors
+from course.errors import BadArgument
+
+
+class Work(Protocol):
+    """A verb that was begun with `async_op=True`, `isend` or `irecv`.
+
+    Until `wait` has returned, what is sent must not be changed and what is received must not be read. A collective or
+    receive that a rank began and never waits for is told as left over.
+    """
+
+    def wait(self) -> None:
+        """Returns when the tensors of this rank may be used again. A second call returns at once."""
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+
+
+class Port(Protocol):
+    """What a transport offers one rank. `gives` are read and `takes` are written; they may be the same tensors."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors must lie."""
+
+    def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
+        """Make a call and wait for it. Returns the sender, as a rank of the group, where the call is a receive."""
+
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> Work:
+        """Make a call that is waited for later."""
+
+    def compute(self, seconds: float, label: str) -> None:
+        """The rank computes."""
+
+
+class Comm:
+    """One rank's way to the others. In every verb `src` and `dst` are ranks of this communicator's group.
+
+    Tensors may have any strides. Those that take part in one call must have the same dtype and shape on every rank;
+    another kind is told to all, never converted. Values are combined in their own dtype, in an order that the transport
+    chooses. Raises BadArgument on what makes no sense by itself; what does not fit the others' calls ends the run.
+    """
+
+    def __init__(self, port: Port, group: tuple[int, ...], me: int, verbs: Collection[str] | None = None) -> None:
+        """For a transport. group: ranks of the whole run, `me` is one of them; verbs: that are offered, None: all."""
+        self._port, self._group, self._me, self._verbs = port, group, me, verbs
+        self._known: dict[object, Call] = {}
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of {self.size}>"
+
+    @property
+    def rank(self) -> int:
+        """The own number in this group, from 0."""
+        return self._group.index(self._me)
+
+    @property
+    def size(self) -> int:
+        """How many ranks the group has: torch's world size, for the group of all."""
+        return len(self._group)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The group's members, as ranks of the whole run."""
+        return self._group
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors must lie to be sent."""
+        return self._port.device
+
+    # --- from one rank to another ---
+
+    def send(self, tensor: Tensor, dst: int) -> None:
+        """Send a copy of `tensor` to `dst`; returns at once (eager)."""
+        self._call("send", _one(tensor), (), peer=self._peer("dst", dst))
+
+    def recv(self, tensor: Tensor, src: int | None = None) -> int:
+        """Wait for the next message from `src`, write it into `tensor`, and return its sender.
+
+        Messages of one sender come in the order in which they were sent. With None for `src` it is a message of
+        anybody that was sent already (simulated and brokered ranks draw whose, by the seed), else the first one sent.
+        """
+        takes = _one(tensor)
+        call = self._made("recv", (), takes, peer=self._source(src))
+        return self._port.perform(call, (), takes)
+
+    def isend(self, tensor: Tensor, dst: int) -> Work:
+        """`send`, which reads `tensor` at some time before `wait` returns."""
+        return self._begun("send", _one(tensor), (), peer=self._peer("dst", dst))
+
+    def irecv(self, tensor: Tensor, src: int | None = None) -> Work:
+        """`recv`, which writes `tensor` at some time before `wait` returns."""
+        return self._begun("recv", (), _one(tensor), peer=self._source(src))
+
+    # --- collectives ---
+
+    @overload
+    def broadcast(self, tensor: Tensor, src: int, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def broadcast(self, tensor: Tensor, src: int, *, async_op: Literal[True]) -> Work: ...
+    def broadcast(self, tensor: Tensor, src: int, *, async_op: bool = False) -> Work | None:
+        """Every rank's `tensor` becomes that of `src`."""
+        root = check_peer("src", src, self._group)
+        takes = _one(tensor)
+        return self._call("broadcast", takes if root == self._me else (), takes, peer=root, async_op=async_op)
+
+    @overload
+    def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: Literal[True]) -> Work: ...
+    def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: bool = False) -> Work | None:
+        """Every rank's `tensor` becomes the sum (mean, max, min, product) of all ranks' tensors.
+
+        A mean is the sum, divided by the number of ranks afterwards: in float16 it may overflow where an average of
+        divided values would not. Tensors of whole numbers have none.
+        """
+        both = _one(tensor)
+        return self._call("all_reduce", both, both, op=op, async_op=async_op)
+
+    @overload
+    def reduce(self, tensor: Tensor, dst: int, op: Op = "sum", *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def reduce(self, tensor: Tensor, dst: int, op: Op = "sum", *, async_op: Literal[True]) -> Work: ...
+    def reduce(self, tensor: Tensor, dst: int, op: Op = "sum", *, async_op: bool = False) -> Work | None:
+        """`tensor` of `dst` becomes the sum of all ranks' tensors; the others keep theirs."""
+        root = check_peer("dst", dst, self._group)
+        gives = _one(tensor)
+        return self._call("reduce", gives, gives if root == self._me else (), peer=root, op=op, async_op=async_op)
+
+    @overload
+    def all_gather(self, tensors: Sequence[Tensor], tensor: Tensor, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def all_gather(self, tensors: Sequence[Tensor], tensor: Tensor, *, async_op: Literal[True]) -> Work: ...
+    def all_gather(self, tensors: Tensors, tensor: Tensor, *, async_op: bool = False) -> Work | None:
+        """`tensors[r]` becomes rank r's `tensor`, on every rank."""
+        takes = check_tensors("tensors", tensors, self.size)
+        _check_pieces("tensors", takes[0], "tensor", tensor)
+        return self._call("all_gather", _one(tensor), takes, async_op=async_op)
+
+    @overload
+    def all_gather_single(self, output: Tensor, tensor: Tensor, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def all_gather_single(self, output: Tensor, tensor: Tensor, *, async_op: Literal[True]) -> Work: ...
+    def all_gather_single(self, output: Tensor, tensor: Tensor, *, async_op: bool = False) -> Work | None:
+        """`all_gather` into one tensor: `output` is (size * n, ...) where `tensor` is (n, ...), in the order of ranks.
+
+        The same verb as `all_gather` in ledgers. Until torch 2.12 torch.distributed named it all_gather_into_tensor; it
+        also takes an output of shape (size, n, ...) there.
+        """
+        pieces = _pieces("output", output, "tensor", tensor, self.size)
+        return self._call("all_gather", _one(tensor), pieces, async_op=async_op)
+
+    @overload
+    def reduce_scatter(
+        self, tensor: Tensor, tensors: Sequence[Tensor], op: Op = "sum", *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def reduce_scatter(
+        self, tensor: Tensor, tensors: Sequence[Tensor], op: Op = "sum", *, async_op: Literal[True]
+    ) -> Work: ...
+    def reduce_scatter(
+        self, tensor: Tensor, tensors: Tensors, op: Op = "sum", *, async_op: bool = False
+    ) -> Work | None:
+        """`tensor` of rank r becomes the sum of all ranks' `tensors[r]`."""
+        gives = check_tensors("tensors", tensors, self.size)
+        _check_pieces("tensors", gives[0], "tensor", tensor)
+        return self._call("reduce_scatter", gives, _one(tensor), op=op, async_op=async_op)
+
+    @overload
+    def reduce_scatter_single(
+        self, output: Tensor, tensor: Tensor, op: Op = "sum", *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def reduce_scatter_single(
+        self, output: Tensor, tensor: Tensor, op: Op = "sum", *, async_op: Literal[True]
+    ) -> Work: ...
+    def reduce_scatter_single(
+        self, output: Tensor, tensor: Tensor, op: Op = "sum", *, async_op: bool = False
+    ) -> Work | None:
+        """`reduce_scatter` from one tensor: `output` is (n, ...) where `tensor` is (size * n, ...).
+
+        Until torch 2.12 torch.distributed named it reduce_scatter_tensor.
+        """
+        pieces = _pieces("tensor", tensor, "output", output, self.size)
+        return self._call("reduce_scatter", pieces, _one(output), op=op, async_op=async_op)
+
+    @overload
+    def all_to_all(
+        self, outputs: Sequence[Tensor], tensors: Sequence[Tensor], *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def all_to_all(self, outputs: Sequence[Tensor], tensors: Sequence[Tensor], *, async_op: Literal[True]) -> Work: ...
+    def all_to_all(self, outputs: Tensors, tensors: Tensors, *, async_op: bool = False) -> Work | None:
+        """`outputs[s]` of rank r becomes `tensors[r]` of rank s. Sizes may differ from pair to pair, also be 0."""
+        gives = check_tensors("tensors", tensors, self.size, alike=False)
+        takes = check_tensors("outputs", outputs, self.size, alike=False)
+        _check_pieces("outputs", takes[self.rank], "tensors[rank]", gives[self.rank])
+        return self._call("all_to_all", gives, takes, async_op=async_op)
+
+    def gather(self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0) -> None:
+        """`tensors[r]` of `dst` becomes rank r's `tensor`; the others give None for `tensors`."""
+        root = check_peer("dst", dst, self._group)
+        takes = self._list_of_root("tensors", tensors, tensor, root)
+        self._call("gather", _one(tensor), takes, peer=root)
+
+    def scatter(self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0) -> None:
+        """Rank r's `tensor` becomes `tensors[r]` of `src`; the others give None for `tensors`."""
+        root = check_peer("src", src, self._group)
+        gives = self._list_of_root("tensors", tensors, tensor, root)
+        self._call("scatter", gives, _one(tensor), peer=root)
+
+    def barrier(self) -> None:
+        """Returns when every rank of the group has called it."""
+        self._call("barrier", (), ())
+
+    # --- groups and the clock ---
+
+    def subgroup(self, ranks: Sequence[int]) -> Comm:
+        """The communicator of some ranks of this group, in rising order; only they may call this.
+
+        The same ranks get the same group, and nothing is sent to make it; `torch.distributed.new_group` differs there,
+        which every rank of the run must call (unless use_local_synchronization is given).
+        """
+        chosen = check_group(ranks, range(self.size))
+        if self.rank not in chosen:
+            raise BadArgument(f"only its members may make a group, but rank {self.rank} is none of {list(chosen)}")
+        return Comm(self._port, tuple(self._group[rank] for rank in chosen), self._me, self._verbs)
+
+    def mesh(self, **sizes: int) -> Mapping[str, Comm]:
+        """One communicator for each axis of a mesh: `comm.mesh(dp=2, tp=4)["tp"]` is that of the four ranks that differ
+        from this one in `tp` alone. The last axis runs fastest: ranks 0 to 3 share dp = 0. The product of the sizes
+        must be the size of this group. As `torch.distributed.init_device_mesh`.
+        """
+        if math.prod(sizes.values()) != self.size or any(size < 1 for size in sizes.values()):
+            raise BadArgument(f"the sizes of a mesh must be >= 1 and their product {self.size}, got {sizes}")
+        grid = torch.arange(self.size).reshape(list(sizes.values()))
+        place = [int(each) for each in (grid == self.rank).nonzero()[0]]
+        axes: dict[str, Comm] = {}
+        for axis, name in enumerate(sizes):
+            line = grid[tuple(slice(None) if other == axis else at for other, at in enumerate(place))]
+            axes[name] = self.subgroup(line.tolist())
+        return axes
+
+    def compute(self, seconds: float, label: str = "") -> None:
+        """Say that the rank computes for so long: its clock on simulated ranks moves on, others only write it down."""
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+            raise BadArgument(f"seconds must be finite and at least 0, got {seconds!r}")
+        self._port.compute(float(seconds), label)
+
+    # --- making calls ---
+
+    def _call(
+        self,
+        verb: str,
+        gives: Tensors,
+        takes: Tensors,
+        *,
+        peer: int | None = None,
+        op: str | None = None,
+        async_op: bool = False,
+    ) -> Work | None:
+        if async_op:
+            return self._begun(verb, gives, takes, peer=peer, op=op)
+        self._port.perform(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
+        return None
+
+    def _begun(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Work:
+        return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
+
+    def _made(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Call:
+        if self._verbs is not None and verb not in self._verbs:
+            raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
+        check_place(gives if takes is gives else (*gives, *takes), self._port.device)
+        if op is not None:
+            check_op(op, gives[0].dtype)
+        given = tuple(Kind(each.dtype, tuple(each.shape)) for each in gives)
+        taken = given if takes is gives else tuple(Kind(each.dtype, tuple(each.shape)) for each in takes)
+        key = (verb, peer, op, given, taken)
+        if key not in self._known:  # equal calls are one object: Python's collector has less to look through
+            self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken)
+        return self._known[key]
+
+    def _peer(self, name: str, peer: int) -> int:
+        return check_peer(name, peer, self._group, other_than=self.rank)
+
+    def _source(self, src: int | None) -> int | None:
+        return None if src is None else self._peer("src", src)
+
+    def _list_of_root(self, name: str, tensors: Tensors | None, tensor: Tensor, root: int) -> Tensors:
+        if root != self._me:
+            if tensors is not None:
+                raise BadArgument(f"{name} must be None on every rank but rank {self._group.index(root)}, the root")
+            return ()
+        found = check_tensors(name, tensors, self.size)
+        _check_pieces(name, found[0], "tensor", tensor)
+        return found
+
+
+def _one(tensor: Tensor) -> Tensors:
+    return check_tensors("tensor", tensor)
+
+
+def _check_pieces(many: str, piece: Tensor, one: str, tensor: Tensor) -> None:
+    (whole,) = check_tensors(one, tensor)
+    if Kind.of(piece) != Kind.of(whole):
+        raise BadArgument(f"each of {many} must be like {one}, {Kind.of(whole)}, got {Kind.of(piece)}")
+
+
+def _pieces(whole_name: str, whole: Tensor, piece_name: str, piece: Tensor, count: int) -> Tensors:
+    """Views of `whole`, one for each rank. Raises BadArgument where it is not `count` times `piece` along dim 0."""
+    (whole,), (piece,) = check_tensors(whole_name, whole), check_tensors(piece_name, piece)
+    if not piece.dim() or whole.dtype != piece.dtype or whole.shape != (count * piece.shape[0], *piece.shape[1:]):
+        raise BadArgument(
+            f"{whole_name} must hold {count} tensors like {piece_name} along dim 0, got {Kind.of(whole)} and "
+            f"{Kind.of(piece)}"
+        )
+    return whole.reshape(count, *piece.shape).unbind()  # a view, whatever the strides: one dim is split in two

@@ -1,0 +1,141 @@
+"""Calls that ranks have made, and in which words it is told that they do not fit together.
+
+recv(src=1) of rank 0 --posted-->  waits until a message of rank 1 comes         (MPI: a posted receive)
+send(dst=0) of rank 1 --posted-->  a message that waits until rank 0 asks for it (MPI: an unexpected message)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from course.cluster.calls import Call, Tensors
+from course.cluster.protocol.failures import RanksFailed, names
+
+
+@dataclass(eq=False, slots=True)
+class PostedCall:
+    """A call that was made, and what came of it.
+
+    at      when; number: which message of the pair, or which collective of the group it is, from 1
+    order   which event of the rank it is, from 1
+    end     when its tensors can be used; meaningless until `done`
+    takes   what the rank gets; None where calls come without tensors
+    sender  of a message that was received
+    """
+
+    call: Call
+    at: float
+    number: int
+    order: int
+    is_async: bool
+    given: Tensors | None
+    done: bool = False
+    end: float = 0.0
+    takes: Tensors | None = None
+    sender: int | None = None
+
+    def __str__(self) -> str:
+        """`waits in recv(src=1)`, `is in all_reduce #3, shape (4,)`."""
+        if self.call.verb in ("send", "recv"):
+            return f"waits in {self.call}"
+        return f"is in {self.call} #{self.number}{self.call.details()}"
+
+
+@dataclass(eq=False, slots=True)
+class SentMessage:
+    """What was sent: on its way, or not yet received."""
+
+    sent: PostedCall
+    start: float
+    end: float
+
+
+@dataclass(eq=False, slots=True)
+class Mailbox:
+    """Of one rank in one group: messages that nobody has asked for yet, by sender; receives that wait for one."""
+
+    unexpected: dict[int, deque[SentMessage]] = field(default_factory=dict)
+    receives: list[PostedCall] = field(default_factory=list)
+
+
+def compare(one: PostedCall, other: PostedCall) -> None:
+    """Raises RanksFailed where two ranks of a group do not make the same call."""
+    a, b = one.call, other.call
+    same = (a.verb, a.peer, a.op) == (b.verb, b.peer, b.op)
+    if a.verb == "all_to_all":
+        here, there = a.group.index(a.rank), a.group.index(b.rank)
+        fits = same and a.gives[there] == b.takes[here] and b.gives[here] == a.takes[there]
+    else:
+        fits = same and a.kinds[:1] == b.kinds[:1]
+    if fits:
+        return
+    raise RanksFailed(
+        f"all ranks of a group must make the same calls in the same order, but rank {a.rank} {_said(one)} and "
+        f"rank {b.rank} {_said(other)}",
+        kind="Mismatch",
+        rank=b.rank,
+    )
+
+
+def _said(posted: PostedCall) -> str:
+    """`is in all_reduce #1 (sum) with float32 of shape (4,)`."""
+    call = posted.call
+    op = f" ({call.op})" if call.op else ""
+    return f"is in {call} #{posted.number}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
+
+
+def never_received(queue: Sequence[SentMessage]) -> RanksFailed:
+    """The failure of messages that were sent, and of which nobody asked."""
+    sent = queue[0].sent
+    more = f" (and {len(queue) - 1} more)" if len(queue) > 1 else ""
+    return RanksFailed(
+        f"every message must be received, but rank {sent.call.peer} returned without receiving message #{sent.number} "
+        f"of rank {sent.call.rank}, {sent.call.gives[0]}{more}",
+        kind="Leftover",
+        rank=sent.call.peer,
+    )
+
+
+def never_sent(posted: PostedCall) -> RanksFailed:
+    """The failure of a receive that was begun, and to which nobody sent."""
+    call = posted.call
+    who = "nobody" if call.peer is None else f"rank {call.peer} never"
+    return RanksFailed(
+        f"every receive must meet a message, but {who} sent what rank {call.rank} began to receive with {call}, "
+        f"{call.takes[0]}",
+        kind="Leftover",
+        rank=call.rank if call.peer is None else call.peer,
+    )
+
+
+def never_joined(posted: PostedCall, missing: Sequence[int]) -> RanksFailed:
+    """The failure of a collective that some ranks of the group did not call."""
+    who = f"rank {names(missing)}" if len(missing) == 1 else f"ranks {names(missing)}"
+    return RanksFailed(
+        f"every rank of a group must join its collectives, but {who} returned without joining "
+        f"rank {posted.call.rank}, which {posted}",
+        kind="Leftover",
+        rank=missing[0],
+    )
+
+
+def never_waited(posted: PostedCall) -> RanksFailed:
+    """The failure of a call that was begun and met, and whose `wait` was forgotten."""
+    return RanksFailed(
+        f"what is begun must be waited for, but rank {posted.call.rank} returned without wait() for {posted.call} "
+        f"#{posted.number}: its tensors may be read only afterwards",
+        kind="Leftover",
+        rank=posted.call.rank,
+    )
+
+
+def not_what_was_sent(sent: PostedCall, to: PostedCall) -> RanksFailed:
+    """The failure of a receive into another kind of tensor."""
+    return RanksFailed(
+        f"what is received must have the dtype and shape of what was sent, but rank {to.call.rank} receives "
+        f"{to.call.takes[0]} and rank {sent.call.rank} sent {sent.call.gives[0]} in its message #{sent.number} to it",
+        kind="Mismatch",
+        rank=to.call.rank,
+    )

@@ -1,0 +1,58 @@
+"""What a transport is asked to run, and what it gives back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from course.cluster.account.ledger import Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """`function(comm, *inputs[rank])` on every rank.
+
+    seconds  of real time that the whole run may take
+    verbs    that communicators offer; None: all
+    """
+
+    function: Callable[..., Any]
+    ranks: int
+    inputs: Sequence[Sequence[Any]]
+    seconds: float
+    verbs: Collection[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What the ranks returned, by rank, and the account of the run."""
+
+    values: list[Any]
+    ledger: Ledger
+
+    def __repr__(self) -> str:
+        return f"<Run: {self.ledger!r}>"
+
+
+class Transport(Protocol):
+    """Something that runs ranks."""
+
+    def run(self, program: Program) -> Run:
+        """Run a program to its end. Raises RanksFailed where it breaks; nothing of it goes on then."""
+
+
+def copied(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Inputs of a rank's own: tensors and modules in them are copied, and a leaf that wants a gradient stays one."""
+    found: tuple[Any, ...] = tree_map_only((Tensor, nn.Module), _copied, tuple(inputs))
+    return found
+
+
+def _copied(given: Tensor | nn.Module) -> Tensor | nn.Module:
+    if isinstance(given, (nn.Module, nn.Parameter)):
+        return copy.deepcopy(given)
+    return given.detach().clone().requires_grad_(given.requires_grad)

@@ -1,0 +1,1 @@
+"""What the Makefile calls besides the two packages; the first of them before anything is installed."""
