@@ -14,6 +14,7 @@ TORCH_INDEX ?=
 LAB_ARGS ?=
 SEEDS ?= 3
 WORKERS ?= 2
+SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 FUZZ_SECONDS ?= 600
 SUBMISSIONS ?= 2000
 
@@ -61,8 +62,8 @@ prove: $(VENV)/.dev  ## prove the grader: right answers pass, each misconception
 soak: SEEDS = 20
 soak: system $(VENV)/.dev  ## what a release must pass besides: more seeds and processors, every attack, fuzzing, a large class
 	$(BIN)/autograder prove --seeds $(SEEDS)
-	$(BIN)/pytest -q -n $(WORKERS) --durations=10 -m soak --ignore=tests/attacks
-	$(BIN)/pytest -q -n $(WORKERS) --durations=10 -m "soak or not soak" tests/attacks
+	$(BIN)/pytest -q $(SHARED) --durations=10 -m soak --ignore=tests/attacks
+	$(BIN)/pytest -q $(SHARED) --durations=10 -m "soak or not soak" tests/attacks
 	@$(MAKE) --no-print-directory fuzz build
 	$(BIN)/python benchmarks/soak.py --count $(SUBMISSIONS)
 	@echo "== soak passed in $$(($$(date +%s) - $(BEGAN))) s"
@@ -72,7 +73,7 @@ system:  # Debian packages, before anything runs
 
 unit: $(VENV)/.dev  ## run tests/, in which those of judging must reach every line and branch of it
 	@echo "== tests"
-	@$(BIN)/pytest -q -n $(WORKERS) --durations=10 --cov --cov-report=term-missing --cov-fail-under=100
+	@$(BIN)/pytest -q $(SHARED) --durations=10 --cov --cov-report=term-missing --cov-fail-under=100
 
 notebooks: $(VENV)/.dev  ## run every notebook, untouched and solved
 	@$(BIN)/autograder build

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import multiprocessing
 import os
 import pkgutil
 import signal
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -58,19 +56,10 @@ class Class:
         return Gradebook(f"sqlite:///{self.root}/gradebook.db")
 
 
-@functools.cache
-def empty_gradebook() -> bytes:
-    """A new gradebook. To make one takes nbgrader seconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        Gradebook(f"sqlite:///{folder}/gradebook.db").close()
-        return Path(folder, "gradebook.db").read_bytes()
-
-
 def made(folder: Path, students=STUDENTS) -> Class:
     """A class in which everyone has handed in something of their own."""
     root = folder / "build"
-    publish(root)
-    (root / "gradebook.db").write_bytes(empty_gradebook())
+    publish(root, gradebook=True)
     for student in students:
         hand_in(root, student, notebook({**RIGHT, "hvp": f"# {student}\n{RIGHT['hvp']}"}))
     return Class(root)

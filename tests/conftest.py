@@ -41,7 +41,15 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.path.name.startswith(JUDGING):
             item.add_marker("no_cover")
+        if _shares_something_of_its_file(item):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _shares_something_of_its_file(item):
+    """Whether it has a fixture that is made once for a file. Tests of one process share it, so they stay together."""
+    made = item._fixtureinfo.name2fixturedefs.values()
+    return any(each[-1].scope == "module" for each in made)
 
 
 def _leave_out_soak(config, items):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import nbformat
@@ -29,19 +27,9 @@ LOG.setLevel(logging.INFO)
 
 def open_course(root: Path) -> Path:
     """A folder in which the lesson was released, and stands in the gradebook."""
-    publish(root)
-    (root / "gradebook.db").write_bytes(_new_gradebook())
+    publish(root, gradebook=True)
+    register(course_directory(root)[0], ASSIGNMENT, release())
     return root
-
-
-@functools.cache
-def _new_gradebook() -> bytes:
-    """nbgrader starts alembic for each new gradebook, which takes seconds; here it does so once."""
-    with tempfile.TemporaryDirectory() as folder:
-        directory, _ = course_directory(Path(folder) / "build")
-        (Path(folder) / "build").mkdir()
-        register(directory, ASSIGNMENT, release())
-        return (Path(folder) / "build" / "gradebook.db").read_bytes()
 
 
 def autograde(root: Path, *, student: str = "*", force: bool = False, changes: Config | None = None) -> None:

@@ -6,11 +6,14 @@ quadratic_grads (with a wrong answer that is known), hinge_backward, and the bon
 from __future__ import annotations
 
 import copy
+import functools
+import tempfile
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbgrader.api import Gradebook
 
 from autograder.engine.grade import Release
 from course import exercises
@@ -106,8 +109,19 @@ def without(book: NotebookNode, cell_id: str) -> NotebookNode:
     return shorter
 
 
-def publish(root: Path) -> None:
-    """Put the lesson where nbgrader looks for releases."""
+@functools.cache
+def empty_gradebook() -> bytes:
+    """A new gradebook. nbgrader starts alembic for each, which takes seconds; here it does so once."""
+    with tempfile.TemporaryDirectory() as folder:
+        Gradebook(f"sqlite:///{folder}/gradebook.db").close()
+        return Path(folder, "gradebook.db").read_bytes()
+
+
+def publish(root: Path, *, gradebook: bool = False) -> None:
+    """Put the lesson where nbgrader looks for releases; and an empty gradebook beside it, or none."""
+    if gradebook:
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "gradebook.db").write_bytes(empty_gradebook())
     _write(root / "release" / ASSIGNMENT, nbformat.writes(notebook()).encode())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 from html.parser import HTMLParser
@@ -14,10 +15,11 @@ from autograder import bank as banks
 from autograder import classroom, report
 from autograder.bank import Bank
 from autograder.engine.cells import Release, code_cells
-from autograder.engine.grade import Submission, grade
+from autograder.engine.grade import grade
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult, brief
+from autograder.nbgrader_bridge import How, grade
 from autograder.release import authored
 from autograder.release.notebook import instructor, students
 from autograder.sandbox import open_runner
@@ -36,27 +38,19 @@ UNIT = "computational_graphs"
 KINDS = {"untouched", "solved", "half", "unreadable", "deleted_cell", "copied_cell"}
 
 
+@functools.cache
+def notebooks(assignment: str) -> dict[str, bytes]:
+    """The lesson's source and release notebooks, by step."""
+    lesson = authored.read(ROOT / "solutions" / f"{assignment}.py", ROOT)
+    return {"source": instructor(lesson), "release": students(lesson)}
+
+
 def built(folder: Path, assignment: str) -> Path:
     """A folder with the lesson's source and release notebooks."""
-    lesson = authored.read(ROOT / "solutions" / f"{assignment}.py", ROOT)
-    for step, data in (("source", instructor(lesson)), ("release", students(lesson))):
+    for step, data in notebooks(assignment).items():
         (folder / step / assignment).mkdir(parents=True)
         (folder / step / assignment / f"{assignment}.ipynb").write_bytes(data)
     return folder
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A folder with the lesson, built, and its class."""
-    made = built(tmp_path_factory.mktemp("class"), ASSIGNMENT)
-    classroom.make(made, ASSIGNMENT)
-    return made
-
-
-@pytest.fixture(scope="module")
-def lesson(root):
-    """The release copy."""
-    return Release.load(root / "release" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb")
 
 
 def handed_in(root: Path, student: str, assignment: str = ASSIGNMENT) -> Path:
@@ -108,16 +102,22 @@ def test_a_class_shows_every_kind_and_each_mistake_in_it_is_named(tmp_path, assi
 
 @pytest.mark.slow
 @pytest.mark.sandbox
-def test_the_ordinary_students_get_what_they_wrote(root, lesson):
+def test_a_whole_lesson_goes_from_hand_in_through_the_sandbox_into_the_gradebook(tmp_path):
+    root = built(tmp_path, ASSIGNMENT)
+    found = classroom.make(root, ASSIGNMENT)
+    (bank,) = (each for each in banks.load_unit(UNIT) if each.exercise.name == "quadratic_grads")
+    mistaken, name = next((student, name) for student, name in misconceived(bank).items() if student in found)
     with open_runner() as runner:
-        results = {
-            name: grade(Submission(student=name, path=handed_in(root, name)), lesson, runner)
-            for name in ("untouched", "half", "solved", "deleted_cell", "copied_cell", "unreadable")
-        }
-    full = sum(exercise.points for exercise in lesson.exercises)
-    half = sum(exercise.points for exercise in lesson.exercises[: len(lesson.exercises) // 2])
-    points = {name: graded.points for name, graded in results.items()}
-    assert points == {
+        grade(root, ASSIGNMENT, ["solved", "untouched", mistaken], runner=runner)
+        others = ["half", "deleted_cell", "copied_cell", "unreadable"]
+        result = grade(root, ASSIGNMENT, others, runner=runner, how=How(display=False))
+    by_name = {each.student: each for each in result.students}
+    solved, wrong = by_name["solved"], by_name.pop(mistaken)
+    lost = [each for each in wrong.exercises if each.score < each.possible]
+    assert [(each.exercise, each.verdict.diagnosis.name) for each in lost] == [(bank.exercise.id, name)]
+    full = sum(each.possible for each in solved.exercises)
+    half = sum(each.possible for each in solved.exercises[: len(solved.exercises) // 2])
+    assert {name: each.score for name, each in by_name.items()} == {
         "untouched": 0,
         "half": half,
         "solved": full,
@@ -125,8 +125,9 @@ def test_the_ordinary_students_get_what_they_wrote(root, lesson):
         "copied_cell": full,
         "unreadable": 0,
     }
-    assert [len(results[name].repairs) for name in ("solved", "deleted_cell", "copied_cell")] == [0, 1, 2]
-    assert "not valid JSON" in results["unreadable"].problem
+    assert [len(by_name[name].repairs) for name in ("solved", "deleted_cell", "copied_cell")] == [0, 1, 2]
+    assert "not valid JSON" in by_name["unreadable"].problem
+    assert not any(each.failed for each in result.students)
 
 
 def test_a_lesson_must_be_built_before_it_has_a_class(tmp_path):

@@ -20,10 +20,11 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from autograder.release import BuildReport, ReleaseError, build, bundle, release
+from autograder.release import BuildReport, ReleaseError, build, bundle, release, worked
 from autograder.release.authored import Cell, Lesson, parse, read
 from autograder.release.bundle import MANIFEST, bundle_files, write_bundle
 from autograder.release.wheel import requirement_name, student_wheel
+from course.judging import sheet
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = tuple(path.stem for path in sorted((ROOT / "solutions").glob("*.py")))
@@ -321,15 +322,17 @@ import course
 assert course.__file__.startswith(sys.prefix), course.__file__
 import importlib.util
 assert importlib.util.find_spec("course.reference") is None
-points = {}
-for cells in json.load(open(sys.argv[1])):
-    namespace = {"__name__": "__main__"}
-    for role, exercise, source in cells:
-        if role == "check":
-            points[exercise] = repr(eval(source, namespace))
-        else:
-            exec(source, namespace)
-json.dump(points, open(sys.argv[2], "w"))
+results = []
+for lessons in json.load(open(sys.argv[1])):
+    results.append({})
+    for cells in lessons:
+        namespace = {"__name__": "__main__"}
+        for role, exercise, source in cells:
+            if role == "check":
+                results[-1][exercise] = repr(eval(source, namespace))
+            else:
+                exec(source, namespace)
+json.dump(results, open(sys.argv[2], "w"))
 """
 
 
@@ -369,10 +372,10 @@ def _clean(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
 
 
-def _run_lessons(environment: Path, lessons: list[list[tuple[str, str, str]]]) -> dict[str, str]:
-    """The plain-text result of every check, by exercise id."""
+def _run_lessons(environment: Path, *runs: list[list[tuple[str, str, str]]]) -> list[dict[str, str]]:
+    """The plain-text result of every check by exercise id, for each run through the lessons."""
     steps, results = environment / "steps.json", environment / "results.json"
-    steps.write_text(json.dumps(lessons))
+    steps.write_text(json.dumps(runs))
     command = [str(environment / "bin" / "python"), "-I", "-c", RUN_LESSONS, str(steps), str(results)]
     done = subprocess.run(
         command, cwd=environment, env=_clean(environment), capture_output=True, text=True, check=False
@@ -417,14 +420,11 @@ def _full_marks(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_worked_solutions_score_full_marks_in_a_new_environment(folder, environment):
+def test_in_a_new_environment_untouched_notebooks_score_nothing_and_worked_solutions_full_marks(folder, environment):
     solutions = {f"{each.unit.slug}.{cell.entry}": cell.source for each in _lessons() for cell in each.answers}
-    assert _run_lessons(environment, _steps(folder, solutions)) == _full_marks(folder)
-
-
-@pytest.mark.slow
-def test_untouched_notebooks_score_nothing_in_a_new_environment(folder, environment):
-    assert set(_run_lessons(environment, _steps(folder, {})).values()) == {"0"}
+    untouched, solved = _run_lessons(environment, _steps(folder, {}), _steps(folder, solutions))
+    assert untouched == dict.fromkeys(_full_marks(folder), "0")
+    assert solved == _full_marks(folder)
 
 
 @pytest.mark.slow
@@ -442,8 +442,14 @@ def test_installed_course_has_its_command_and_every_requirement(environment):
 # --- the checkout ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_committed_notebooks_and_sheets_are_what_the_lessons_make():
+def test_committed_notebooks_are_what_the_lessons_make_and_each_sheet_holds_their_exercises(monkeypatch):
+    """What stands in the sheets is recorded anew in test_every_exercise.py."""
+
+    def committed(lesson):
+        found = sheet.load(lesson.unit.slug)
+        return {name: found[name] for name in (f"{lesson.unit.slug}.{cell.entry}" for cell in lesson.answers)}
+
+    monkeypatch.setattr(worked, "records", committed)
     assert build(ROOT, check=True).differing == ()
 
 

@@ -1,6 +1,6 @@
 """What an answer may not use is gone in its process, however it is reached; everything else goes on working.
 
-Each attempt and each right answer runs in a fork of its own, of a process with one thread that has run no backward.
+Each attempt runs in a fork of its own, of a process with one thread that has run no backward.
 """
 
 from __future__ import annotations
@@ -18,20 +18,15 @@ import pytest
 import torch
 from removed_attempts import FAMILIES, X
 
-from autograder import bank as banks
-from autograder import recording
-from autograder.bank import Alternative
 from autograder.sandbox.inside import removed
 from course import exercises
 from course.errors import DeclarationError
-from course.judging.judge import judge
 from course.performing.cells import CodeCell, load
 from course.performing.exercise import Case, observe
-from course.performing.perform import perform, perform_all
+from course.performing.perform import perform
 from course.syllabus import entries
 
-NAMES = [entry.id for entry in entries()]
-REMOVING = [name for name in NAMES if exercises.load(name).removes]
+REMOVING = [name for name in (entry.id for entry in entries()) if exercises.load(name).removes]
 ATTEMPTS = [(removes, attempt) for removes, (_, cells) in FAMILIES.items() for attempt in cells]
 
 # These meet no function of ours that could say so: torch finds no graph, or somebody else handles the error.
@@ -50,24 +45,6 @@ def run(*arguments: str) -> list[dict]:
 def attempts():
     """By (removes, attempt): what came when nothing was removed, and when the family was."""
     return dict(zip(ATTEMPTS, run("attempts"), strict=True))
-
-
-@pytest.fixture(scope="module")
-def marks():
-    """By exercise: name, points and failure of its reference and of each alternative after `disable`."""
-    found: dict[str, list] = {}
-    for each in run("marks"):
-        found.setdefault(each["exercise"], []).append(each)
-    return found
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_right_answers_still_get_full_marks(marks, name):
-    wanted = exercises.load(name).points
-    assert len(marks[name]) >= 3
-    assert [(each["answer"], each["points"], each["error"]) for each in marks[name]] == [
-        (each["answer"], wanted, None) for each in marks[name]
-    ]
 
 
 @pytest.mark.parametrize(("removes", "attempt"), ATTEMPTS)
@@ -145,27 +122,6 @@ def forked(job, *arguments):
     return pickle.loads(told)
 
 
-def print_marks() -> None:
-    warm_up()
-    for name in NAMES:
-        bank = banks.load(name)
-        removed.prepare(bank.exercise.removes)
-        alternatives = [each for each in bank.alternatives if not each.independent]  # those may use it
-        for each in [Alternative(name="reference", answer=bank.reference), *alternatives]:
-            print(json.dumps(mark(bank, each)))
-
-
-def mark(bank, alternative) -> dict:
-    """Judged here, where nothing was removed, as the grader does it."""
-    exercise = dataclasses.replace(bank.exercise, seconds=60.0)
-    cases = exercise.draw(5)
-    references = forked(recording.references, bank, cases)
-    seen = forked(lambda: perform_all(exercise, removed.disable(exercise.removes, alternative.answer), cases))
-    errors = [each.error.message for each in seen if each.error]
-    points = judge(exercise, cases, seen, references).points
-    return {"exercise": exercise.id, "answer": alternative.name, "points": points, "error": next(iter(errors), None)}
-
-
 def print_attempts() -> None:
     warm_up()
     for removes in FAMILIES:
@@ -228,7 +184,6 @@ def loaded_later() -> str:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     {
-        "marks": print_marks,
         "attempts": print_attempts,
         "class": lambda: print(json.dumps(forked(in_a_class))),
         "later": lambda: print(json.dumps(forked(loaded_later))),

@@ -77,7 +77,7 @@ class Places:
 class Attack:
     """One submission that tries to get what it does not deserve.
 
-    honest   points by exercise name where they are not full marks
+    honest   points by exercise name where they are not those of an honest student
     display  whether the whole notebook is executed for people to look at: where the attack is
     bites    harmless, and leaves its trace where there are no walls: proof that the test would see it
     beside   puts files beside the notebook
@@ -98,10 +98,10 @@ class Attack:
 
     def expected(self) -> dict[str, int]:
         """The honest points of every exercise."""
-        return {**lesson.full(), **self.honest}
+        return {**lesson.honest(), **self.honest}
 
 
-NOTHING = dict.fromkeys(lesson.full(), 0)
+NOTHING = dict.fromkeys(lesson.honest(), 0)
 
 
 def with_prelude(source: str, places: Places) -> str:
@@ -115,7 +115,7 @@ def body(name: str, lines: str, *, earns: int = 0, **fields: object) -> Attack:
 
 
 def answer(name: str, source: str, *, exercise: str = VICTIM, earns: int = 0, **fields: object) -> Attack:
-    """An answer cell with this source; the other exercises are solved."""
+    """An answer cell with this source, and all that an honest student has solved."""
 
     def make(places: Places) -> bytes:
         return lesson.to_bytes(lesson.solved(**{exercise: with_prelude(source, places)}))
@@ -124,7 +124,7 @@ def answer(name: str, source: str, *, exercise: str = VICTIM, earns: int = 0, **
 
 
 def cell(name: str, source: str, **fields: object) -> Attack:
-    """A free cell that runs before all others; `quadratic_grads` is wrong, all else solved."""
+    """A free cell that runs before all others; `quadratic_grads` is wrong, the rest honest."""
 
     def make(places: Places) -> bytes:
         notebook = lesson.solved(**{VICTIM: WRONG})

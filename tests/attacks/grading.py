@@ -71,7 +71,7 @@ def problems(scene: Scene, attack: Attack, runner: Runner) -> list[str]:
     found = scene.traces(everything(attacker, notebook) + everything(after, clean))
     found += [f"the score is dishonest (came, honest): {wrong}"] * bool(wrong)
     found += [f"grading broke: {attacker.failed}"] * bool(attacker.failed)
-    found += ["the next student did not get full marks"] * (points(after) != lesson.full())
+    found += ["the next student did not get what is honest"] * (points(after) != lesson.honest())
     found += ["the graded notebook is too large"] * (len(json.dumps(notebook)) > LARGEST)
     return found + [f"alive: {each}" for each in alive(notebook)]
 

@@ -21,13 +21,7 @@ pytestmark = pytest.mark.sandbox
 EVERY = 20  # attackers per honest student
 ALL = {f"{family}-{attack.name}": attack for family, attacks in FAMILIES.items() for attack in attacks}
 IN_A_FOLDER = {attack.name: attack for attack in files.IN_A_FOLDER}
-# Without a pool each attack runs alone in test_one_by_one already: here two of each family, and all that end processes.
-SOME = {
-    f"{family}-{attack.name}": attack
-    for family, attacks in FAMILIES.items()
-    for attack in (attacks if family == "killing" else attacks[:2])
-}
-FULL = sum(lesson.full().values())
+HONEST = sum(lesson.honest().values())
 
 
 @contextmanager
@@ -50,7 +44,7 @@ def dishonest(result, attacks) -> dict[str, tuple[float, int]]:
     found = {}
     for student in result.students:
         attack = attacks.get(student.student.partition("-")[2])
-        honest = sum(attack.expected().values()) if attack else FULL
+        honest = sum(attack.expected().values()) if attack else HONEST
         if student.student != "other" and (student.score != honest or student.failed):
             found[student.student] = (student.score, honest)
     return found
@@ -58,13 +52,16 @@ def dishonest(result, attacks) -> dict[str, tuple[float, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("attacks", "how"),
-    [(SOME, How(limits=LIMITS)), (ALL, How(limits=LIMITS, display=False, jobs=2))],
-    ids=["alone", "jobs"],
+    "how",
+    [
+        pytest.param(How(limits=LIMITS, display=False, jobs=2), id="two judges"),
+        # One judge grades the class of `shown` below, and in test_one_by_one every attack; here all of them, displayed.
+        pytest.param(How(limits=LIMITS), id="one judge", marks=pytest.mark.soak),
+    ],
 )
-def test_a_class_of_attackers_gets_honest_scores(scene, tmp_path, monkeypatch, attacks, how):
+def test_a_class_of_attackers_gets_honest_scores(scene, tmp_path, monkeypatch, how):
     with course(scene, tmp_path) as made:
-        for number, (name, attack) in enumerate(attacks.items()):
+        for number, (name, attack) in enumerate(ALL.items()):
             hand_in(made, f"{number:03}-{name}", attack)
             if number % EVERY == 0:
                 hand_in(made, f"{number:03}_honest", None)
@@ -72,8 +69,8 @@ def test_a_class_of_attackers_gets_honest_scores(scene, tmp_path, monkeypatch, a
         monkeypatch.setattr(log, "handlers", [])  # pytest would show 200 lines of scores above what failed
         before = Machine.now()
         result = grade(made.folder, ASSIGNMENT, how=how)
-        assert len(result.students) == len(attacks) + len(range(0, len(attacks), EVERY)) + 1
-        assert dishonest(result, attacks) == {}
+        assert len(result.students) == len(ALL) + len(range(0, len(ALL), EVERY)) + 1
+        assert dishonest(result, ALL) == {}
         assert made.traces((made.folder / "grading.log").read_text()) == []
         assert before.left() == ""
 
