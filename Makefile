@@ -5,7 +5,7 @@
 #   TORCH_INDEX  a package index to take torch from instead of pip's own. A Linux machine without an NVIDIA GPU can
 #                name PyTorch's CPU index here and save gigabytes: `make lab TORCH_INDEX=<its address>`.
 #   LAB_ARGS     passed on to JupyterLab: `make lab LAB_ARGS="--no-browser --port 8899"`
-#   SEEDS        how many fresh seeds `make prove` draws, and `make soak`
+#   SEEDS        how many seeds `make prove` and `make soak` take, the public one included
 #   WORKERS      how many processes share the tests
 #   FUZZ_SECONDS, SUBMISSIONS   how long `make soak` fuzzes the wire format, and how many submissions it grades
 
@@ -76,7 +76,7 @@ unit: $(VENV)/.dev  ## run tests/, in which those of judging must reach every li
 	@$(BIN)/pytest -q $(SHARED) --durations=10 --cov --cov-report=term-missing --cov-fail-under=100
 
 notebooks: $(VENV)/.dev  ## run every notebook, untouched and solved
-	@$(BIN)/autograder build
+	@$(BIN)/autograder build --no-sheets
 	@echo "== notebooks, untouched and solved"
 	@XDG_DATA_HOME=$(VENV)/.data $(BIN)/pytest -q -n $(WORKERS) --nbmake --nbmake-timeout=300 notebooks build/source
 

@@ -6,6 +6,7 @@ autograder/answers/<unit>/<entry>.py     RIGHT: right answers in another style; 
 
 from __future__ import annotations
 
+import functools
 import importlib
 from dataclasses import dataclass
 from typing import Any
@@ -134,10 +135,10 @@ def {name}(*args, **kwargs):
 """
 
 
+@functools.cache
 def _changes_arguments(exercise: Exercise, reference: Answer) -> Misconception:
     """The slip that every exercise with kept arguments shares: the right result, and a spoilt argument."""
-    before = edits.source(reference)
-    text = before + SPOILING.format(name=exercise.name)
-    answer = edits.compiled(text, exercise.name, module=reference.__module__, before=before)
+    text = edits.source(reference) + SPOILING.format(name=exercise.name)
+    answer = edits.compiled(text, exercise.name, module=reference.__module__)
     hint = next(each.hint for each in exercise.properties if each.name == ARGUMENTS_UNCHANGED)
     return wrong("changes_its_arguments", hint, answer, fails=(ARGUMENTS_UNCHANGED,))

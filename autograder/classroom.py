@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 
 from autograder import bank as banks
 from autograder import edits
-from autograder.engine.rebuild import role_of
+from autograder.engine.cells import role_of
 from course.errors import CourseError
 from course.syllabus import find_unit
 

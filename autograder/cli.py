@@ -52,12 +52,13 @@ def build(
     check: Annotated[
         bool, typer.Option("--check", help="write nothing; exit 1 where a committed file differs")
     ] = False,
+    sheets: Annotated[bool, typer.Option(help="record answer sheets, too, which takes most of the time")] = True,
     root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
 ) -> None:
     """Make notebooks, nbgrader's trees and answer sheets from solutions/."""
     from autograder import release as building
 
-    made = building.build(root.resolve(), check=check)
+    made = building.build(root.resolve(), check=check, with_sheets=sheets)
     for name in made.written:
         typer.echo(f"wrote {name}")
     for sentence in made.differing:

@@ -14,7 +14,9 @@ import dis
 import functools
 import importlib
 import inspect
+import itertools
 import linecache
+from collections import Counter
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
@@ -27,6 +29,7 @@ from course.performing.exercise import Answer
 INLINED = ("course.reference.", "autograder.")  # modules that no student has: what is needed of them is copied in
 FUTURE = "from __future__ import annotations"
 
+_numbers = itertools.count(1)
 _made: WeakKeyDictionary[Answer, tuple[str, str]] = WeakKeyDictionary()  # edited answer -> source before and after
 
 
@@ -47,20 +50,23 @@ def edited(answer: Answer, *edits: tuple[str, str]) -> Answer:
     return compiled(after, answer.__name__, module=answer.__module__, before=before)
 
 
-def compiled(text: str, name: str, *, module: str, before: str) -> Answer:
-    """What the source `text` defines as `name`, made from the source `before`. Tracebacks show its lines.
+def compiled(text: str, name: str, *, module: str, before: str = "") -> Answer:
+    """What the source `text` defines as `name`; an edit of the source `before`. Tracebacks show its lines.
 
     Raises DeclarationError where it uses a name that it does not have: such an answer would show a NameError, which the
     proof would take for the mistake itself.
     """
-    file = f"<{name}, edited: {len(linecache.cache)}>"
+    file = f"<{name}, edited: {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": module}
     try:
         code = compile(text, file, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise DeclarationError(f"an edit of {name} must leave valid Python, but {error.msg}: {error.text}") from None
-    exec(code, namespace)
+    try:
+        exec(code, namespace)
+    except Exception as error:
+        raise DeclarationError(f"an edit of {module}.{name} must define it, but raised {error!r}") from None
     unknown = sorted({*_globals(code)} - namespace.keys() - vars(builtins).keys())
     if unknown:
         raise DeclarationError(
@@ -96,6 +102,9 @@ def cell(name: str, answer: Answer) -> str:
     text = source(answer)
     tree = ast.parse(text)
     helpers = {each: f"{each}_of_{name}" for each in _defined(tree) if each != answer.__name__}
+    hidden = sorted(helpers.keys() & {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)})
+    if hidden:
+        raise DeclarationError(f"{answer.__name__}: no parameter may have the name of a helper, as {hidden[0]} does")
     if answer.__name__ == name and not helpers:
         return text
     return ast.unparse(_Rename(helpers | {answer.__name__: name}).visit(tree))
@@ -113,7 +122,7 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 def slip(answer: Answer) -> str:
     """The lines that edits removed and added, each behind - or +; "" for an answer that is no edit."""
-    if answer not in _made:
+    if answer not in _made or not _made[answer][0]:
         return ""
     before, after = (text.splitlines() for text in _made[answer])
     lines = difflib.unified_diff(before, after, n=0, lineterm="")
@@ -126,7 +135,12 @@ def _standalone(module: str, name: str) -> str:
         raise DeclarationError(
             f"{module}.{name} must have a source of its own: define it at the margin of its module, or as an edit"
         )
-    return "\n\n\n".join(dict.fromkeys([FUTURE, *_parts(module, name.partition(".")[0])])) + "\n"
+    parts = list(dict.fromkeys([FUTURE, *_parts(module, name.partition(".")[0])]))
+    counts = Counter(each for part in parts for each in _defined(ast.parse(part)))
+    twice = [each for each, count in counts.items() if count > 1]
+    if twice:
+        raise DeclarationError(f"{module}.{name} must need one definition of {twice[0]}, not two modules' own")
+    return "\n\n\n".join(parts) + "\n"
 
 
 def _parts(module: str, name: str) -> Iterator[str]:

@@ -196,8 +196,7 @@ def toys(monkeypatch):
         parts = {
             "course.exercises": {"EXERCISE": exercise},
             "course.reference": {name: reference},
-            "autograder.alternatives": {"ALTERNATIVES": (Alternative(name="same", answer=reference),)},
-            "autograder.misconceptions": {"MISCONCEPTIONS": misconceptions},
+            "autograder.answers": {"RIGHT": (Alternative(name="same", answer=reference),), "WRONG": misconceptions},
         }
         for package, content in parts.items():
             made = types.ModuleType(f"{package}.toys.{module}")

@@ -39,7 +39,7 @@ def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_ca
 @pytest.fixture(scope="module")
 def runner():
     """The grader's sandbox, started once."""
-    with open_runner() as opened:
+    with open_runner(display=False) as opened:
         yield opened
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.metadata
 import io
@@ -20,11 +21,13 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from autograder import bank, edits
 from autograder.release import BuildReport, ReleaseError, build, bundle, release, worked
 from autograder.release.authored import Cell, Lesson, parse, read
 from autograder.release.bundle import MANIFEST, bundle_files, write_bundle
 from autograder.release.wheel import requirement_name, student_wheel
 from course.judging import sheet
+from course.syllabus import entries
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = tuple(path.stem for path in sorted((ROOT / "solutions").glob("*.py")))
@@ -232,20 +235,25 @@ def test_release_refuses_notebooks_that_are_not_those_of_the_lessons(tmp_path, m
 
 # --- no answer in it -------------------------------------------------------------------------------
 
-ANSWERS = ("course/reference", "autograder/alternatives", "solutions")
-WRONG_ANSWERS = ("autograder/misconceptions",)
 LONG = 25  # characters; shorter lines stand everywhere
 
 
-def _secrets(folders: tuple[str, ...]) -> set[str]:
-    """Every long line of a function's body, without its docstring, in these folders' files."""
-    found: set[str] = set()
-    for path in (path for name in folders for path in (ROOT / name).rglob("*.py")):
-        sources = [path.read_text()]
-        if path.parent.name == "solutions":
-            sources = [cell.source for cell in read(path, ROOT).answers]
-        found |= {line for source in sources for line in _body_lines(source)}
-    return found
+ENTRIES = [entry.id for entry in entries()]
+
+
+@functools.cache
+def _right() -> set[str]:
+    """Every long line of a function's body, without docstrings, in references, alternatives and worked solutions."""
+    references = [path.read_text() for path in (ROOT / "course/reference").rglob("*.py")]
+    worked = [cell.source for path in (ROOT / "solutions").glob("*.py") for cell in read(path, ROOT).answers]
+    answers = [edits.source(each.answer) for name in ENTRIES for each in bank.load(name).alternatives]
+    return {line for source in (*references, *worked, *answers) for line in _body_lines(source)}
+
+
+def _wrong(exercise: str) -> set[str]:
+    """The same of its misconceptions, without what stands in right answers too."""
+    witnesses = [each for known in bank.load(exercise).misconceptions for each in known.witnesses]
+    return {line for each in witnesses for line in _body_lines(edits.source(each))} - _right()
 
 
 def _body_lines(source: str) -> Iterator[str]:
@@ -287,15 +295,15 @@ def _leaks(folder: Path, secrets: set[str], skip: str = "-") -> list[tuple[str, 
 
 
 def test_no_line_of_a_right_answer_lies_in_the_bundle(folder):
-    secrets = _secrets(ANSWERS)
+    secrets = _right()
     assert len(secrets) > 100
     assert _leaks(folder, secrets) == []
 
 
 def test_no_line_of_a_wrong_answer_lies_in_the_bundle_but_where_a_lesson_shows_it(folder):
-    secrets = _secrets(WRONG_ANSWERS)
-    assert len(secrets) > 100
-    assert _leaks(folder, secrets, skip="notebooks/") == []
+    found = {name: _wrong(name) for name in ENTRIES}
+    assert [name for name, lines in found.items() if not lines] == []
+    assert _leaks(folder, set().union(*found.values()), skip="notebooks/") == []
 
 
 @pytest.mark.parametrize("place", ["wheel", "notebook", "sheet"])

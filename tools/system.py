@@ -24,6 +24,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 POSTGRES = "/usr/lib/postgresql"  # where Debian keeps each version, off the path
 WALLS = ("--unshare-all", "--cap-drop", "ALL", "--uid", "1000", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true")
 APT_SECONDS = 1800
+PROBE_SECONDS = 10.0
 
 
 class Need(NamedTuple):
@@ -94,9 +95,12 @@ def missing(uses: Iterable[str] = ()) -> list[Need]:
 
 
 def sentence(needs: Sequence[Need]) -> str:
-    """What is missing, what is therefore left out, and what would help."""
+    """What is missing, what is therefore left out, and what would help; first that without which nothing runs."""
+    vital, others = [each for each in needs if each.vital], [each for each in needs if not each.vital]
+    if vital and others:
+        return f"{sentence(vital)}; {sentence(others)}"
     verb = "is" if len(needs) == 1 else "are"
-    left_out = _listed(dict.fromkeys(each.use for each in needs if not each.vital))
+    left_out = _listed(dict.fromkeys(each.use for each in others))
     what = f"so the tests marked {left_out} are left out" if left_out else "and nothing runs without"
     packages = [each.package for each in needs if each.package]
     remedies = [*([f"apt install {' '.join(packages)}"] if packages else []), *(n.remedy for n in needs if n.remedy)]
@@ -110,11 +114,11 @@ def install(needs: Sequence[Need]) -> None:
     if apt is None:
         return
     print(f"== Debian packages: {' '.join(packages)}", flush=True)
-    _ends_well([*apt, "update", "-qq"], quiet=False)
+    _ends_well([*apt, "update", "-qq"], APT_SECONDS)
     command = [*apt, "install", "-y", "-qq", "--no-install-recommends"]
-    if not _ends_well([*command, *packages], quiet=False):
+    if not _ends_well([*command, *packages], APT_SECONDS):
         for package in packages:  # one that this system does not have keeps no other away
-            _ends_well([*command, package], quiet=False)
+            _ends_well([*command, package], APT_SECONDS)
 
 
 def _apt() -> list[str] | None:
@@ -129,12 +133,12 @@ def _apt() -> list[str] | None:
     return [sudo, "-n", *command] if sudo and _ends_well([sudo, "-n", "true"]) else None
 
 
-def _ends_well(command: Sequence[str], *, quiet: bool = True) -> bool:
-    """Whether the command exists and exits with 0; it may ask nothing."""
-    output = subprocess.DEVNULL if quiet else None
+def _ends_well(command: Sequence[str], seconds: float = PROBE_SECONDS) -> bool:
+    """Whether the command exists and exits with 0 in time; it may ask nothing. Only apt-get's output is shown."""
+    output = subprocess.DEVNULL if seconds == PROBE_SECONDS else None
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=APT_SECONDS, check=False
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=seconds, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from autograder.engine.cells import Cell
-from autograder.engine.cells import role_of as role_of
 
 
 @dataclass(frozen=True, kw_only=True)

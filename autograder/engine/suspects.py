@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from autograder import recording
 from autograder.bank import Bank
-from course.judging.diagnosis import Run, could_explain, looks_right
+from course.judging.diagnosis import Seen, could_explain, looks_right
 from course.judging.verdict import Suspect
 from course.performing.compare import case_dtype
 from course.performing.exercise import Case, Observation
@@ -33,6 +33,6 @@ def suspected(
             yield from recording.suspects(alone, cases)
 
 
-def _possible(bank: Bank, case: Case, run: Run) -> bool:
+def _possible(bank: Bank, case: Case, run: Seen) -> bool:
     """Whether the misconception of `bank` may show this in the case."""
     return any(could_explain(run, each) for suspect in recording.suspects(bank, [case]) for each in suspect.witnesses)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from autograder.release import authored, notebook, rules, sheets, worked
 from autograder.release.authored import Lesson
@@ -20,6 +21,8 @@ from autograder.release.errors import ReleaseError
 from course.errors import SheetError
 from course.judging import sheet
 from course.judging.sheet import Record
+
+Records: TypeAlias = dict[str, Record] | None  # None: not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +39,15 @@ class BuildReport:
     differing: tuple[str, ...] = ()
 
 
-def build(root: Path, *, check: bool = False) -> BuildReport:
+def build(root: Path, *, check: bool = False, with_sheets: bool = True) -> BuildReport:
     """Build every lesson under `root`; with `check`, write nothing and say which committed files differ.
 
+    with_sheets  whether to record answer sheets, too, which takes most of the time
     Raises AuthorError with file and line, ReleaseError where there is no lesson.
     """
     lessons = [_sound(path, root) for path in _files(root)]
     names = tuple(lesson.unit.notebook for lesson in lessons)
-    made = [(lesson, worked.records(lesson)) for lesson in lessons]
+    made = [(lesson, worked.records(lesson) if with_sheets else None) for lesson in lessons]
     if check:
         differing = [each for lesson, records in made for each in _differing(root, lesson, records)]
         return BuildReport(lessons=names, differing=(*differing, *_strays(root, set(names))))
@@ -67,7 +71,7 @@ def _sound(path: Path, root: Path) -> Lesson:
 # --- comparing -------------------------------------------------------------------------------------
 
 
-def _differing(root: Path, lesson: Lesson, records: dict[str, Record]) -> list[str]:
+def _differing(root: Path, lesson: Lesson, records: Records) -> list[str]:
     name = f"notebooks/{lesson.unit.notebook}.ipynb"
     found = [] if _bytes(root / name) == notebook.students(lesson) else [f"{name} is not what {lesson.file} makes"]
     slug = lesson.unit.slug
@@ -84,7 +88,9 @@ def _sheet_name(slug: str) -> str:
     return f"course/sheets/{slug}.safetensors"
 
 
-def _sheet_differs(root: Path, slug: str, records: dict[str, Record]) -> list[str]:
+def _sheet_differs(root: Path, slug: str, records: Records) -> list[str]:
+    if records is None:
+        return []
     data = _bytes(root / _sheet_name(slug))
     if data is None:
         return ["there is no such file"]
@@ -101,7 +107,7 @@ def _bytes(path: Path) -> bytes | None:
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def _write(root: Path, lesson: Lesson, records: dict[str, Record]) -> list[str]:
+def _write(root: Path, lesson: Lesson, records: Records) -> list[str]:
     """Writes a lesson's files; returns the names of those whose bytes changed.
 
     An equivalent sheet stays as it is, so that the last bits of this machine make no commit.
@@ -113,7 +119,7 @@ def _write(root: Path, lesson: Lesson, records: dict[str, Record]) -> list[str]:
         f"build/source/{stem}/{stem}.ipynb": notebook.instructor(lesson),
         f"build/release/{stem}/{stem}.ipynb": for_students,
     }
-    if _sheet_differs(root, slug, records):
+    if records is not None and _sheet_differs(root, slug, records):
         files[_sheet_name(slug)] = sheet.write(slug, records)
     return [name for name, data in files.items() if _replace(root / name, data)]
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
-from course.judging.diagnosis import shows_the_same
+from course.judging.diagnosis import differing
 from course.judging.sheet import Record
-from course.judging.verdict import Suspect
+from course.judging.verdict import Suspect, Witness
 from course.performing.compare import case_dtype, compare
 from course.performing.exercise import Observation, Values
 from course.tree import Leaf, flatten
@@ -68,12 +68,14 @@ def _suspects_differ(committed: Suspect, fresh: Suspect, dtypes: Sequence[torch.
     pairs = list(zip(committed.witnesses, fresh.witnesses, strict=True))
     if any(len(before.observations) != len(now.observations) for before, now in pairs):
         return [*found, "other runs of it are recorded"]
-    return found + [
-        f"run {at} shows something else"
-        for before, now in pairs
-        for at, dtype in enumerate(dtypes[: len(now.observations)])
-        if not shows_the_same((now.observations[at], dtype), before, at)
-    ]
+    return found + [each for before, now in pairs for each in _witness_differs(before, now, dtypes)]
+
+
+def _witness_differs(committed: Witness, fresh: Witness, dtypes: Sequence[torch.dtype]) -> list[str]:
+    """Diagnosis must take either for the other: a blur that is too wide would hide the difference from one side."""
+    ways = [(fresh, committed), (committed, fresh)]
+    pairs = [(list(zip(runs.observations, dtypes, strict=True)), witness) for runs, witness in ways]
+    return list(dict.fromkeys(told for runs, witness in pairs for told in differing(runs, witness)))
 
 
 def _observations_differ(

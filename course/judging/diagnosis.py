@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import torch
@@ -24,12 +24,12 @@ SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: 
 BLOWN_UP = 1e20  # no right value comes near; how far a value blew up depends on the processor, that it did does not
 FAR = 0.1  # a difference of this share of a witness's size is beyond every tolerance
 
-Run: TypeAlias = tuple[Observation, torch.dtype]
+Seen: TypeAlias = tuple[Observation, torch.dtype]
 Suspects = Sequence[Suspect] | Callable[[], Iterable[Suspect]]
 
 
 def diagnose(
-    runs: Sequence[Run],
+    runs: Sequence[Seen],
     failed: frozenset[str],
     suspects: Suspects,
     as_costly: Callable[[Witness], bool] = lambda witness: True,
@@ -48,41 +48,47 @@ def diagnose(
     return Diagnosis(name=by_pattern.name, hint=by_pattern.hint) if by_pattern else None
 
 
-def could_explain(run: Run, witness: Witness) -> bool:
+def could_explain(run: Seen, witness: Witness) -> bool:
     """Whether the only case that this witness was recorded on leaves its misconception possible."""
     return shows_the_same(run, witness, 0)
 
 
-def shows_the_same(run: Run, witness: Witness, at: int) -> bool:
+def shows_the_same(run: Seen, witness: Witness, at: int) -> bool:
     """Whether a run of case number `at` shows what the witness showed there."""
     return _matches_run(run, witness.observations[at], witness.free[at], witness.sensitivity[at])
 
 
-def looks_right(run: Run, reference: Observation) -> bool:
+def looks_right(run: Seen, reference: Observation) -> bool:
     """Whether a case shows, apart from its costs, what the reference showed."""
     return _matches_run(run, dataclasses.replace(reference, ledger={}), frozenset(), {})
 
 
-def _matches(runs: Sequence[Run], witness: Witness) -> bool:
-    """Whether every value in every case is what the witness showed.
+def _matches(runs: Sequence[Seen], witness: Witness) -> bool:
+    """Whether every value in every case is what the witness showed."""
+    return len(witness.observations) == len(runs) and not next(differing(runs, witness), None)
+
+
+def differing(runs: Sequence[Seen], witness: Witness) -> Iterator[str]:
+    """What a run of each case shows, and the witness does not; a sentence each.
 
     One that broke in every case shows nothing but its failures: there their messages must agree too.
     """
-    if len(witness.observations) != len(runs):
-        return False
-    if all(seen.error for seen in witness.observations) and not all(map(_says_the_same, runs, witness.observations)):
-        return False
-    return all(shows_the_same(run, witness, at) for at, run in enumerate(runs))
+    always = all(seen.error for seen in witness.observations)
+    for at, run in enumerate(runs):
+        if not shows_the_same(run, witness, at):
+            yield f"run {at} shows something else"
+        elif always and not _says_the_same(run, witness.observations[at]):
+            yield f"run {at} breaks with another message"
 
 
-def _says_the_same(run: Run, seen: Observation) -> bool:
+def _says_the_same(run: Seen, seen: Observation) -> bool:
     """Whether both failures have one message, apart from the numbers in it."""
     observation, _ = run
     got, expected = (re.sub(r"\d+", "0", each.message if each else "") for each in (observation.error, seen.error))
     return got == expected
 
 
-def _matches_run(run: Run, seen: Observation, free: frozenset[str], sensitivity: dict[str, float]) -> bool:
+def _matches_run(run: Seen, seen: Observation, free: frozenset[str], sensitivity: dict[str, float]) -> bool:
     observation, dtype = run
     if (observation.error and observation.error.type) != (seen.error and seen.error.type):
         return False
@@ -97,11 +103,11 @@ def _matches_run(run: Run, seen: Observation, free: frozenset[str], sensitivity:
 
 
 def _compared(observation: Observation) -> dict[str, Leaf]:
-    """The values by which a mistake is recognised: who has written a wrong formula often refuses nothing yet."""
+    """The values by which a mistake is recognised: an answer with a wrong formula often refuses nothing yet."""
     return {key: value for key, value in observation.values.items() if not key.startswith(REFUSED)}
 
 
-def _counted_twice(run: Run, seen: Observation) -> list[str]:
+def _counted_twice(run: Seen, seen: Observation) -> list[str]:
     """The costs that can be compared: counted here and with the witness, which was recorded in one process.
 
     What only one of them has was counted only where it ran; and what the kernel measures is never the same twice.

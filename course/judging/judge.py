@@ -27,7 +27,7 @@ ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class _Judged:
     """One case with what was seen and what should have been seen."""
 
     case: Case
@@ -61,7 +61,7 @@ def judge(
         )
     padded = [*observations[: len(cases)], *[Observation()] * (len(cases) - len(observations))]
     runs = [
-        _Run(case=case, got=got, expected=expected, dtype=case_dtype(dict(case.inputs)))
+        _Judged(case=case, got=got, expected=expected, dtype=case_dtype(dict(case.inputs)))
         for case, got, expected in zip(cases, padded, references, strict=True)
     ]
     failure, failure_case = _first_failure(runs)
@@ -76,7 +76,7 @@ def judge(
     return _verdict(exercise, findings, runs, diagnosis=diagnosis, failure=failure, failure_case=failure_case)
 
 
-def _as_costly(exercise: Exercise, runs: Sequence[_Run], findings: Sequence[Finding], witness: Witness) -> bool:
+def _as_costly(exercise: Exercise, runs: Sequence[_Judged], findings: Sequence[Finding], witness: Witness) -> bool:
     """Whether the witness, judged by what was counted when it was recorded, breaks just the costs that were broken."""
     if not any(finding.evidence == "ledger" for finding in findings):
         return True
@@ -88,7 +88,7 @@ def _as_costly(exercise: Exercise, runs: Sequence[_Run], findings: Sequence[Find
 def _verdict(
     exercise: Exercise,
     findings: tuple[Finding, ...],
-    runs: Sequence[_Run],
+    runs: Sequence[_Judged],
     *,
     attempted: bool = True,
     diagnosis: Diagnosis | None = None,
@@ -108,7 +108,7 @@ def _verdict(
     )
 
 
-def _first_failure(runs: Sequence[_Run]) -> tuple[Failure | None, str]:
+def _first_failure(runs: Sequence[_Judged]) -> tuple[Failure | None, str]:
     """The first failure that the reference does not show too."""
     for run in runs:
         if run.got.error is not None and run.expected.error is None:
@@ -116,7 +116,7 @@ def _first_failure(runs: Sequence[_Run]) -> tuple[Failure | None, str]:
     return None, ""
 
 
-def _not_written(exercise: Exercise, runs: Sequence[_Run]) -> bool:
+def _not_written(exercise: Exercise, runs: Sequence[_Judged]) -> bool:
     """Whether every run ended in the stub's own NotImplementedError."""
     errors = [run.got.error for run in runs]
     return bool(errors) and all(
@@ -142,7 +142,7 @@ def _unattempted(exercise: Exercise) -> tuple[Finding, ...]:
 # --- properties ------------------------------------------------------------------------------------
 
 
-def _findings(exercise: Exercise, runs: Sequence[_Run], sources: frozenset[Source]) -> tuple[Finding, ...]:
+def _findings(exercise: Exercise, runs: Sequence[_Judged], sources: frozenset[Source]) -> tuple[Finding, ...]:
     findings: dict[str, Finding] = {}
     for each in exercise.properties:
         blocker = next((name for name in each.needs if not findings[name].held), "")
@@ -150,7 +150,7 @@ def _findings(exercise: Exercise, runs: Sequence[_Run], sources: frozenset[Sourc
     return tuple(findings.values())
 
 
-def _finding(each: Property, runs: Sequence[_Run], blocker: str, sources: frozenset[Source]) -> Finding:
+def _finding(each: Property, runs: Sequence[_Judged], blocker: str, sources: frozenset[Source]) -> Finding:
     """The property over all of its cases; the worst comparison is the one that is told."""
     compared = [
         (run, comparison)
@@ -178,7 +178,7 @@ def _finding(each: Property, runs: Sequence[_Run], blocker: str, sources: frozen
     )
 
 
-def _measured(each: Property, run: _Run) -> tuple[float, float] | None:
+def _measured(each: Property, run: _Judged) -> tuple[float, float] | None:
     """The cost that the property shows, ours last; None where it shows none, or there is no number."""
     costs = [as_numbers(seen.ledger.get(each.shows)) for seen in (run.got, run.expected)]
     got, expected = [float(cost) if cost is not None and cost.numel() == 1 else math.nan for cost in costs]
@@ -199,7 +199,7 @@ def _badness(comparison: Comparison) -> tuple[bool, float]:
     return (not comparison.held, comparison.error / max(comparison.tolerance, 5e-324))
 
 
-def _comparisons(each: Property, run: _Run, sources: frozenset[Source]) -> Iterable[Comparison]:
+def _comparisons(each: Property, run: _Judged, sources: frozenset[Source]) -> Iterable[Comparison]:
     """Everything that this property compares in one case."""
     got, expected = _evidence(each, run.got, sources), _evidence(each, run.expected, ALL_SOURCES)
     beside = _compared(each.beside, run.got.values, run.expected.values, run, each.roundings) if each.beside else []
@@ -209,7 +209,7 @@ def _comparisons(each: Property, run: _Run, sources: frozenset[Source]) -> Itera
 
 
 def _compared(
-    patterns: tuple[str, ...], got: dict[str, Leaf], expected: dict[str, Leaf], run: _Run, roundings: int
+    patterns: tuple[str, ...], got: dict[str, Leaf], expected: dict[str, Leaf], run: _Judged, roundings: int
 ) -> list[Comparison]:
     """A comparison for each expected value that a pattern names."""
     keys = [key for key in expected if any(_names(pattern, key) for pattern in patterns)]
@@ -230,7 +230,7 @@ def _evidence(each: Property, seen: Observation, sources: frozenset[Source]) -> 
     return {key: value for key, value in seen.ledger.items() if seen.sources.get(key) in counted}
 
 
-def _stated(each: Property, run: _Run, got: dict[str, Leaf], expected: dict[str, Leaf]) -> Comparison:
+def _stated(each: Property, run: _Judged, got: dict[str, Leaf], expected: dict[str, Leaf]) -> Comparison:
     """The property's own predicate; one that cannot read the observation does not hold."""
     assert each.holds is not None
     try:
@@ -247,7 +247,7 @@ def _stated(each: Property, run: _Run, got: dict[str, Leaf], expected: dict[str,
     )
 
 
-def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run: _Run, roundings: int) -> Comparison:
+def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run: _Judged, roundings: int) -> Comparison:
     if key not in got:
         failed = run.got.error
         return _missing(f"a value for {key}", f"{failed.type}" if failed else "nothing")

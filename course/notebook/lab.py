@@ -55,7 +55,7 @@ def _is_root() -> bool:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the server; who ends us ends it too."""
+    """Wait for the server; a signal that ends us ends it too."""
     signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
     while True:
         try:

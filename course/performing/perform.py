@@ -61,7 +61,8 @@ def perform(
           how busy a machine is, this process's CPU time
     """
     simulated = exercise.split is not None and comm is None
-    probe: Callable[..., Observation] = on_simulated_ranks(exercise) if simulated else exercise.probe
+    patient = dataclasses.replace(exercise, seconds=WIDE * exercise.seconds) if clock == "cpu" else exercise
+    probe: Callable[..., Observation] = on_simulated_ranks(patient) if simulated else exercise.probe
     oracle, asked = _to_ask(exercise, case, ask)
     inputs = cast(dict[str, object], clone(case.inputs))
     given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)

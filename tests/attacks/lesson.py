@@ -16,8 +16,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from autograder.engine.cells import role_of
 from autograder.engine.grade import Release
-from autograder.engine.rebuild import role_of
 from autograder.release import authored
 from autograder.release.notebook import instructor, students
 

@@ -6,6 +6,7 @@ What they find stands in the message of an exception, which the student would re
 from __future__ import annotations
 
 from attacks.attack import RIGHT, SIGNATURE, answer, body
+from autograder.sandbox.outside.stage import left_out
 
 SECRET = "tok[e]n-[0-9a-f]{32}"  # never matches its own source
 
@@ -46,17 +47,7 @@ def search(top, seconds):
 
 """
 
-FORBIDDEN = (
-    "course.reference",
-    "course.sheets",
-    "course.judging.judge",
-    "course.judging.diagnosis",
-    "autograder.bank",
-    "autograder.misconceptions",
-    "autograder.alternatives",
-    "autograder.engine.grade",
-    "autograder.nbgrader_bridge",
-)
+FORBIDDEN = tuple(left_out())
 
 OPEN_FOLDERS = """\
     for number in range(1024):

@@ -217,6 +217,7 @@ WRONG = (
         "Your function works once per graph: at the second call it still finds what the first one noted, on the nodes "
         "or in a set or list that outlives the call (a default argument does), and leaves nodes out or repeats them. "
         "Make the set inside the function.",
+        stack(("(root: Node)", "(root: Node, seen: set[Node] = set())"), ("    seen: set[Node] = set()\n", "")),
         stack(("node not in seen", 'not hasattr(node, "seen")'), ("seen.add(node)", "node.seen = True")),
         fails=("same_graph_again",),
     ),

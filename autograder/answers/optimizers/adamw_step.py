@@ -199,7 +199,12 @@ WRONG = (
         "averages_not_kept",
         "A new average has a name in your function and no place in `state`: the next step finds zeros again. "
         "Store it under its key, or change the kept tensor itself. (mul makes a new tensor, mul_ changes the old.)",
-        torch_like((STEP, f"{STEP}\n        m.zero_(), v.zero_()")),
+        formulas(
+            ('kept["mean"] = betas[0] * kept["mean"]', 'mean = betas[0] * kept["mean"]'),
+            ('kept["square"] = betas[1] * kept["square"]', 'square = betas[1] * kept["square"]'),
+            ('kept["mean"] / (1', "mean / (1"),
+            ('kept["square"] / (1', "square / (1"),
+        ),
         torch_like((M, "m.mul(beta1).add_((1 - beta1) * grad)")),
     ),
     wrong(
@@ -215,7 +220,6 @@ WRONG = (
         "its own, which goes up before None is noticed. A parameter whose first gradient comes late is then corrected "
         "as if its moments were old, and its first steps are wrong. Keep t in each dict, and count gradients.",
         torch_like((NONE, "pass\n"), ("t = int(", "if grad is None:\n            continue\n        t = int(")),
-        torch_like((NONE, 'if grad is None:\n            kept and kept["step"].add_(1)\n            continue\n')),
         torch_like(
             ('kept["step"] += 1', 'state[0]["count"] = state[0].get("count", 0) + 1'),
             ('int(kept["step"])', 'state[0]["count"]'),
@@ -245,8 +249,9 @@ WRONG = (
     wrong(
         "gradient_changed",
         "The parameters are right, but a gradient was changed on the way: square_, mul_ and `**=` write into the "
-        "caller's tensor. Who adds two backward passes or reports the norm of the gradients would read something else.",
-        torch_like((STEP, f"{STEP}\n        grad.square_()")),
+        "caller's tensor. Anyone who adds up two backward passes, or reports the norm of the gradients, then reads "
+        "something else.",
+        torch_like(("addcmul_(grad, grad, value=1 - beta2)", "add_(grad.square_(), alpha=1 - beta2)")),
         fails=("gradients_unchanged",),
     ),
     wrong(

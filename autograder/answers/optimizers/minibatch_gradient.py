@@ -87,8 +87,8 @@ WRONG = (
     wrong(
         "counts_only_what_can_be_drawn",
         "Your n counts the examples of a probability above 0. The mean to be estimated is over all n examples, "
-        "whether they can be drawn or not; who is never drawn is missing in the estimate, and no weight of others "
-        "makes up for that. n is len(probs).",
+        "whether they can be drawn or not; an example that is never drawn is missing from the estimate, and no weight "
+        "on the others makes up for that. n is len(probs).",
         loop(("len(grads)", "int((probs > 0).sum())")),
     ),
     wrong(

@@ -148,7 +148,7 @@ WRONG = (
     ),
     wrong(
         "counts_what_is_not_its_own",
-        "You count parameters or gradients, too. They are there with every optimizer; asked is what this one "
+        "You count parameters or gradients, too. They are there with every optimizer; count only what this one "
         "keeps beside them.",
         sums(("return moments", f"return param * {NUMBERS} + moments")),
         sums(("return moments", f"return 2 * param * {NUMBERS} + moments")),

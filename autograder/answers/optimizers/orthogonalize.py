@@ -107,8 +107,8 @@ WRONG = (
     ),
     wrong(
         "normalises_in_every_step",
-        "You divide by the norm in every step. k singular values near 1 make a norm near the root of k: who "
-        "divides by that pushes them down again, and they never come to 1. Divide once, before the first step.",
+        "You divide by the norm in every step. k singular values near 1 make a norm near the root of k: "
+        "dividing by it pushes them down again, and they never come to 1. Divide once, before the first step.",
         published(("gram = x @ x.T", f"{AGAIN}\n        gram = x @ x.T")),
         published((POLYNOMIAL, f"{POLYNOMIAL}\n        {AGAIN}")),
     ),
@@ -145,7 +145,7 @@ WRONG = (
     ),
     wrong(
         "exactly_orthogonal",
-        "All singular values of your matrix are exactly 1. Asked for is what `steps` steps with the given "
+        "All singular values of your matrix are exactly 1. What you should return is what `steps` steps with the given "
         "coefficients make of g; the roughness is the price for the speed. QR and Gram-Schmidt also keep the direction "
         "of the first column (or row) and turn all others away from it, so that the singular vectors of g are lost.",
         published((COEFFICIENTS, "1.5, -0.5, 0.0"), (LOOP, "range(30)")),

@@ -216,8 +216,8 @@ WRONG = (
     wrong(
         "gradient_changed",
         "The parameters are right, but a gradient was changed on the way: `g += ...` writes into the caller's "
-        "tensor. Who adds two backward passes or reports the norm of the gradients would read something else. `g = g "
-        "+ ...` makes a new tensor.",
+        "tensor. Anyone who adds up two backward passes, or reports the norm of the gradients, then reads something "
+        "else. `g = g + ...` makes a new tensor.",
         torch_like(("grad.add(", "grad.add_(")),
         fails=("gradients_unchanged",),
     ),

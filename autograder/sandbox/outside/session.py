@@ -81,7 +81,7 @@ class Session:
 
 
 def _converse(sock: socket.socket, case: Case, oracle: Oracle | None, deadline: float) -> Tree:
-    """Send a case, and answer questions until its observation comes. Raises Late, Ended or BadFrame.
+    """Send a case, and answer questions until its observation comes. Raises Late, Closed or BadFrame.
 
     The token goes with the case and must come back: a frame that was made before the case arrived is none of its own.
     """

@@ -89,7 +89,7 @@ STAND_INS: dict[str, type[_StandIn]] = {"torch._dynamo": _Compiler, "torch.fx.ex
 
 
 class _Once:
-    """Finds modules that are there: who imports one of the compiler's first has the whole of it loaded meanwhile."""
+    """Finds modules that are there: importing one of the compiler's first loads the whole of it meanwhile."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """None where other finders should look."""

@@ -65,7 +65,8 @@ def refuse(
     """Calls `step(params, grads, state, **numbers)` with numbers that make no sense, and with a gradient that does not.
 
     params   handed in as copies, with gradients of ones. Where a gradient is to be refused there are at least two, the
-             last a matrix, whose gradient lacks a dimension: who looks at it only in its turn has moved the others.
+             last a matrix, whose gradient lacks a dimension: an answer that looks at it only in its turn has moved the
+             others.
     numbers  words for what is wrong -> arguments, which replace the `usual` ones; {} where it is the gradient
 
     Returns what each call raised, by its words; and under "left" its parameters and the form of its state afterwards.
