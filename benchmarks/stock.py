@@ -25,7 +25,7 @@ from measuring import Cost, nbgrader, run
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from autograder.engine.rebuild import role_of
+from autograder.engine.cells import role_of
 from course.syllabus import find_unit
 
 CASES = "cases.pt"

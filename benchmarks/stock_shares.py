@@ -10,7 +10,7 @@ import nbformat
 from measuring import environment
 from nbformat import NotebookNode
 
-from autograder.engine.rebuild import role_of
+from autograder.engine.cells import role_of
 
 PARTS = ("kernel start", "imports", "the lesson's own cells", "answer cells", "grade cells")
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from autograder.sandbox.wire import texts, wire
-from autograder.sandbox.wire.frame import encode
+from autograder.sandbox.wire import messages, stream
+from autograder.sandbox.wire.frame import BadFrame, encode
 
 
 def frame(data: bytes) -> bytes:
@@ -39,16 +39,16 @@ def one_input(data: bytes) -> None:
     parts = [tree, *tree.values()] if isinstance(tree, dict) else [tree]
     for part in parts:
         count = len(part) if isinstance(part, list) else 1
-        seen = _tried(partial(wire.to_observations, part, count))
+        seen = _tried(partial(messages.to_observations, part, count))
         if seen is not NOTHING:
-            encode(wire.from_observations(seen))
-        shown = _tried(partial(texts.to_outputs, part, count))
+            encode(messages.from_observations(seen))
+        shown = _tried(partial(messages.to_outputs, part, count))
         if shown is not NOTHING:
             json.dumps(shown, ensure_ascii=False, allow_nan=False).encode()
-    asked = _tried(partial(wire.to_question, tree))
+    asked = _tried(partial(messages.to_question, tree))
     if asked is not NOTHING:
-        encode(wire.from_question(*asked))
-    _tried(partial(wire.to_failure, tree))
+        encode(messages.from_question(*asked))
+    _tried(partial(messages.to_failure, tree))
 
 
 NOTHING: Any = object()
@@ -61,12 +61,12 @@ def received(body: bytes) -> Any:
         with theirs:
             theirs.setblocking(False)  # what a connection cannot hold is cut, and has then ended
             theirs.send(len(body).to_bytes(8, "big") + body)
-        return _tried(partial(wire.receive, ours, time.monotonic() + 10))
+        return _tried(partial(stream.receive, ours, time.monotonic() + 10))
 
 
 def _tried(use: Callable[[], Any]) -> Any:
     """What `use` gives, or NOTHING where it refuses."""
     try:
         return use()
-    except (wire.BadFrame, wire.Ended):
+    except (BadFrame, stream.Closed):
         return NOTHING

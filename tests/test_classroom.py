@@ -14,7 +14,8 @@ from rich.console import Console
 from autograder import bank as banks
 from autograder import classroom, report
 from autograder.bank import Bank
-from autograder.engine.grade import Release, code_cells
+from autograder.engine.cells import Release, code_cells
+from autograder.engine.grade import grade
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult, brief
@@ -85,7 +86,7 @@ def test_a_class_shows_every_kind_and_each_mistake_in_it_is_named(tmp_path, assi
         record, wrong = sheet.load(unit.slug)[bank.exercise.id], misconceived(bank)
         for student in set(found) & wrong.keys():
             submitted = read_file(handed_in(tmp_path, student, assignment))
-            answer = load(code_cells(rebuild(release.notebook, submitted).notebook), bank.exercise.name).answer
+            answer = load(code_cells(rebuild(release.cells, submitted).cells), bank.exercise.name).answer
             verdict = judge(
                 bank.exercise,
                 record.cases,

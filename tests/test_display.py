@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from autograder.sandbox.inside.cell_outputs import MAX_ERRORS, MAX_TRACEBACK, Screen, Stream
+from autograder.sandbox.inside.cell_outputs import MAX_ERRORS, MAX_TRACEBACK, CellOutputs, Stream
 
 ROOT = Path(__file__).parents[1]
 
@@ -311,14 +311,14 @@ def test_memory_does_not_grow_with_what_is_printed(shown):
 
 
 def test_a_screen_shows_so_many_exceptions_and_no_more():
-    screen = Screen(1_000)
+    screen = CellOutputs(1_000)
     for _ in range(MAX_ERRORS + 1):
         screen.error("E", "", ["E"])
     assert kinds(screen.finish()) == ["error"] * MAX_ERRORS + ["stream"]
 
 
 def test_a_picture_for_which_there_is_no_room_is_left_out_as_a_whole():
-    screen = Screen(1_000)
+    screen = CellOutputs(1_000)
     screen.show({"image/png": bytes(5_000), "text/plain": "a picture"})
     shown, remark = screen.finish()
     assert shown["data"] == {"text/plain": "a picture"}
@@ -326,7 +326,7 @@ def test_a_picture_for_which_there_is_no_room_is_left_out_as_a_whole():
 
 
 def test_a_cleared_screen_has_its_room_again():
-    screen = Screen(1_000)
+    screen = CellOutputs(1_000)
     for _ in range(10):
         screen.clear(wait=True)
         screen.write("stdout", "x" * 800)
@@ -334,7 +334,7 @@ def test_a_cleared_screen_has_its_room_again():
 
 
 def test_a_stream_takes_text_only_and_survives_being_closed():
-    screen = Screen(1_000)
+    screen = CellOutputs(1_000)
     stream = Stream("stdout", screen.write)
     with pytest.raises(TypeError, match="must be str, not bytes"):
         stream.write(b"x")

@@ -10,7 +10,9 @@ from small_class import CROSS_TERM_DROPPED, POINTS, RIGHT, find, notebook, relea
 
 from autograder import bank as banks
 from autograder import recording
-from autograder.engine.grade import Submission, code_cells, grade
+from autograder.engine.cells import code_cells
+from autograder.engine.grade import Submission, grade
+from autograder.engine.read import read
 from autograder.engine.record import read_back, show
 from autograder.sandbox import Limits, open_runner
 from course import exercises
@@ -95,7 +97,7 @@ def test_the_public_answers_learnt_by_heart_earn_nothing(graded):
 
 def test_misconceptions_are_computed_only_where_something_failed(graded, monkeypatch):
     asked = []
-    monkeypatch.setattr(banks, "suspects", lambda bank, cases: asked.append(bank.exercise.name) or ())
+    monkeypatch.setattr(recording, "suspects", lambda bank, cases: asked.append(bank.exercise.name) or ())
     graded(notebook({**RIGHT, "quadratic_grads": CROSS_TERM_DROPPED}))
     assert set(asked) == {"quadratic_grads"}
 
@@ -115,7 +117,7 @@ def test_an_answer_may_use_another_answer(graded):
 
 
 def test_check_cells_are_never_loaded(graded):
-    assert not any("check(" in cell.source for cell in code_cells(notebook(RIGHT)))
+    assert not any("check(" in cell.source for cell in code_cells(read(nbformat.writes(notebook(RIGHT)).encode())))
 
 
 # --- what stands in the graded notebook ---

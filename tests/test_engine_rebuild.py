@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, without
 
-from autograder.engine.read import MAX_BYTES, Cell, Unreadable, read, read_file
-from autograder.engine.rebuild import rebuild, role_of
+from autograder.engine.cells import Cell, Release
+from autograder.engine.read import MAX_BYTES, Unreadable, read, read_file
+from autograder.engine.rebuild import rebuild
 
 RELEASE = release()
 
@@ -25,8 +26,8 @@ def submitted(book) -> list[Cell]:
 
 def rebuilt(book):
     """The rebuilt notebook and its repairs."""
-    made = rebuild(RELEASE.notebook, submitted(book))
-    return made.notebook, made.repairs
+    made = rebuild(RELEASE.cells, submitted(book))
+    return RELEASE.notebook_of(made.cells), made.repairs
 
 
 # --- reading ---
@@ -180,8 +181,9 @@ def test_an_answer_written_in_another_answer_cell_is_found_there():
 def test_what_the_lesson_itself_defines_is_nobodys_answer(new_cell):
     lesson = notebook()
     lesson.cells.append(new_cell("def hvp(f, x, v):\n    return v", id="shown"))
-    assert rebuild(lesson, submitted(lesson)).notebook == lesson
-    assert rebuild(lesson, submitted(lesson)).repairs == ()
+    release = Release(name="lesson", notebook=lesson)
+    made = rebuild(release.cells, submitted(lesson))
+    assert (release.notebook_of(made.cells), made.repairs) == (lesson, ())
 
 
 def test_answers_are_found_by_nbgraders_name_where_ours_is_gone():
@@ -236,8 +238,8 @@ CELLS = st.builds(
 
 @given(st.lists(CELLS, max_size=12))
 def test_whatever_is_submitted_every_released_cell_is_there_once_and_in_order(cells):
-    made = rebuild(RELEASE.notebook, cells).notebook
+    made = RELEASE.notebook_of(rebuild(RELEASE.cells, cells).cells)
     assert [cell.id for cell in made.cells if not cell.id.startswith("free")] == [c.id for c in RELEASE.notebook.cells]
-    fixed = [cell for cell in made.cells if role_of(cell)[1] == "check" or cell.id == "title"]
-    assert fixed == [cell for cell in RELEASE.notebook.cells if role_of(cell)[1] == "check" or cell.id == "title"]
+    fixed = {cell.id for cell in RELEASE.cells if cell.role == "check" or cell.id == "title"}
+    assert [cell for cell in made.cells if cell.id in fixed] == [c for c in RELEASE.notebook.cells if c.id in fixed]
     nbformat.validate(made)

@@ -38,6 +38,6 @@ def test_the_corpus_holds_frames_that_are_accepted_and_frames_that_are_not(wire_
 
 
 def test_a_dangerous_parser_is_found_out(wire_input, monkeypatch):
-    monkeypatch.setattr(wire_input.wire, "clean_text", lambda value, limit=0: value)
+    monkeypatch.setattr(wire_input.messages, "clean_text", lambda value, limit=0: value)
     with pytest.raises(UnicodeEncodeError):
         wire_input.one_input(b' ["",[[{"$dict":{"a":"\\ud800"}}]]]')

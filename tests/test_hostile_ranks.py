@@ -18,10 +18,10 @@ SECONDS = 1.5
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=SECONDS)
 LIMITS = Limits(load_seconds=5.0, memory=2**30, tasks=40)
 RAW = """
-from autograder.sandbox.wire import rank_messages, wire
+from autograder.sandbox.wire import stream
 
 def raw(port, tree):
-    wire.send(port._sock, tree, token=port._token)
+    stream.send(port._sock, tree, token=port._token)
 
 def call(verb, rank, group, gives=(), takes=(), peer=None, op=""):
     return {"verb": verb, "group": list(group), "peer": peer, "op": op, "async": False, "gives": list(gives),

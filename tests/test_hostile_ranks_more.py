@@ -16,7 +16,7 @@ from ranks_room import answer, broken, perform_ranks, staged_with_toy
 from test_hostile_ranks import LIMITS, RAW
 
 from autograder.sandbox import open_runner
-from autograder.sandbox.outside.loading import Job, RunnerError
+from autograder.sandbox.outside.loading import Container, RunnerError
 from course.judging.judge import judge
 from course.performing.perform import in_float64, perform_all
 
@@ -179,11 +179,11 @@ def test_broken_runs_leave_no_descriptor_and_no_thread(sandbox):
 
 
 @pytest.mark.parametrize(("why", "error"), [("more than 8 MiB of memory", OSError), ("", RunnerError)])
-def test_a_job_that_the_watchdog_ends_at_its_start_is_no_failure_of_the_walls(why, error):
+def test_a_container_that_the_watchdog_ends_at_its_start_is_no_failure_of_the_isolation(why, error):
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours, pytest.raises(error):
-        Job(ours, 7, lambda message: {"why": why}).first()
+        Container(ours, 7, lambda message: {"why": why}).first()
 
 
 def test_ranks_that_were_not_written_are_not_attempted(sandbox):

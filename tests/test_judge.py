@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autograder import recording
+from course.errors import CourseError
 from course.judging.diagnosis import could_explain, looks_right
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict, Witness
@@ -162,9 +163,15 @@ def test_missing_observations_count_as_empty():
     assert judge(toy.EXERCISE, RECORD.cases, [], RECORD.references).points == 0
 
 
-def test_without_references_nothing_holds():
-    found = judge(toy.EXERCISE, RECORD.cases, RECORD.references, [])
-    assert (found.points, found.findings[0].expected) == (0, "a case that speaks of it")
+def test_further_observations_are_ignored():
+    seen = [*RECORD.references, Observation(error=BROKE)]
+    assert judge(toy.EXERCISE, RECORD.cases, seen, RECORD.references).points == 8
+
+
+@pytest.mark.parametrize("references", [RECORD.references[:0], RECORD.references[:1], RECORD.references * 2])
+def test_a_case_without_its_reference_is_an_error_and_never_left_out(references):
+    with pytest.raises(CourseError, match=rf"each of the 2 cases .* must have its reference, got {len(references)}"):
+        judge(toy.EXERCISE, RECORD.cases, RECORD.references, references)
 
 
 def test_the_judge_changes_nothing_and_repeats_itself():

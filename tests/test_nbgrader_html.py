@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 from plain_nbgrader import autograde, formgrader_page, make_feedback, open_course, page
 from small_class import RIGHT, hand_in, notebook
 
-from autograder.engine.rebuild import verbatim
+from autograder.engine.cells import verbatim
 from autograder.nbgrader_bridge import exporters
 from autograder.sandbox import open_runner
 

@@ -95,7 +95,7 @@ def test_no_constraint_is_given_twice_and_they_are_sorted():
     assert names == sorted(set(names))
 
 
-@pytest.mark.parametrize("extra", [None, "dev", "peers", "scale", "fuzz"])
+@pytest.mark.parametrize("extra", [None, "dev", "peers", "fuzz"])
 def test_every_requirement_is_constrained_to_a_version_that_it_allows(extra):
     pins = _pins()
     for requirement in _requirements(extra):
@@ -140,12 +140,22 @@ def test_console_script_names_a_function(command):
     assert callable(getattr(importlib.import_module(module), function))
 
 
+NAMING = ("modules", "protected_modules", "allowed_importers", "containers", "source_modules", "forbidden_modules")
+
+
 def _named_modules() -> set[str]:
     """Our modules named in the settings of mypy and import-linter, without wildcards."""
     tool = _pyproject()["tool"]
     names = [name for override in tool["mypy"]["overrides"] for name in override["module"]]
     for contract in tool["importlinter"]["contracts"]:
-        for key in ("modules", "protected_modules", "allowed_importers", "containers"):
+        for key in (
+            "modules",
+            "protected_modules",
+            "allowed_importers",
+            "containers",
+            "source_modules",
+            "forbidden_modules",
+        ):
             names += contract.get(key, [])
         for container in contract.get("containers", []):
             names += [f"{container}.{layer}" for layer in _required_layers(contract)]

@@ -10,59 +10,30 @@ there. The engine knows nothing of nbgrader and of where scores are kept.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
 from nbformat import NotebookNode
 
 from autograder import bank as banks
 from autograder import recording
+from autograder.engine.cells import Cell, Release, code_cells
 from autograder.engine.outputs import Outputs, safe
-from autograder.engine.read import Cell, Unreadable, read_file
-from autograder.engine.rebuild import rebuild, role_of
+from autograder.engine.read import Unreadable, read_file
+from autograder.engine.rebuild import rebuild
 from autograder.engine.suspects import suspected
-from autograder.sandbox import Runner, Session
+from autograder.sandbox import Limits, Runner, Session, open_runner
 from autograder.undisturbed import undisturbed
-from course import exercises
-from course.errors import CourseError
 from course.judging.judge import judge
 from course.judging.verdict import Verdict
-from course.performing.cells import CodeCell
 from course.performing.exercise import Case, Exercise, Failure, Observation, Source
 
 SEED_BITS = 48  # the seed stays an exact number in every JSON reader
 COUNTED_OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})  # ledger sources that may earn points
-
-
-@dataclass(frozen=True, kw_only=True)
-class Release:
-    """What students were given: the notebook, and the exercises that its check cells ask for."""
-
-    name: str
-    notebook: NotebookNode
-
-    @classmethod
-    def load(cls, path: Path) -> Release:
-        """The release notebook at `path`. Raises CourseError where there is none or it has no check cell."""
-        try:
-            notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-        except Exception as error:
-            raise CourseError(f"the release notebook must lie at {path}, but {error}; build it first") from None
-        release = cls(name=path.stem, notebook=notebook)
-        if not release.exercises:
-            raise CourseError(f"{path} must have check cells, found none; build it again")
-        return release
-
-    @functools.cached_property
-    def exercises(self) -> tuple[Exercise, ...]:
-        """In the order of their check cells."""
-        roles = [role_of(cell) for cell in self.notebook.cells]
-        return tuple(exercises.load(exercise) for exercise, role in roles if role == "check")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +49,11 @@ class Submission:
 class Sanitized:
     """A submission after reading and rebuilding; nothing was run yet.
 
-    notebook  rebuilt from the release; the release itself where `problem` says why the file could not be read
+    cells  rebuilt from the release; the release's own where `problem` says why the file could not be read
     """
 
     student: str
-    notebook: NotebookNode
+    cells: tuple[Cell, ...]
     repairs: tuple[str, ...] = ()
     problem: str = ""
 
@@ -132,20 +103,18 @@ def grade(
 def sanitize(submission: Submission, release: Release) -> Sanitized:
     """The submission's answers in a copy of the release. Never raises for what is in the file."""
     try:
-        rebuilt = rebuild(release.notebook, _cells(submission))
+        rebuilt = rebuild(release.cells, _cells(submission))
     except Unreadable as unreadable:
-        untouched_copy = rebuild(release.notebook, []).notebook
-        return Sanitized(student=submission.student, notebook=untouched_copy, problem=str(unreadable))
-    return Sanitized(student=submission.student, notebook=rebuilt.notebook, repairs=rebuilt.repairs)
+        return Sanitized(student=submission.student, cells=release.cells, problem=str(unreadable))
+    return Sanitized(student=submission.student, cells=rebuilt.cells, repairs=rebuilt.repairs)
 
 
 def display_run(sanitized: Sanitized, runner: Runner) -> Outputs:
     """The display run: what each code cell shows; nothing for check cells, whose output is the verdict."""
     if sanitized.problem:
         return ()
-    cells = [cell for cell in sanitized.notebook.cells if cell.cell_type == "code"]
-    sources = ["" if role_of(cell)[1] == "check" else str(cell.source) for cell in cells]
-    return safe(runner.display(sources), len(cells))
+    sources = ["" if cell.role == "check" else cell.source for cell in sanitized.cells if cell.kind == "code"]
+    return safe(runner.display(sources), len(sources))
 
 
 @undisturbed()
@@ -157,10 +126,10 @@ def verdicts(
     drawn = new_seed() if seed is None else seed
     if sanitized.problem:
         return untouched(sanitized.student, release, runner, problem=sanitized.problem, seed=drawn)
-    judged = _verdicts(sanitized.notebook, release, runner, drawn)
+    judged = _verdicts(sanitized.cells, release, runner, drawn)
     return Graded(
         student=sanitized.student,
-        notebook=sanitized.notebook,
+        notebook=release.notebook_of(sanitized.cells),
         verdicts=judged,
         seed=drawn,
         runner=runner.describe(),
@@ -176,7 +145,7 @@ def untouched(
     """The release notebook as if nobody had written in it, and why."""
     return Graded(
         student=student,
-        notebook=rebuild(release.notebook, []).notebook,
+        notebook=release.notebook_of(release.cells),
         verdicts=tuple(_not_attempted(exercise) for exercise in release.exercises),
         seed=seed,
         runner=runner.describe(),
@@ -191,12 +160,13 @@ def _cells(submission: Submission) -> list[Cell]:
     return read_file(submission.path)
 
 
-def _verdicts(notebook: NotebookNode, release: Release, runner: Runner, seed: int) -> tuple[Verdict, ...]:
+def _verdicts(cells: Sequence[Cell], release: Release, runner: Runner, seed: int) -> tuple[Verdict, ...]:
     """One verdict per exercise of the release; what nobody has written is not run."""
-    written = [each for each in release.exercises if _source(release.notebook, each) != _source(notebook, each)]
+    before, after = _answers(release.cells), _answers(cells)
+    written = [each for each in release.exercises if before.get(each.id) != after.get(each.id)]
     found: dict[str, Verdict] = {}
     if written:
-        with runner.session(code_cells(notebook), [exercise.name for exercise in written]) as session:
+        with runner.session(code_cells(cells), [exercise.name for exercise in written]) as session:
             found = {exercise.id: _verdict(exercise, session, seed) for exercise in written}
     return tuple(found.get(exercise.id) or _not_attempted(exercise) for exercise in release.exercises)
 
@@ -216,10 +186,9 @@ def _nothing_ran(seen: Sequence[Observation]) -> bool:
     return all(each == seen[0] and each.error and not each.error.where and not each.values for each in seen)
 
 
-def _source(notebook: NotebookNode, exercise: Exercise) -> str:
-    """The source of the answer cell; "" where the notebook has none."""
-    found: list[str] = [cell.source for cell in notebook.cells if role_of(cell) == (exercise.id, "answer")]
-    return found[0].strip() if found else ""
+def _answers(cells: Sequence[Cell]) -> dict[str, str]:
+    """The sources of the answer cells, by exercise."""
+    return {cell.exercise: cell.source.strip() for cell in cells if cell.role == "answer"}
 
 
 def _not_attempted(exercise: Exercise) -> Verdict:
@@ -228,11 +197,28 @@ def _not_attempted(exercise: Exercise) -> Verdict:
     return judge(exercise, [Case(name="", inputs={})], [stub], [Observation()])
 
 
-def code_cells(notebook: NotebookNode) -> Sequence[CodeCell]:
-    """The code cells that students' definitions may stand in: all but the check cells."""
-    roles = [(cell, *role_of(cell)) for cell in notebook.cells if cell.cell_type == "code"]
-    return [
-        CodeCell(source=cell.source, answers=exercise.partition(".")[2] if role == "answer" else "")
-        for cell, exercise, role in roles
-        if role != "check"
-    ]
+# --- in a judge process -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradingTask:
+    """One submission, and the seed that draws its cases."""
+
+    submission: Submission
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judging:
+    """Grades one submission after the other with a runner of its own, which starts when it is entered. Picklable."""
+
+    release: Release
+    limits: Limits | None = None
+    trusted: bool = False
+    display: bool = True
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[Callable[[GradingTask], Graded]]:
+        """Raises RunnerError where students' code cannot be run here."""
+        with open_runner(self.limits, trusted=self.trusted, display=self.display) as runner:
+            yield lambda task: grade(task.submission, self.release, runner, seed=task.seed, display=self.display)

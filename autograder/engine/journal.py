@@ -47,7 +47,7 @@ class Entry:
 
 
 @dataclass(kw_only=True)
-class Run:
+class BatchRun:
     """One batch.
 
     began     UTC, ISO 8601
@@ -78,7 +78,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self.run: Run | None = None
+        self.run: BatchRun | None = None
         self.seeds: dict[str, int] = {}
         self._path = path
         self._lock = FileLock(path.parent / "lock", mode=0o600)
@@ -109,7 +109,7 @@ class Journal:
 
     # --- writing ---
 
-    def begin(self, run: Run) -> Run:
+    def begin(self, run: BatchRun) -> BatchRun:
         """A new run. Raises OSError, as all that write do, where the line could not be brought to the disk."""
         fields = dataclasses.asdict(run)
         return self._append({"is": "begun", **{name: fields[name] for name in _ASKED}})
@@ -126,7 +126,7 @@ class Journal:
         """All that the run was asked for is done."""
         self._append({"is": "ended"})
 
-    def _append(self, line: dict[str, Any]) -> Run:
+    def _append(self, line: dict[str, Any]) -> BatchRun:
         """One line, whole or not at all."""
         before = os.fstat(self._file).st_size
         data = (json.dumps(line) + "\n").encode()
@@ -157,11 +157,13 @@ class Journal:
         if whole < len(data):
             os.ftruncate(self._file, whole)
 
-    def _apply(self, line: dict[str, Any]) -> Run:
+    def _apply(self, line: dict[str, Any]) -> BatchRun:
         """What a line says of the run to which it belongs."""
         if line["is"] == "begun":
             asked = {name: line[name] for name in _ASKED}
-            self.run = Run(**{**asked, "students": None if asked["students"] is None else tuple(asked["students"])})
+            self.run = BatchRun(
+                **{**asked, "students": None if asked["students"] is None else tuple(asked["students"])}
+            )
             return self.run
         if self.run is None:
             raise ValueError("the first line must begin a run")

@@ -7,37 +7,20 @@ validated against a schema, because everything else in the file is dropped.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
+from autograder.engine.cells import Cell, parse
 from course.errors import CourseError
 
 MAX_BYTES = 20 * 2**20  # a notebook with outputs is a few MiB; outputs are dropped anyway
 MAX_CELLS = 5_000
-KINDS = ("code", "markdown", "raw")
 
 
 class Unreadable(CourseError):
     """A submitted file that is no notebook, or none that can be read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One submitted cell.
-
-    exercise, role  from `metadata.hpml`; "" where there is none
-    grade_id        from `metadata.nbgrader`; "" where there is none
-    """
-
-    kind: str
-    source: str
-    id: str = ""
-    exercise: str = ""
-    role: str = ""
-    grade_id: str = ""
 
 
 def read_file(path: Path) -> list[Cell]:
@@ -63,7 +46,7 @@ def read(data: bytes) -> list[Cell]:
         raise Unreadable("the file is JSON, but no notebook: it has no list of cells")
     if len(cells) > MAX_CELLS:
         raise Unreadable(f"a notebook must not have more than {MAX_CELLS} cells, got {len(cells)}")
-    return [_cell(cell) for cell in cells if isinstance(cell, dict)]
+    return [parse(cell) for cell in cells if isinstance(cell, dict)]
 
 
 def _parse(data: bytes) -> dict[str, Any]:
@@ -91,30 +74,3 @@ def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
             f"the notebook has format {str(version)[:20]} and cannot be upgraded to 4 ({type(error).__name__})"
         ) from None
     return upgraded
-
-
-def _cell(cell: dict[str, Any]) -> Cell:
-    metadata = _mapping(cell.get("metadata"))
-    hpml, nbgrader = _mapping(metadata.get("hpml")), _mapping(metadata.get("nbgrader"))
-    kind = _text(cell.get("cell_type"))
-    return Cell(
-        kind=kind if kind in KINDS else "raw",
-        source=_source(cell.get("source")),
-        id=_text(cell.get("id")),
-        exercise=_text(hpml.get("exercise")),
-        role=_text(hpml.get("role")),
-        grade_id=_text(nbgrader.get("grade_id")),
-    )
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _source(value: object) -> str:
-    return "".join(map(_text, value)) if isinstance(value, list) else _text(value)
-
-
-def _text(value: object) -> str:
-    """The string without half surrogate pairs, which no file can hold; "" for anything else."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -1,6 +1,6 @@
 """Rebuilding, not repairing: the graded notebook is the release copy with the student's sources in it.
 
-    release cells + submitted cells --rebuild--> notebook, one sentence per repair
+    release cells + submitted cells --rebuild--> cells, one sentence per repair
 
 | cell of the release | what the student gives                                              |
 | ------------------- | ------------------------------------------------------------------- |
@@ -16,30 +16,22 @@ rendered: HTML and links in it would run in the grader's browser.
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell
-
-from autograder.engine.read import Cell
+from autograder.engine.cells import Cell
+from autograder.engine.cells import role_of as role_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuilt:
-    """A notebook to be graded, and what had to be repaired on the way."""
+    """The cells of a notebook to be graded, and what had to be repaired on the way."""
 
-    notebook: NotebookNode
+    cells: tuple[Cell, ...]
     repairs: tuple[str, ...]
-
-
-def role_of(cell: NotebookNode) -> tuple[str, str]:
-    """(exercise id, "answer" or "check") of a cell of ours; two empty strings for every other cell."""
-    hpml = cell.metadata.get("hpml", {})
-    return hpml.get("exercise", ""), hpml.get("role", "")
 
 
 def defines(source: str, name: str) -> bool:
@@ -47,21 +39,19 @@ def defines(source: str, name: str) -> bool:
     return re.search(rf"^(?:async[ \t]+)?(?:def|class)[ \t]+{re.escape(name)}\b", source, re.MULTILINE) is not None
 
 
-def rebuild(release: NotebookNode, submitted: Sequence[Cell]) -> Rebuilt:
-    """The release notebook with the student's sources; never raises on any list of cells."""
+def rebuild(release: Sequence[Cell], submitted: Sequence[Cell]) -> Rebuilt:
+    """The release's cells with the student's sources; never raises on any list of cells."""
     work = _Work(release=release, submitted=submitted)
     _match(work)
-    for index, cell in enumerate(release.cells):
-        if role_of(cell)[1] == "answer":
+    for index, cell in enumerate(release):
+        if cell.role == "answer":
             _take_answer(work, index)
-        elif _fixed(cell):
+        elif cell.fixed:
             _put_back(work, index)
-        elif work.matched[index] and cell.cell_type == "code":
+        elif work.matched[index] and cell.kind == "code":
             work.sources[index] = submitted[work.matched[index][0]].source
     _count_missing(work)
-    notebook = copy.deepcopy(release)
-    notebook.cells = list(_assemble(work))
-    return Rebuilt(notebook=notebook, repairs=tuple(work.repairs))
+    return Rebuilt(cells=tuple(_assemble(work)), repairs=tuple(work.repairs))
 
 
 @dataclass(kw_only=True)
@@ -73,7 +63,7 @@ class _Work:
     dropped  submitted cells that do not come back, not even as free cells
     """
 
-    release: NotebookNode
+    release: Sequence[Cell]
     submitted: Sequence[Cell]
     matched: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     sources: dict[int, str] = field(default_factory=dict)
@@ -81,26 +71,16 @@ class _Work:
     repairs: list[str] = field(default_factory=list)
 
 
-def _fixed(cell: NotebookNode) -> bool:
-    """A check cell, or one that the release locks."""
-    nbgrader = cell.metadata.get("nbgrader", {})
-    return role_of(cell)[1] == "check" or (nbgrader.get("locked", False) and not nbgrader.get("solution", False))
-
-
-def _grade_id(cell: NotebookNode) -> str:
-    return str(cell.metadata.get("nbgrader", {}).get("grade_id", ""))
-
-
 # --- which submitted cell is which ------------------------------------------------------------------
 
 
 def _match(work: _Work) -> None:
     """Matches by exercise and role, then nbgrader's name, then cell id, then equal source."""
-    roles = {role_of(cell): index for index, cell in enumerate(work.release.cells) if role_of(cell)[1]}
-    names = {_grade_id(cell): index for index, cell in enumerate(work.release.cells) if _grade_id(cell)}
-    plain = {index: cell for index, cell in enumerate(work.release.cells) if index not in roles.values()}
-    ids = {(cell.get("id"), cell.cell_type): index for index, cell in plain.items()}
-    texts = {(cell.source.strip(), cell.cell_type): index for index, cell in reversed(plain.items())}
+    roles = {(cell.exercise, cell.role): index for index, cell in enumerate(work.release) if cell.role}
+    names = {cell.grade_id: index for index, cell in enumerate(work.release) if cell.grade_id}
+    plain = {index: cell for index, cell in enumerate(work.release) if index not in roles.values()}
+    ids = {(cell.id, cell.kind): index for index, cell in plain.items()}
+    texts = {(cell.source.strip(), cell.kind): index for index, cell in reversed(plain.items())}
     for number, cell in enumerate(work.submitted):
         named = roles.get((cell.exercise, cell.role), names.get(cell.grade_id))
         if named is not None:
@@ -122,11 +102,10 @@ def _free(work: _Work) -> list[int]:
 
 def _take_answer(work: _Work, index: int) -> None:
     """Finds the source of one answer: its own cell, else a cell that defines its name."""
-    cell = work.release.cells[index]
-    name = role_of(cell)[0].partition(".")[2]
-    chosen = _own_cell(work, index, name)
+    cell = work.release[index]
+    name, chosen = cell.name, _own_cell(work, index)
     if chosen is None or not _written(work, chosen, cell, name):
-        elsewhere = _elsewhere(work, cell, name)
+        elsewhere = _elsewhere(work, cell)
         if elsewhere is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
             if chosen is not None and work.submitted[chosen].source.strip() != cell.source.strip():
@@ -140,9 +119,10 @@ def _take_answer(work: _Work, index: int) -> None:
     work.sources[index] = work.submitted[chosen].source
 
 
-def _own_cell(work: _Work, index: int, name: str) -> int | None:
+def _own_cell(work: _Work, index: int) -> int | None:
     """The answer cell; of several, the last that is written. Copies that define nothing of it become free cells."""
-    cell, numbers = work.release.cells[index], work.matched[index]
+    cell, numbers = work.release[index], work.matched[index]
+    name = cell.name
     if not numbers:
         return None
     written = [number for number in numbers if _written(work, number, cell, name)]
@@ -156,16 +136,16 @@ def _own_cell(work: _Work, index: int, name: str) -> int | None:
     return chosen
 
 
-def _written(work: _Work, number: int, cell: NotebookNode, name: str) -> bool:
+def _written(work: _Work, number: int, cell: Cell, name: str) -> bool:
     """Whether a submitted cell defines the answer and is no longer what was released."""
     source = work.submitted[number].source
     return source.strip() != cell.source.strip() and defines(source, name)
 
 
-def _elsewhere(work: _Work, cell: NotebookNode, name: str) -> int | None:
+def _elsewhere(work: _Work, cell: Cell) -> int | None:
     """The last code cell of the student's that defines the name: a free cell moves, any other stays where it is."""
     code = [number for number in _free(work) if work.submitted[number].kind == "code"]
-    free = [number for number in code if _written(work, number, cell, name)]
+    free = [number for number in code if _written(work, number, cell, cell.name)]
     if free:
         work.dropped.add(free[-1])
         return free[-1]
@@ -173,9 +153,9 @@ def _elsewhere(work: _Work, cell: NotebookNode, name: str) -> int | None:
         number
         for index, numbers in work.matched.items()
         for number in numbers
-        if not _fixed(work.release.cells[index])
-        and work.release.cells[index].cell_type == work.submitted[number].kind == "code"
-        and _written(work, number, work.release.cells[index], name)
+        if not work.release[index].fixed
+        and work.release[index].kind == work.submitted[number].kind == "code"
+        and _written(work, number, work.release[index], cell.name)
     ]
     return max(others, default=None)
 
@@ -185,16 +165,15 @@ def _elsewhere(work: _Work, cell: NotebookNode, name: str) -> int | None:
 
 def _put_back(work: _Work, index: int) -> None:
     """The release's own cell stands; what differed is told."""
-    cell = work.release.cells[index]
-    exercise, role = role_of(cell)
-    label = f"check cell of `{exercise.partition('.')[2]}`" if role == "check" else f"locked cell `{_grade_id(cell)}`"
+    cell = work.release[index]
+    label = f"check cell of `{cell.name}`" if cell.role == "check" else f"locked cell `{cell.grade_id}`"
     numbers = work.matched[index]
     if not numbers:
         work.repairs.append(f"The {label} was missing; it was put back.")
     if len(numbers) > 1:
         work.repairs.append(f"The {label} stood in the notebook {len(numbers)} times; its copies were dropped.")
     changed = [
-        work.submitted[number].source.strip() != cell.source.strip() or work.submitted[number].kind != cell.cell_type
+        work.submitted[number].source.strip() != cell.source.strip() or work.submitted[number].kind != cell.kind
         for number in numbers
     ]
     if any(changed):
@@ -206,14 +185,14 @@ def _count_missing(work: _Work) -> None:
     """One sentence for all the cells without a role that were deleted."""
     missing = [
         index
-        for index, cell in enumerate(work.release.cells)
-        if not work.matched[index] and not _fixed(cell) and role_of(cell)[1] != "answer"
+        for index, cell in enumerate(work.release)
+        if not work.matched[index] and not cell.fixed and cell.role != "answer"
     ]
     if missing:
         work.repairs.append(f"{len(missing)} other cell(s) of the release were missing; they were put back.")
 
 
-def _assemble(work: _Work) -> Iterator[NotebookNode]:
+def _assemble(work: _Work) -> Iterator[Cell]:
     """The release's cells in order, each followed by the free cells that followed it."""
     place = {number: index for index, numbers in work.matched.items() for number in numbers}
     following: dict[int, list[int]] = defaultdict(list)
@@ -224,27 +203,13 @@ def _assemble(work: _Work) -> Iterator[NotebookNode]:
         if number in free:
             following[last].append(number)
     yield from (_free_cell(work, number) for number in following[-1])
-    for index, released in enumerate(work.release.cells):
-        yield _release_cell(released, work.sources.get(index))
+    for index, released in enumerate(work.release):
+        yield dataclasses.replace(released, source=work.sources.get(index, released.source))
         yield from (_free_cell(work, number) for number in following[index])
 
 
-def _release_cell(released: NotebookNode, source: str | None) -> NotebookNode:
-    cell = copy.deepcopy(released)
-    cell.source = released.source if source is None else source
-    if cell.cell_type == "code":
-        cell.outputs, cell.execution_count = [], None
-    return cell
-
-
-def _free_cell(work: _Work, number: int) -> NotebookNode:
-    """A student's own cell: code as code, anything else as text that nothing renders."""
+def _free_cell(work: _Work, number: int) -> Cell:
+    """A student's own cell: nothing of it comes along but what kind it is, and its source."""
     cell = work.submitted[number]
-    make: Callable[..., NotebookNode] = new_code_cell if cell.kind == "code" else new_markdown_cell
-    source = cell.source if cell.kind == "code" else verbatim(cell.source)
-    return make(source, id=f"free-{number}", metadata={"hpml": {"role": "free"}})
-
-
-def verbatim(text: str) -> str:
-    """Markdown that shows `text` letter by letter: a block indented by four spaces, which no text can end."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
+    kind = "code" if cell.kind == "code" else "markdown"
+    return Cell(kind=kind, source=cell.source, id=f"free-{number}", role="free")

@@ -17,9 +17,9 @@ from typing import Any
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_markdown_cell, new_output
 
+from autograder.engine.cells import role_of
 from autograder.engine.grade import Graded
 from autograder.engine.outputs import Outputs
-from autograder.engine.rebuild import role_of
 from course.judging.verdict import Diagnosis, Finding, Verdict
 from course.notebook.report import to_html
 from course.performing.exercise import Failure

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from nbgrader.coursedir import CourseDirectory
 
-from autograder.engine.grade import Graded, Release
-from autograder.engine.journal import Journal, Run, digest, now
-from autograder.engine.judging import Judging, Task, judge
+from autograder.engine.cells import Release
+from autograder.engine.grade import Graded, GradingTask, Judging
+from autograder.engine.grade import grade as grade_one
+from autograder.engine.journal import BatchRun, Journal, digest, now
 from autograder.engine.pool import spread
 from autograder.engine.results import ClassResult, StudentResult
 from autograder.engine.stopping import Stop
@@ -58,7 +59,7 @@ class How:
     resume: bool | None = None
     repeat: bool = False
     patience: float = PATIENCE
-    work: Work[Task, Graded] | None = None
+    work: Work[GradingTask, Graded] | None = None
 
 
 def grade(
@@ -91,7 +92,7 @@ def grade(
         for name in submitted.no_ids(directory, assignment):
             watching.said(f"a student's folder must have a printable name, got {name!r}: rename it, it was left out")
         with Journal(root / JOURNALS / f"{assignment}.jsonl") as journal:
-            asked = Run(began=now(), release=_digest(release), seed=seed, repeat=way.repeat, students=wanted)
+            asked = BatchRun(began=now(), release=_digest(release), seed=seed, repeat=way.repeat, students=wanted)
             run, taken_up = _run(journal, asked, way, watching)
             patiently(lambda: books.register(directory, assignment, release), watching.said, seconds=way.patience)
             with Recorder(directory, config, assignment, release) as recorder:
@@ -134,7 +135,7 @@ def _open(runner: Runner | None, way: How) -> Iterator[Runner]:
         yield ours
 
 
-def _run(journal: Journal, asked: Run, way: How, watcher: Watcher) -> tuple[Run, bool]:
+def _run(journal: Journal, asked: BatchRun, way: How, watcher: Watcher) -> tuple[BatchRun, bool]:
     """The run to go on with, and whether it began earlier. Raises CourseError where it must and cannot be taken up."""
     last = journal.run
     if last is None and way.resume:
@@ -150,7 +151,7 @@ def _run(journal: Journal, asked: Run, way: How, watcher: Watcher) -> tuple[Run,
     return journal.begin(asked), False
 
 
-def _difference(last: Run, asked: Run) -> str:
+def _difference(last: BatchRun, asked: BatchRun) -> str:
     """Why a new request cannot be served by going on with an earlier run; "" where it can."""
     if last.release != asked.release:
         return "the release was built anew since then"
@@ -170,7 +171,7 @@ def _go_through(batch: Batch, students: list[str], way: How) -> None:
     if not students:
         return
     tasks = batch.tasks(students)
-    outcomes: Generator[Outcome[Task, Graded], None, None]
+    outcomes: Generator[Outcome[GradingTask, Graded], None, None]
     if way.jobs == 1:
         outcomes = in_turn(tasks, way.work or _here(batch, way))
     else:
@@ -183,10 +184,10 @@ def _go_through(batch: Batch, students: list[str], way: How) -> None:
             batch.settle(outcome)
 
 
-def _here(batch: Batch, way: How) -> Work[Task, Graded]:
+def _here(batch: Batch, way: How) -> Work[GradingTask, Graded]:
     """Judge in this process, with the runner that is open."""
     return lambda: contextlib.nullcontext(
-        lambda task: judge(task, batch.release, batch.runner, display=way.display),
+        lambda task: grade_one(task.submission, batch.release, batch.runner, seed=task.seed, display=way.display),
     )
 
 

@@ -11,7 +11,7 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.plugins import CsvExportPlugin
 from traitlets.config import Config
 
-from autograder.engine.grade import Release
+from autograder.engine.cells import Release
 from autograder.nbgrader_bridge import gradebook as books
 from autograder.nbgrader_bridge.config import course_directory
 from autograder.nbgrader_bridge.log import FILE, logged

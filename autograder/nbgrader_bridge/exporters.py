@@ -19,7 +19,7 @@ from nbformat.v4 import new_notebook
 from nbgrader.converters.base import NbGraderException
 from traitlets import Bool, Integer
 
-from autograder.engine.grade import Release
+from autograder.engine.cells import Release
 from autograder.nbgrader_bridge.folders import STAMP, CarefulDirectory, read_stamp, remove_unfinished
 from autograder.nbgrader_bridge.gradebook import release_path
 from autograder.sandbox import Runner, RunnerError, open_runner

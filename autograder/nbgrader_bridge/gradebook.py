@@ -18,8 +18,8 @@ from nbgrader.api import Gradebook, MissingEntry, SubmittedAssignment, Submitted
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import SaveCells
 
-from autograder.engine.grade import Graded, Release
-from autograder.engine.rebuild import role_of, verbatim
+from autograder.engine.cells import Release, verbatim
+from autograder.engine.grade import Graded
 from autograder.engine.record import read_back
 from autograder.engine.results import ExerciseResult, StudentResult, brief
 from course import exercises
@@ -55,10 +55,9 @@ def register(directory: CourseDirectory, assignment: str, release: Release) -> N
     Raises CourseError where cells came or went since the first submission was graded, which nbgrader cannot follow.
     """
     notebook = copy.deepcopy(release.notebook)
-    for cell in notebook.cells:
-        exercise, role = role_of(cell)
-        if role == "check":
-            cell.metadata.nbgrader["points"] = maximum(exercise)
+    for cell, node in zip(release.cells, notebook.cells, strict=True):
+        if cell.role == "check":
+            node.metadata.nbgrader["points"] = maximum(cell.exercise)
     with open_gradebook(directory) as gradebook:
         gradebook.update_or_create_assignment(assignment)
     names = {"notebook": release.name, "assignment": assignment, "db_url": directory.db_url}
@@ -77,20 +76,19 @@ def maximum(exercise: str) -> int:
     return 0 if declared.entry.bonus else declared.points
 
 
-def save(gradebook: Gradebook, assignment: str, notebook: str, graded: Graded) -> None:
+def save(gradebook: Gradebook, assignment: str, release: Release, graded: Graded) -> None:
     """Replace automatic scores and comments of one submission, which must be recorded already."""
-    submission = gradebook.find_submission_notebook(notebook, assignment, graded.student)
+    submission = gradebook.find_submission_notebook(release.name, assignment, graded.student)
     grades, comments = _by_cell(submission.grades, submission), _by_cell(submission.comments, submission)
     verdicts = {verdict.exercise: verdict for verdict in graded.verdicts}
-    for cell in graded.notebook.cells:
-        exercise, role = role_of(cell)
-        if role == "check":
-            grade = grades[cell.metadata.nbgrader.grade_id]
-            grade.auto_score = None if graded.failed else verdicts[exercise].points
+    for cell in release.cells:
+        if cell.role == "check":
+            grade = grades[cell.grade_id]
+            grade.auto_score = None if graded.failed else verdicts[cell.exercise].points
             # As nbgrader does: a person looks again where a person has decided before.
             grade.needs_manual_grade = bool(graded.failed) or grade.manual_score is not None
-        elif role == "answer" and exercise in verdicts:
-            comments[cell.metadata.nbgrader.grade_id].auto_comment = _comment(graded, verdicts[exercise])
+        elif cell.role == "answer" and cell.exercise in verdicts:
+            comments[cell.grade_id].auto_comment = _comment(graded, verdicts[cell.exercise])
     gradebook.db.commit()
 
 
@@ -178,11 +176,7 @@ def _exercise_results(
 ) -> tuple[ExerciseResult, ...]:
     """One result per exercise of the release: the gradebook's score beside the engine's verdict."""
     verdicts = {verdict.exercise: brief(verdict) for verdict in graded.verdicts} if graded else {}
-    names = {
-        cell.metadata.nbgrader.grade_id: role_of(cell)[0]
-        for cell in release.notebook.cells
-        if role_of(cell)[1] == "check"
-    }
+    names = {cell.grade_id: cell.exercise for cell in release.cells if cell.role == "check"}
     by_cell = {name: grade for each in submission.notebooks for name, grade in _by_cell(each.grades, each).items()}
     grades = {names[name]: grade for name, grade in by_cell.items() if name in names}
     return tuple(

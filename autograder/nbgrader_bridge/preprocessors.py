@@ -18,8 +18,8 @@ from nbgrader.api import Gradebook
 from nbgrader.preprocessors import ClearSolutions, NbGraderPreprocessor
 
 from autograder.engine import grade as engine
+from autograder.engine.cells import Release, role_of
 from autograder.engine.grade import Graded
-from autograder.engine.rebuild import role_of
 from autograder.engine.record import show
 from autograder.nbgrader_bridge.gradebook import forget, maximum, save
 from autograder.nbgrader_bridge.submitted import submission
@@ -43,7 +43,7 @@ class Sanitize(NbGraderPreprocessor):
         sanitized = engine.sanitize(handed_in, release)
         for sentence in filter(None, [sanitized.problem, *sanitized.repairs]):
             self.log.warning("%s: %s", names["student"], sentence)
-        return sanitized.notebook, {**resources, "sanitized": sanitized}
+        return release.notebook_of(sanitized.cells), {**resources, "sanitized": sanitized}
 
 
 class SandboxedExecute(NbGraderPreprocessor):
@@ -60,15 +60,16 @@ class SaveVerdicts(NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """The graded notebook."""
         names: Names = resources["nbgrader"]
-        graded = self._grade(names, resources)
+        release: Release = self.parent.release(names["assignment"], names["notebook"])
+        graded = self._grade(release, resources)
         with Gradebook(names["db_url"]) as gradebook:
-            save(gradebook, names["assignment"], names["notebook"], graded)
+            save(gradebook, names["assignment"], release, graded)
         return show(graded), resources
 
-    def _grade(self, names: Names, resources: Any) -> Graded:
+    def _grade(self, release: Release, resources: Any) -> Graded:
         graded = engine.verdicts(
             resources["sanitized"],
-            self.parent.release(names["assignment"], names["notebook"]),
+            release,
             self.parent.runner,
             seed=self.parent.seed,
             displayed=resources.get("displayed", ()),

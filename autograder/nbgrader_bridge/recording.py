@@ -28,7 +28,8 @@ from nbgrader.preprocessors import AssignLatePenalties
 from sqlalchemy.orm import scoped_session, sessionmaker
 from traitlets.config import Config
 
-from autograder.engine.grade import Graded, Release
+from autograder.engine.cells import Release
+from autograder.engine.grade import Graded
 from autograder.engine.record import read_back, show
 from autograder.nbgrader_bridge import gradebook as books
 from autograder.nbgrader_bridge.folders import STAMP, read_stamp
@@ -72,7 +73,7 @@ class Recorder:
         with self._transaction() as gradebook:
             gradebook.update_or_create_student(graded.student)
             gradebook.update_or_create_submission(self._assignment, graded.student, timestamp=time)
-            books.save(gradebook, self._assignment, self._release.name, graded)
+            books.save(gradebook, self._assignment, self._release, graded)
             self._penalties.charge(gradebook, self._assignment, self._release.name, graded.student)
         os.replace(part, part.with_suffix(""))
         self._nbgrader.set_permissions(self._assignment, graded.student)

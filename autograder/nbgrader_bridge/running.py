@@ -18,9 +18,9 @@ from nbgrader.api import InvalidEntry
 from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import DBAPIError
 
-from autograder.engine.grade import Graded, Release, Submission, new_seed, untouched
-from autograder.engine.journal import Entry, Journal, Run
-from autograder.engine.judging import Task
+from autograder.engine.cells import Release
+from autograder.engine.grade import Graded, GradingTask, Submission, new_seed, untouched
+from autograder.engine.journal import BatchRun, Entry, Journal
 from autograder.engine.stopping import Stop
 from autograder.engine.worker import Outcome
 from autograder.nbgrader_bridge.locks import PATIENCE, Result, patiently
@@ -58,7 +58,7 @@ class Batch:
     release: Release
     runner: Runner
     journal: Journal
-    run: Run
+    run: BatchRun
     taken_up: bool
     recorder: Recorder
     stop: Stop
@@ -75,7 +75,7 @@ class Batch:
         self.watcher.planned(len(students), len(students) - len(left))
         return sorted(left, key=lambda student: student in self.run.entries)
 
-    def tasks(self, students: Sequence[str]) -> Iterator[Task]:
+    def tasks(self, students: Sequence[str]) -> Iterator[GradingTask]:
         """What the judges get, one at a time: cleared in the gradebook, and started in the journal."""
         for student in students:
             handed_in = submission(self.directory, self.assignment, student, self.release)
@@ -86,11 +86,11 @@ class Batch:
                     self.journal.start(student, entry)
             except Exception as error:
                 self._log.exception("%s: not started", student)
-                self.settle(Outcome(task=Task(submission=handed_in, seed=entry.seed), failed=sentence(error)))
+                self.settle(Outcome(task=GradingTask(submission=handed_in, seed=entry.seed), failed=sentence(error)))
                 continue
-            yield Task(submission=handed_in, seed=entry.seed)
+            yield GradingTask(submission=handed_in, seed=entry.seed)
 
-    def settle(self, outcome: Outcome[Task, Graded]) -> None:
+    def settle(self, outcome: Outcome[GradingTask, Graded]) -> None:
         """Record what came out, or why nothing did, and tell it."""
         if outcome.trace:
             self._log.error("%s: grading broke\n%s", outcome.task.submission.student, outcome.trace)
@@ -135,7 +135,7 @@ class Batch:
             return self._patiently(functools.partial(self.recorder.record, graded))
         except Exception as error:
             self._log.exception("%s: not recorded", graded.student)
-            task = Task(submission=Submission(student=graded.student, path=None), seed=graded.seed)
+            task = GradingTask(submission=Submission(student=graded.student, path=None), seed=graded.seed)
             failed = self._failed(task, graded.failed or sentence(error))
         try:
             return self.recorder.record(failed)
@@ -143,7 +143,7 @@ class Batch:
             self._log.exception("%s: not even that it failed could be recorded", graded.student)
             return failed
 
-    def _failed(self, task: Task, why: str) -> Graded:
+    def _failed(self, task: GradingTask, why: str) -> Graded:
         return untouched(task.submission.student, self.release, self.runner, failed=why, seed=task.seed)
 
     def _finish(self, graded: Graded) -> None:

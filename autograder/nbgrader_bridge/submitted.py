@@ -14,7 +14,8 @@ from pathlib import Path
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import parse_utc
 
-from autograder.engine.grade import Release, Submission
+from autograder.engine.cells import Release
+from autograder.engine.grade import Submission
 from autograder.engine.journal import digest
 from autograder.engine.read import MAX_BYTES
 from autograder.nbgrader_bridge.folders import STAMP, read_stamp

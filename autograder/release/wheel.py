@@ -20,7 +20,7 @@ from autograder.release.errors import ReleaseError
 
 PACKAGE = "course"
 REFERENCES = "course/reference/"
-GRADING_ONLY = {"jupytext", "nbclient", "nbgrader"}  # requirements that `course` itself never imports
+GRADING_ONLY = {"jinja2", "jupytext", "nbclient", "nbgrader"}  # requirements that `course` itself never imports
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can hold
 WHEEL = "Wheel-Version: 1.0\nGenerator: hpml-course\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 

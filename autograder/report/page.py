@@ -1,13 +1,17 @@
-"""`report.html`: one page, no script, no other file, light or dark as the reader's system is."""
+"""`report.html`: one page, no script, no other file, light or dark as the reader's system is.
+
+The template escapes whatever is put into it: names, messages and repairs may come from students.
+"""
 
 from __future__ import annotations
 
-import html
 import os
 from pathlib import Path
 
-from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
-from autograder.report.words import number, reason, remarks, slip, spaced, summary
+from jinja2 import Environment, StrictUndefined
+
+from autograder.engine.results import ClassResult, ExerciseResult
+from autograder.report import words
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1f2328; --dim: #57606a; --back: #ffffff; --line: #d0d7de; --soft: #f3f4f6;
@@ -34,6 +38,40 @@ table { border-collapse: collapse; } th, td { padding: 5px 9px; text-align: left
 .bars pre { margin: 0; font-size: 11px; color: var(--dim); white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{{ result.assignment }}: who got what, and why</title>
+<meta name="viewport" content="width=device-width"><style>{{ style|safe }}</style></head><body>
+<h1>{{ result.assignment }}: who got what, and why</h1><div>{{ words.summary(result) }}</div>
+{% if result.runner %}<div class="notice">How it was run: {{ result.runner }}.</div>{% endif %}
+
+<h2>Misconceptions</h2>
+{% set misconceptions = result.misconceptions() %}{% if not misconceptions %}<p>None was recognised.</p>{% else %}
+<p class="dim">Number of students, and their share of the class; below each, an edit that makes a right answer this
+wrong one.</p><div class="bars">
+{% for exercise, name, count in misconceptions %}<div><span class="n">{{ count }}</span>
+<svg width="100" height="12" aria-hidden="true"><rect width="100" height="12" fill="var(--soft)"/>
+<rect width="{{ "%.1f" % [2, 100 * count / result.students|length]|max }}" height="12" fill="var(--bar)"/></svg>
+<span>{{ words.spaced(name) }} <span class="dim">{{ exercise }}</span>
+{%- set slip = words.slip(exercise, name) %}{% if slip %}<pre>{{ slip }}</pre>{% endif %}</span></div>
+{% endfor %}</div>{% endif %}
+
+{% if result.students %}<h2>Students</h2><div class="wide"><table>
+<thead><tr><th>student</th><th class="n">score</th>{% for each in result.students[0].exercises %}
+<th class="name">{{ each.name|replace("_", "_<wbr>"|safe) }}{{ "+" if each.bonus }}<br>
+<span class="dim">{{ each.possible }}</span></th>{% endfor %}<th>remarks</th></tr></thead><tbody>
+{% for student in result.students %}<tr><th>{{ student.student }}</th>
+<td class="n">{{ words.number(student.score) }} <span class="dim">/ {{ words.number(student.max_score) }}</span></td>
+{% for each in student.exercises %}{% set why = words.reason(each)[:120] %}<td class="n {{ kind(each) }}">
+{{- words.number(each.score) }}{{ "*" if each.manual }}
+{%- if why not in ("", "not attempted") %}<span class="why">{{ why }}</span>{% endif %}</td>{% endfor %}
+<td class="remarks">{% for line in words.remarks(student) %}{{ line }}{% if not loop.last %}<br>{% endif %}{% endfor %}
+</td></tr>{% endfor %}</tbody></table></div>{% endif %}
+
+<p class="dim">Blue: full marks. Yellow: some. Red: none. White: not attempted. + marks a bonus, which raises no
+maximum; * a score that a person gave or changed. The names under points are misconceptions that were recognised, or
+what broke.</p></body></html>
+"""
+
 
 def write(result: ClassResult, path: Path) -> Path:
     """Write the page to `path`, whole or not at all, and return it."""
@@ -44,86 +82,12 @@ def write(result: ClassResult, path: Path) -> Path:
 
 
 def to_html(result: ClassResult) -> str:
-    """The page. Everything that may come from a student is escaped."""
-    title = f"{html.escape(result.assignment)}: who got what, and why"
-    head = f'<meta charset="utf-8"><title>{title}</title><meta name="viewport" content="width=device-width">'
-    body = [
-        f"<h1>{title}</h1><div>{html.escape(summary(result))}</div>",
-        _notice(result),
-        _histogram(result),
-        _students(result),
-        '<p class="dim">Blue: full marks. Yellow: some. Red: none. White: not attempted. + marks a bonus, which raises '
-        "no maximum; * a score that a person gave or changed. The names under points are misconceptions that were "
-        "recognised, or what broke.</p>",
-    ]
-    return (
-        f'<!DOCTYPE html><html lang="en"><head>{head}<style>{STYLE}</style></head><body>{"".join(body)}</body></html>\n'
-    )
+    """The page."""
+    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(PAGE)
+    return page.render(result=result, style=STYLE, words=words, kind=_kind)
 
 
-def _notice(result: ClassResult) -> str:
-    return f'<div class="notice">How it was run: {html.escape(result.runner)}.</div>' if result.runner else ""
-
-
-# --- misconceptions ---------------------------------------------------------------------------------
-
-
-def _histogram(result: ClassResult) -> str:
-    """Which misconception hit how many students; a full bar is the whole class."""
-    rows = result.misconceptions()
-    if not rows:
-        return "<h2>Misconceptions</h2><p>None was recognised.</p>"
-    bars = "".join(_bar(exercise, name, count, len(result.students)) for exercise, name, count in rows)
-    return (
-        '<h2>Misconceptions</h2><p class="dim">Number of students, and their share of the class; below each, '
-        "an edit that makes a right answer this wrong one.</p>"
-        f'<div class="bars">{bars}</div>'
-    )
-
-
-def _bar(exercise: str, name: str, count: int, everyone: int) -> str:
-    share = max(2.0, 100 * count / everyone)
-    bar = (
-        '<svg width="100" height="12" aria-hidden="true"><rect width="100" height="12" fill="var(--soft)"/>'
-        f'<rect width="{share:.1f}" height="12" fill="var(--bar)"/></svg>'
-    )
-    edit = slip(exercise, name)
-    code = f"<pre>{html.escape(edit)}</pre>" if edit else ""
-    words = f'{html.escape(spaced(name))} <span class="dim">{html.escape(exercise)}</span>{code}'
-    return f'<div><span class="n">{count}</span>{bar}<span>{words}</span></div>'
-
-
-# --- students ---------------------------------------------------------------------------------------
-
-
-def _students(result: ClassResult) -> str:
-    if not result.students:
-        return ""
-    columns = "".join(_heading(each) for each in result.students[0].exercises)
-    rows = "".join(_row(student) for student in result.students)
-    return (
-        '<h2>Students</h2><div class="wide"><table><thead><tr><th>student</th><th class="n">score</th>'
-        f"{columns}<th>remarks</th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _heading(result: ExerciseResult) -> str:
-    name = html.escape(result.name).replace("_", "_<wbr>") + ("+" if result.bonus else "")
-    return f'<th class="name">{name}<br><span class="dim">{result.possible}</span></th>'
-
-
-def _row(student: StudentResult) -> str:
-    score = f"{number(student.score)} <span class='dim'>/ {number(student.max_score)}</span>"
-    told = "<br>".join(html.escape(line) for line in remarks(student))
-    cells = "".join(_cell(each) for each in student.exercises)
-    name = html.escape(student.student)
-    return f'<tr><th>{name}</th><td class="n">{score}</td>{cells}<td class="remarks">{told}</td></tr>'
-
-
-def _cell(result: ExerciseResult) -> str:
-    why = reason(result)
+def _kind(result: ExerciseResult) -> str:
+    """The colour of a cell."""
     attempted = result.verdict is not None and result.verdict.attempted
-    kind = "full" if result.score >= result.possible else "part" if result.score > 0 else "none" if attempted else ""
-    shown = "" if why == "not attempted" else f'<span class="why">{html.escape(why[:120])}</span>' if why else ""
-    star = "*" if result.manual else ""
-    return f'<td class="n {kind}">{number(result.score)}{star}{shown}</td>'
+    return "full" if result.score >= result.possible else "part" if result.score > 0 else "none" if attempted else ""

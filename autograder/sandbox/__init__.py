@@ -5,23 +5,24 @@ outside/  trusted
     folder        where a runner keeps its files, and who removes them
     control       the warm process as the grader holds it
     runner        asks it for runs
-    loading       one job of a submission: its cells loaded, performers forked
+    loading       one container of a submission: its cells loaded, performers forked
     session       one submission: conversations with its performers, and their deadlines
-    ranks         exercises with several ranks, a job for each
-    broker        does the ranks' collectives, and counts them; connection, incoming: what it hears of one rank
+    ranks         exercises with several ranks, a container for each
+    broker        does the ranks' collectives, and counts them; connection: what it hears of one rank
     brokered      the same for `run_ranks`, from a notebook
     doctor        which protections are active on this machine
 wire/     what both may know, and what is sent, which neither trusts
     policy        what students' code may do and use
     seccomp       the system call filter
     start         imports without what takes long and is not needed
-    wire, frame, texts, messages, rank_messages
+    frame         a tree as bytes, and back; stream: frames over a socket
+    messages      what frames hold; rank_messages: between a rank and the broker
 inside/   runs beside students' code
     warm          a process that knows nothing secret, forked for each submission; its watchdog
     huge_pages    of which a fork copies less
     rehearsal     what each fork would do first, done once before them
     isolation     namespaces, mounts, limits of a fork
-    job           one submission: loader, performers, display run
+    container     one submission: first process, loader, performers, display run
     rank_port     how a rank calls the others, through the broker
     removed       what an answer may not use
     display       the notebook as people shall see it
@@ -35,7 +36,8 @@ from __future__ import annotations
 from autograder.sandbox.outside.brokered import Brokered
 from autograder.sandbox.outside.folder import sweep
 from autograder.sandbox.outside.loading import RunnerError
-from autograder.sandbox.outside.runner import Runner, Session, open_runner
+from autograder.sandbox.outside.runner import Runner, open_runner
+from autograder.sandbox.outside.session import Session
 from autograder.sandbox.wire.messages import Output
 from autograder.sandbox.wire.policy import Limits
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from course.errors import CourseError
 from course.judging.diagnosis import Suspects, diagnose
 from course.judging.verdict import Diagnosis, Finding, Verdict, Witness
 from course.performing.compare import Comparison, as_numbers, case_dtype, compare
@@ -46,15 +47,22 @@ def judge(
 ) -> Verdict:
     """The verdict on one answer.
 
-    observations  one per case, in order; missing ones count as empty
-    references    the reference's observations, computed in float64
+    observations  one per case, in order, from nobody to trust: missing ones count as empty, further ones are ignored
+    references    the reference's observations, one per case, computed in float64
     suspects      the misconceptions to look for, or a function that computes them: called only where a property failed
     sources       ledger sources that may earn points here; a notebook trusts all, a grader not what is claimed
+
+    Raises CourseError for another number of references: what is ours and missing must not pass for what was not asked.
     """
-    padded = [*observations, *[Observation()] * (len(cases) - len(observations))]
+    if len(references) != len(cases):
+        raise CourseError(
+            f"each of the {len(cases)} cases of {exercise.id} must have its reference, got {len(references)}: "
+            "draw and record them together"
+        )
+    padded = [*observations[: len(cases)], *[Observation()] * (len(cases) - len(observations))]
     runs = [
         _Run(case=case, got=got, expected=expected, dtype=case_dtype(dict(case.inputs)))
-        for case, got, expected in zip(cases, padded, references, strict=False)
+        for case, got, expected in zip(cases, padded, references, strict=True)
     ]
     failure, failure_case = _first_failure(runs)
     if _not_written(exercise, runs):

@@ -96,7 +96,7 @@ def hint(answer: Answer | str, step: int | None = None) -> Page:
 def progress() -> Page:
     """What was reached so far: a bar for each unit and a row for each exercise."""
     rows = progress_file.load()
-    units = [(unit, [_standing(entry, rows) for entry in unit.entries]) for unit in UNITS]
+    units = [(unit, [_row(entry, rows) for entry in unit.entries]) for unit in UNITS]
     return Page(pages.progress_text(units), pages.progress_html(units))
 
 
@@ -111,7 +111,7 @@ def _reached(row: Row, verdict: Verdict) -> Row:
     return dataclasses.replace(row, points=points, possible=verdict.possible, checks=row.checks + 1)
 
 
-def _standing(entry: Entry, rows: dict[str, Row]) -> tuple[Entry, Row]:
+def _row(entry: Entry, rows: dict[str, Row]) -> tuple[Entry, Row]:
     row = rows.get(entry.id, Row())
     return entry, dataclasses.replace(row, possible=exercises.load(entry.id).points)
 

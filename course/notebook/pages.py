@@ -12,7 +12,7 @@ from course.syllabus import Entry, Unit
 STEPS = ("a question", "a pointer", "a sketch")
 BAR_CELLS = 20
 
-Standing = list[tuple[Unit, list[tuple[Entry, Row]]]]
+Progress = list[tuple[Unit, list[tuple[Entry, Row]]]]
 
 
 def hint_text(exercise: Exercise, shown: int, note: str) -> str:
@@ -31,10 +31,10 @@ def hint_html(exercise: Exercise, shown: int, note: str) -> str:
     return f'{STYLE}<div class="hpml">{items}{tail}</div>'
 
 
-def progress_text(standing: Standing) -> str:
+def progress_text(units: Progress) -> str:
     """A bar for each unit and a line for each exercise."""
     lines = []
-    for unit, rows in standing:
+    for unit, rows in units:
         points, possible, words = _totals(rows)
         filled = round(BAR_CELLS * points / max(possible, 1))
         bar = "#" * filled + "." * (BAR_CELLS - filled)
@@ -43,9 +43,9 @@ def progress_text(standing: Standing) -> str:
     return "\n".join(lines)
 
 
-def progress_html(standing: Standing) -> str:
+def progress_html(units: Progress) -> str:
     """A bar for each unit and a table of its exercises."""
-    return f'{STYLE}<div class="hpml">{"".join(_unit(unit, rows) for unit, rows in standing)}</div>'
+    return f'{STYLE}<div class="hpml">{"".join(_unit(unit, rows) for unit, rows in units)}</div>'
 
 
 def _totals(rows: list[tuple[Entry, Row]]) -> tuple[int, int, str]:

@@ -1,1 +1,1 @@
-"""What runs beside students' code, behind the walls."""
+"""What runs beside students' code, isolated from everything else."""

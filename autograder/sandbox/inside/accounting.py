@@ -1,6 +1,6 @@
 """Who is there and what they use, by the kernel's account; read from the warm process, where students cannot reach.
 
-census(session) --> processes --> tasks, memory;   mark / spent: the cost of one case
+processes(session) --> tasks, memory;   reset_peaks ... spent: the cost of one case
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Process:
     cpu: float
 
 
-def census(session: int | None = None) -> list[Process]:
-    """All processes but the first of this namespace and ourselves; without walls, those of one session."""
+def processes(session: int | None = None) -> list[Process]:
+    """All processes but the first of this namespace and ourselves; without isolation, those of one session."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     found = [_process(pid, session) for pid in pids if pid not in (1, os.getpid())]
     return [each for each in found if each is not None]
@@ -39,20 +39,20 @@ def own_memory() -> int:
     return process.own if process else 0
 
 
-def memory(processes: list[Process], shared: int) -> int:
+def memory(found: list[Process], shared: int) -> int:
     """Bytes that they have of their own, each beyond the `shared` ones that it got from its parent."""
-    return sum(max(0, each.own - shared) for each in processes)
+    return sum(max(0, each.own - shared) for each in found)
 
 
-def reset_peaks(processes: list[Process]) -> None:
+def reset_peaks(found: list[Process]) -> None:
     """Start the high-water marks anew. Raises PermissionError where the kernel does not allow it."""
-    for each in processes:
+    for each in found:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             Path(f"/proc/{each.pid}/clear_refs").write_bytes(RESET_PEAK)
 
 
 def spent(before: list[Process], after: list[Process], shared: int) -> tuple[int, float]:
-    """(peak bytes above the start, CPU seconds) between two censuses; a new process counts in full."""
+    """(peak bytes above the start, CPU seconds) between two looks at the processes; a new one counts in full."""
     old = {each.pid: each for each in before}
     peaks = [each.peak - (old[each.pid].resident if each.pid in old else shared) for each in after]
     seconds = [each.cpu - (old[each.pid].cpu if each.pid in old else 0.0) for each in after]

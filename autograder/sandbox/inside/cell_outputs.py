@@ -1,6 +1,6 @@
 """What one cell has shown so far: outputs in nbformat's form, capped while they are produced.
 
-    print, display, the value of the last line, an exception --> Screen --finish--> list of outputs
+    print, display, the value of the last line, an exception --> CellOutputs --finish--> list of outputs
 
 Everything is plain data that JSON can hold. It is not trusted: a student's code can reach it.
 """
@@ -25,7 +25,7 @@ MAX_FRAME = 5_000  # characters of one frame of a traceback
 MAX_TRACEBACK = 20_000  # characters
 
 
-class Screen:
+class CellOutputs:
     """The outputs of one cell, at most about `room` bytes of JSON, errors aside."""
 
     def __init__(self, room: int) -> None:

@@ -1,4 +1,4 @@
-"""The display run: the notebook as people shall see it. Runs inside the walls; nothing that it shows changes a score.
+"""The display run: the notebook as people shall see it. Runs isolated; nothing that it shows changes a score.
 
     warm process --warm_up, fork--> sources --each--> outputs, one list per code cell, in nbformat's form
 
@@ -28,7 +28,7 @@ from IPython.core.ultratb import VerboseTB
 from traitlets import Type
 from traitlets.config import Config
 
-from autograder.sandbox.inside.cell_outputs import Screen, Stream
+from autograder.sandbox.inside.cell_outputs import CellOutputs, Stream
 from autograder.sandbox.wire.messages import Output
 from course.errors import CourseError
 from course.performing.perform import TimeLimit
@@ -52,11 +52,6 @@ class NoKeyboard(CourseError):
     """A cell asks for something to be typed."""
 
 
-def run(sources: Sequence[str], *, seconds: float, limit: int) -> list[list[Output]]:
-    """What each of the code cells `sources` shows; see `each`."""
-    return list(each(sources, seconds=seconds, limit=limit))
-
-
 def each(sources: Sequence[str], *, seconds: float, limit: int) -> Iterator[list[Output]]:
     """What each of the code cells `sources` shows, when it has run. For one call in a process of its own.
 
@@ -66,14 +61,14 @@ def each(sources: Sequence[str], *, seconds: float, limit: int) -> Iterator[list
     shell = _Shell.started()
     entered, room = time.monotonic(), limit
     for source in sources:
-        shell.screen = screen = Screen(min(limit // SHARE, room))
+        shell.outputs = outputs = CellOutputs(min(limit // SHARE, room))
         left = entered + seconds - time.monotonic()
         if left > 0:
             _run_cell(shell, source, min(seconds / SHARE, left))
         else:
-            screen.write("stderr", f"[not run: all cells together must end within {seconds:g} s]\n")
-        yield screen.finish()
-        room -= screen.used
+            outputs.write("stderr", f"[not run: all cells together must end within {seconds:g} s]\n")
+        yield outputs.finish()
+        room -= outputs.used
 
 
 def _run_cell(shell: _Shell, source: str, seconds: float) -> None:
@@ -85,13 +80,13 @@ def _run_cell(shell: _Shell, source: str, seconds: float) -> None:
         if frame is not None:  # else the cell has just ended, and this is our own code
             raise TimeLimit(f"a cell must end within {seconds:.1f} s")
 
-    screen = shell.screen
+    outputs = shell.outputs
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         shell.run_cell(source, store_history=True)  # type: ignore[no-untyped-call]
     except BaseException as error:  # the shell shows what a cell raises: this came while it did so, or broke it
-        screen.error(type(error).__name__, *_told(error))
+        outputs.error(type(error).__name__, *_told(error))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -100,13 +95,13 @@ def _run_cell(shell: _Shell, source: str, seconds: float) -> None:
 
 
 class _Result(DisplayHook):
-    """Sends the value of a cell's last line to the screen."""
+    """Adds the value of a cell's last line to its outputs."""
 
     def write_output_prompt(self) -> None:
         """Nothing: the number is part of the output."""
 
     def write_format_data(self, format_dict: Mapping[str, Any], md_dict: object = None) -> None:
-        _screen(self).show(format_dict, count=self.prompt_count)
+        _outputs(self).show(format_dict, count=self.prompt_count)
 
     def log_output(self, format_dict: object) -> None:
         """Nothing: what was shown is kept once."""
@@ -116,7 +111,7 @@ class _Result(DisplayHook):
 
 
 class _Publisher(DisplayPublisher):
-    """Sends what is displayed to the screen."""
+    """Adds what is displayed to the outputs of the cell."""
 
     def publish(
         self,
@@ -130,26 +125,26 @@ class _Publisher(DisplayPublisher):
     ) -> None:
         display_id = (transient or {}).get("display_id")
         if update:
-            _screen(self).update(data, display_id)
+            _outputs(self).update(data, display_id)
         else:
-            _screen(self).show(data, display_id=display_id)
+            _outputs(self).show(data, display_id=display_id)
 
     def clear_output(self, wait: bool = False) -> None:
-        _screen(self).clear(wait)
+        _outputs(self).clear(wait)
 
 
-def _screen(part: Any) -> Screen:
-    """That of the shell which owns `part`."""
-    screen: Screen = part.shell.screen
-    return screen
+def _outputs(part: Any) -> CellOutputs:
+    """Of the cell that runs now in the shell which owns `part`."""
+    outputs: CellOutputs = part.shell.outputs
+    return outputs
 
 
 class _Shell(InteractiveShell):
-    """IPython as in a notebook, without a kernel: everything that is shown goes to `screen`."""
+    """IPython as in a notebook, without a kernel: everything that is shown goes to `outputs`."""
 
     displayhook_class = Type(_Result)
     display_pub_class = Type(_Publisher)
-    screen: Screen
+    outputs: CellOutputs
 
     @classmethod
     def started(cls) -> _Shell:
@@ -157,9 +152,9 @@ class _Shell(InteractiveShell):
         config = Config()
         config.HistoryManager.enabled = False  # no database, and no thread that writes to it
         shell = cls.instance(config=config)
-        shell.screen = Screen(0)
-        sys.stdout = Stream("stdout", lambda *text: shell.screen.write(*text))
-        sys.stderr = Stream("stderr", lambda *text: shell.screen.write(*text))
+        shell.outputs = CellOutputs(0)
+        sys.stdout = Stream("stdout", lambda *text: shell.outputs.write(*text))
+        sys.stderr = Stream("stderr", lambda *text: shell.outputs.write(*text))
         sys.stdin, builtins.input = io.StringIO(), _nobody
         shell.enable_matplotlib("inline")  # type: ignore[no-untyped-call]
         formatter: Any = shell.display_formatter
@@ -171,7 +166,7 @@ class _Shell(InteractiveShell):
 
     def ask_exit(self) -> None:
         """What `exit` and `quit` call."""
-        self.screen.write("stderr", "[exit: the later cells are run all the same]\n")
+        self.outputs.write("stderr", "[exit: the later cells are run all the same]\n")
 
     def _tee(self, channel: object) -> Any:
         """Nothing more: IPython would keep a second copy of all that is printed, without an end."""
@@ -183,7 +178,7 @@ class _Shell(InteractiveShell):
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: Any) -> None:
         message, _ = _told(evalue)
-        self.screen.error(etype.__name__, message, [stb] if isinstance(stb, str) else list(stb))
+        self.outputs.error(etype.__name__, message, [stb] if isinstance(stb, str) else list(stb))
 
 
 def _told(error: BaseException) -> tuple[str, list[str]]:

@@ -1,8 +1,17 @@
-"""The inner walls: what a forked child of the warm process puts around itself before any student's code is near.
+"""The inner isolation: what a forked child of the warm process puts around itself before a student's code is near.
 
-    own_namespaces --fork--> first process of the namespace: furnish, limit, give_up_power
+    unshare_namespaces --fork--> first process of the namespaces: mount_private, set_limits, drop_privileges
 
-Everything here raises OSError where the system refuses, and the caller ends the process: no wall is left out.
+The order is forced, each step by what the next one takes away:
+- the user namespace first (the kernel makes it first when all are asked for at once): it gives this process, which has
+  no privilege outside, the capabilities over the other namespaces that mounts and the network need;
+- the maps of users and groups while /proc is still there, and before any file is opened as that user;
+- a fork, because a process stays in its own process namespace: only the child is process 1 of the new one, and with
+  process 1 the kernel kills everything in it, however it has detached itself;
+- mounts before capabilities go; what /proc tells (`mapped`) before it is covered;
+- the filter last, because it denies the calls of all steps before it, and nobody can take it off again.
+
+Everything here raises OSError where the system refuses, and the caller ends the process: nothing is left out.
 """
 
 from __future__ import annotations
@@ -27,27 +36,30 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, UP = 0x8913, 0x8914, 0x1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def own_namespaces() -> None:
+def unshare_namespaces() -> None:
     """New user, mount, process, network, IPC and host name namespaces; the next fork is the first process in them."""
     _call("unshare", _libc.unshare(NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS))
+    # The kernel takes a group map from a process without privilege only after it has given up `setgroups`. One id is
+    # mapped, to itself: files of everybody else belong to nobody here.
     for name, text in (("setgroups", "deny"), ("uid_map", f"{USER} {USER} 1"), ("gid_map", f"{USER} {USER} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
 
-def furnish(limits: Limits) -> None:
+def mount_private(limits: Limits) -> None:
     """Empty folders in place of everything that can be written or that tells of others; terminals of our own."""
     for folder in writable():
         _mount("tmpfs", folder, f"size={limits.scratch},mode=0755", NODEV)
+    # No /proc of our own either: nobody inside needs one, and it is the way to other processes' memory and peaks.
     _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
     _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620")
     _loopback_up()
 
 
-def limit(limits: Limits, mapped: int, *, walled: bool) -> None:
+def set_limits(limits: Limits, mapped: int, *, isolated: bool) -> None:
     """Limits of each process. `mapped` bytes of address space are in use already (torch's libraries alone: GiB).
 
-    Without walls the number of tasks is left alone: it would count all processes of the user who grades.
+    Without isolation the number of tasks is left alone: it would count all processes of the user who grades.
     """
     wanted = {
         resource.RLIMIT_AS: mapped + limits.memory,
@@ -55,7 +67,7 @@ def limit(limits: Limits, mapped: int, *, walled: bool) -> None:
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_CORE: 0,
     }
-    if walled:
+    if isolated:
         wanted[resource.RLIMIT_NPROC] = limits.tasks
     for what, value in wanted.items():
         _, hard = resource.getrlimit(what)
@@ -63,13 +75,15 @@ def limit(limits: Limits, mapped: int, *, walled: bool) -> None:
         resource.setrlimit(what, (most, most))
 
 
-def give_up_power(program: bytes) -> None:
+def drop_privileges(program: bytes) -> None:
     """No capability, no way to a new one, and the system call filter. The warm process may still look at our costs."""
-    for number in range(LAST_CAPABILITY + 1):
+    for number in range(LAST_CAPABILITY + 1):  # first: to drop from the bounding set is a privilege of its own
         _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)  # numbers that this kernel does not know are refused
     _libc.prctl(PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("Ii", CAPABILITY_VERSION, 0)
     _call("capset", _libc.capset(header, bytes(24)))
+    # Whoever changes its credentials is undumpable, and its files in the outer /proc belong to root then: the warm
+    # process could no longer read what it uses.
     _call("dumpable", _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
     seccomp.put_on(program)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from autograder.sandbox.wire import rank_messages, wire
+from autograder.sandbox.wire import rank_messages, stream
 from course.cluster.calls import Call, Tensors
 from course.cluster.protocol.failures import Stopped
 from course.tree import Tree
@@ -75,11 +75,11 @@ class RankPort:
         self._flush()
 
     def _send(self, tree: Tree) -> None:
-        wire.send(self._sock, tree, token=self._token)
+        stream.send(self._sock, tree, token=self._token)
 
     def _reply(self, tree: Tree) -> dict[str, Any]:
         self._send(tree)
-        reply: Any = wire.receive(self._sock, time.monotonic() + PATIENCE)
+        reply: Any = stream.receive(self._sock, time.monotonic() + PATIENCE)
         if "stopped" in reply:
             raise Stopped(reply["stopped"])
         return dict(reply)

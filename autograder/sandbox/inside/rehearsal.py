@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import torch
 
-from autograder.sandbox.wire import wire
+from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.frame import decode, encode
 from course import exercises, syllabus
 from course.cluster.protocol.comm import Comm
@@ -34,12 +34,12 @@ def _perform(exercise: Exercise, case: Case) -> None:
     """A case comes over the wire, and an observation goes back."""
     if exercise.split is not None:
         case = Case(name=case.name, inputs=exercise.split(dict(case.inputs))[0])
-    token, tree = decode(encode(wire.from_cases([case]), wire.new_token()))
-    (came,) = wire.to_cases(tree)
+    token, tree = decode(encode(messages.from_cases([case]), stream.new_token()))
+    (came,) = messages.to_cases(tree)
     comm = Comm(_NoPort(), (0, 1), 0, exercise.verbs) if exercise.split else None
     seen = perform(exercise, _unwritten, came, ask=_nobody, comm=comm)
     seen = dataclasses.replace(seen, values={"value": torch.zeros(3)})
-    decode(encode({"seen": wire.from_observations([seen])}, token))
+    decode(encode({"seen": messages.from_observations([seen])}, token))
 
 
 def _unwritten(*arguments: object, **options: object) -> NoReturn:

@@ -1,14 +1,22 @@
 """The warm process: it has imported what students' code needs, knows nothing secret, and forks for each submission.
 
-    grader --control--> warm process --fork--> first process of a job (job.py)
+    grader --control--> warm process --fork--> first process of a container (container.py)
 
-It runs no student's code, no backward pass and no second thread: a fork of a process that did would hang. A submission
-has one job, and one more for each rank of an exercise that has several. While they run it watches tasks and memory by
-the kernel's account, which also works where control groups cannot be had, and it measures the cost of a case when the
-grader asks.
+It exists because a process that imports torch takes seconds and 250 MiB, and a fork of one that has done so takes some
+milliseconds and shares them. Forks make rules for it:
+- It has one thread. A fork has only the thread that forked: a lock that another one held at that moment, in malloc or
+  in torch's pools, stays locked in the child for ever, and torch waits in it for workers that are not there. So torch
+  computes on one thread, and no backward pass runs here: forks of a process that ever ran one were seen to hang.
+- It runs no student's code: what one submission changed in it, all later ones would have.
+- It knows nothing secret: a fork holds all that its parent knew, whatever it forgets afterwards.
+- It does once what each fork would do first (rehearsal.py), and holds its memory in few pages (huge_pages.py).
 
-Control messages are JSON: {"do": "job" | "mark" | "spent" | "why" | "end"}; each gets one reply. That to "job" tells
-the number of the job, which "why" and "end" must say.
+A submission has one container, and one more for each rank of an exercise that has several. While they run it watches
+tasks and memory by the kernel's account, which also works where control groups cannot be had, and it measures the cost
+of a case when the grader asks.
+
+Control messages are JSON: {"do": "start" | "mark" | "spent" | "why" | "end"}; each gets one reply. That to "start"
+tells the number of the container, which "why" and "end" must say.
 """
 
 from __future__ import annotations
@@ -24,10 +32,8 @@ from typing import Any
 
 import torch
 
-from autograder.sandbox.inside import display, job, rehearsal, removed
-from autograder.sandbox.inside import huge_pages as pages
-from autograder.sandbox.inside import isolation as walls
-from autograder.sandbox.inside.accounting import Process, census, memory, own_memory, reset_peaks, spent
+from autograder.sandbox.inside import container, display, huge_pages, isolation, rehearsal, removed
+from autograder.sandbox.inside.accounting import Process, memory, own_memory, processes, reset_peaks, spent
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
 from course import exercises, syllabus
@@ -36,10 +42,15 @@ WATCH_SECONDS = 0.05
 
 
 @dataclass
-class _Job:
-    """A job that runs now. `pid` is its first process as seen from here, `parent` our own child before it."""
+class _Container:
+    """A container that runs now.
 
-    pid: int
+    pid      its first process as seen from here; None where that never came, because a namespace was refused
+    parent   our own child before it
+    session  where nothing is isolated: the session of its processes
+    """
+
+    pid: int | None
     parent: int
     limits: Limits
     session: int | None
@@ -47,36 +58,36 @@ class _Job:
 
 
 def main(control: socket.socket, program: bytes | None) -> None:
-    """Serve jobs until the grader closes the control socket. `program` is the system call filter; None: no walls."""
-    pages.collapse()
+    """Serve until the grader closes the control socket. `program` is the system call filter; None: no isolation."""
+    huge_pages.collapse()
     _send(control, {"ready": os.getpid()})
-    shared, jobs, marked = own_memory(), dict[int, _Job](), list[Process]()
+    shared, running, marked = own_memory(), dict[int, _Container](), list[Process]()
     while True:
-        ready, _, _ = select.select([control], [], [], WATCH_SECONDS if jobs else None)
+        ready, _, _ = select.select([control], [], [], WATCH_SECONDS if running else None)
         if not ready:
-            _watch(jobs, shared)
+            _watch(running, shared)
             continue
         data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 1)
         if not data:
             break
         message = json.loads(data)
-        if message["do"] == "job":
+        if message["do"] == "start":
             started = _start(message, socket.socket(fileno=descriptors[0]), control, program)
-            jobs[started.parent] = started
-            _send(control, {"job": started.parent})
+            running[started.parent] = started
+            _send(control, {"container": started.parent})
         elif message["do"] == "mark":
-            marked = _census(jobs)
+            marked = _of_all(running)
             reset_peaks(marked)
             _send(control, {})
         elif message["do"] == "spent":
-            peak, seconds = spent(marked, _census(jobs), shared)
+            peak, seconds = spent(marked, _of_all(running), shared)
             _send(control, {"peak_bytes": peak, "cpu_seconds": seconds})
         elif message["do"] == "why":
-            _send(control, {"why": jobs[message["job"]].why})
+            _send(control, {"why": running[message["container"]].why})
         elif message["do"] == "end":
-            _end(jobs.pop(message["job"]))
+            _end(running.pop(message["container"]))
             _send(control, {})
-    for each in jobs.values():
+    for each in running.values():
         _end(each)
 
 
@@ -93,10 +104,10 @@ def warm_up(*, with_display: bool) -> None:
     rehearsal.rehearse()
 
 
-def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket, program: bytes | None) -> _Job:
-    """Fork the first process of a job, through a parent that makes its namespaces."""
+def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket, program: bytes | None) -> _Container:
+    """Fork the first process of a container, through a parent that makes its namespaces."""
     limits = Limits(**message["limits"])
-    place = job.Place(program=program, limits=limits, home=message["home"])
+    place = container.Place(program=program, limits=limits, home=message["home"])
     read, write = os.pipe()
     parent = os.fork()
     if parent == 0:
@@ -110,23 +121,24 @@ def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket,
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         told = pipe.read()
-    pid = int(told or b"0")
-    return _Job(pid=pid, parent=parent, limits=limits, session=None if program is not None else parent)
+    pid = int(told) if told else None
+    session = None if program is not None else parent
+    return _Container(pid=pid, parent=parent, limits=limits, session=session)
 
 
-def _build(sock: socket.socket, place: job.Place, write: int) -> None:
-    """Namespaces first, because only a fork stands in a new process namespace; then the first process of the job."""
+def _build(sock: socket.socket, place: container.Place, write: int) -> None:
+    """Namespaces first, because only a fork stands in a new process namespace; then the container's first process."""
     if place.program is None:
         os.setsid()
         os.write(write, str(os.getpid()).encode())
         os.close(write)
-        job.first(sock, place)
+        container.first(sock, place)
         return
-    walls.own_namespaces()
+    isolation.unshare_namespaces()
     pid = os.fork()
     if pid == 0:
         os.close(write)
-        job.first(sock, place)
+        container.first(sock, place)
         return
     sock.close()
     os.write(write, str(pid).encode())
@@ -134,39 +146,40 @@ def _build(sock: socket.socket, place: job.Place, write: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _census(jobs: dict[int, _Job]) -> list[Process]:
-    """All processes of all jobs: they belong to one submission."""
-    sessions = [each.session for each in jobs.values()]
-    return census() if None in sessions else [found for each in sessions for found in census(each)]
+def _of_all(running: dict[int, _Container]) -> list[Process]:
+    """All processes of all containers: they belong to one submission."""
+    sessions = [each.session for each in running.values()]
+    return processes() if None in sessions else [found for each in sessions for found in processes(each)]
 
 
-def _watch(jobs: dict[int, _Job], shared: int) -> None:
-    """End all jobs where they have more tasks or memory together than a submission may; tasks for each of them."""
-    found, limits = _census(jobs), next(iter(jobs.values())).limits
+def _watch(running: dict[int, _Container], shared: int) -> None:
+    """End all containers where together they use more memory than one submission may, or more tasks than all may."""
+    found, limits = _of_all(running), next(iter(running.values())).limits
     tasks, used = sum(each.threads for each in found), memory(found, shared)
-    if tasks > limits.tasks * len(jobs):
+    if tasks > limits.tasks * len(running):
         why = f"more than {limits.tasks} processes and threads"
     elif used > limits.memory:
         why = f"more than {limits.memory >> 20} MiB of memory"
     else:
         return
-    for each in jobs.values():
+    for each in running.values():
         each.why = why
         _kill(each)
 
 
-def _kill(current: _Job) -> None:
-    """Kill the first process, and with it everything in its namespaces; without walls, its session."""
-    victims = [current.pid] if current.session is None else [each.pid for each in census(current.session)]
+def _kill(current: _Container) -> None:
+    """Kill the first process, and with it everything in its namespaces; without isolation, its session."""
+    victims = [current.pid] if current.session is None else [each.pid for each in processes(current.session)]
     for pid in victims:
+        if pid is None:  # it never came; a 0 in its place would mean all of our own process group
+            continue
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _end(current: _Job) -> None:
+def _end(current: _Container) -> None:
     """Kill what is left and wait until it is gone."""
-    if current.pid:
-        _kill(current)
+    _kill(current)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(current.parent, 0)
 

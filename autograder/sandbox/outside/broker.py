@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autograder.sandbox.outside.connection import Line, stop
+from autograder.sandbox.outside.connection import Connection, stop
 from autograder.sandbox.wire.rank_messages import Computed, Posted, Said, Waits
 from course.cluster.account.ledger import Ledger
 from course.cluster.account.network import fully_connected
@@ -41,7 +41,7 @@ class _Rank:
     made    how many calls it has made; gave: bytes of the tensors that it gave
     """
 
-    line: Line
+    connection: Connection
     posted: list[PostedCall | None] = field(default_factory=list)
     made: int = 0
     gave: int = 0
@@ -59,7 +59,7 @@ class Broker:
         self, socks: Sequence[socket.socket], token: str, *, verbs: Sequence[str], seed: int, deadline: float
     ) -> None:
         size = len(socks)
-        self._ranks = [_Rank(Line(number, size, sock, token)) for number, sock in enumerate(socks)]
+        self._ranks = [_Rank(Connection(number, size, sock, token)) for number, sock in enumerate(socks)]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
         self._schedule = Schedule(fully_connected(size), seed=seed)
 
@@ -71,13 +71,15 @@ class Broker:
     @property
     def printed(self) -> str:
         """What the ranks that have ended had printed, line by line with their numbers."""
-        said = [(number, rank.line.seen.printed) for number, rank in enumerate(self._ranks) if rank.line.seen]
+        said = [
+            (number, rank.connection.seen.printed) for number, rank in enumerate(self._ranks) if rank.connection.seen
+        ]
         return "".join(numbered(number, line) for number, text in said for line in text.splitlines())
 
     @property
     def stuck(self) -> list[int]:
         """After a run that failed: ranks that did not stop when they were told to."""
-        return [number for number, rank in enumerate(self._ranks) if rank.line.seen is None]
+        return [number for number, rank in enumerate(self._ranks) if rank.connection.seen is None]
 
     def run(self) -> list[Observation]:
         """What each rank saw. Raises RanksFailed, after the others were told why."""
@@ -91,10 +93,10 @@ class Broker:
                 raise left
         except RanksFailed as failure:
             failure.ledger = self.ledger
-            waiting = [rank.line for number, rank in enumerate(self._ranks) if self._reads(number)]
-            stop([rank.line for rank in self._ranks], waiting, str(failure))
+            waiting = [rank.connection for number, rank in enumerate(self._ranks) if self._reads(number)]
+            stop([rank.connection for rank in self._ranks], waiting, str(failure))
             raise
-        return [rank.line.seen for rank in self._ranks if rank.line.seen is not None]
+        return [rank.connection.seen for rank in self._ranks if rank.connection.seen is not None]
 
     # --- hearing ---
 
@@ -105,7 +107,7 @@ class Broker:
         with selectors.DefaultSelector() as selector:
             for number, rank in enumerate(self._ranks):
                 if self._runs(number) or self._schedule.waits[number] is not None:
-                    selector.register(rank.line.sock, selectors.EVENT_READ, number)
+                    selector.register(rank.connection.sock, selectors.EVENT_READ, number)
             while running := self._running():
                 if time.monotonic() > self._deadline:
                     raise late(self._seconds, running[0], (), self._statuses())
@@ -117,18 +119,18 @@ class Broker:
         """Read what has come from one rank; whether it has said something."""
         rank = self._ranks[number]
         if self._schedule.waits[number] is not None:
-            raise rank.line.broke_silence()
-        if not rank.line.hear():
+            raise rank.connection.broke_silence()
+        if not rank.connection.hear():
             return False
         self._check_limits()
         self._announce(number)
-        return bool(rank.line.said)
+        return bool(rank.connection.said)
 
     def _announce(self, number: int) -> None:
         """What a rank has said is done at its time."""
         rank = self._ranks[number]
-        if rank.line.said and self._schedule.waits[number] is None:
-            is_call = _is_call(rank.line.said[0])
+        if rank.connection.said and self._schedule.waits[number] is None:
+            is_call = _is_call(rank.connection.said[0])
             self._schedule.add(number, functools.partial(self._do, number), is_call=is_call)
 
     # --- making calls ---
@@ -138,14 +140,14 @@ class Broker:
         for number, done in self._schedule.make_next():
             if done is not None:
                 reply: Tree = {"takes": list(done.takes or ()), "sender": done.sender or 0}
-                self._ranks[number].line.reply(reply, self._deadline)
+                self._ranks[number].connection.reply(reply, self._deadline)
                 done.takes = None
             self._announce(number)
 
     def _do(self, number: int) -> PostedCall | None:
         """What a rank has said first. The call that it waits for then."""
         rank = self._ranks[number]
-        said = rank.line.said.popleft()
+        said = rank.connection.said.popleft()
         if isinstance(said, Posted):
             self._post(rank, said, self._schedule.clocks[number])
         elif isinstance(said, Computed):
@@ -155,14 +157,16 @@ class Broker:
         elif isinstance(said, Waits):
             return self._wait(rank, said, self._schedule.clocks[number])
         else:
-            rank.line.seen = said.seen
+            rank.connection.seen = said.seen
             if (error := said.seen.error) is not None:
                 raise rank_raised(number, error.type, error.message, error.where)
         return None
 
     def _post(self, rank: _Rank, said: Posted, at: float) -> None:
         if said.call.verb not in self._verbs:
-            raise rank.line.failed("BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}")
+            raise rank.connection.failed(
+                "BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}"
+            )
         rank.made += 1
         rank.gave += sum(kind.bytes for kind in said.call.gives)
         self._check_limits()
@@ -171,9 +175,11 @@ class Broker:
     def _wait(self, rank: _Rank, said: Waits, at: float) -> PostedCall | None:
         posted = rank.posted[said.number] if said.number < len(rank.posted) else None
         if posted is None:
-            raise rank.line.failed("BadReply", f"must wait for a call of its own, once, but waits for #{said.number}")
+            raise rank.connection.failed(
+                "BadReply", f"must wait for a call of its own, once, but waits for #{said.number}"
+            )
         if said.asks:
-            rank.line.reply({"done": posted.done and posted.end <= at}, self._deadline)
+            rank.connection.reply({"done": posted.done and posted.end <= at}, self._deadline)
             return None
         rank.posted[said.number] = None
         return posted
@@ -182,15 +188,15 @@ class Broker:
 
     def _runs(self, number: int) -> bool:
         """Whether its next word is awaited: it neither waits nor has ended, nor was heard already."""
-        line = self._ranks[number].line
-        return self._schedule.waits[number] is None and line.seen is None and not line.said
+        connection = self._ranks[number].connection
+        return self._schedule.waits[number] is None and connection.seen is None and not connection.said
 
     def _running(self) -> list[int]:
         return [number for number in range(len(self._ranks)) if self._runs(number)]
 
     def _reads(self, number: int) -> bool:
         """Whether it reads: it waits, or has said that it will."""
-        said = self._ranks[number].line.said
+        said = self._ranks[number].connection.said
         return self._schedule.waits[number] is not None or any(isinstance(each, Waits) for each in said)
 
     def _statuses(self) -> dict[int, str]:
@@ -198,10 +204,10 @@ class Broker:
 
     def _status(self, number: int) -> str:
         """What it does, in words; a call that was heard is not made before every rank has spoken."""
-        line = self._ranks[number].line
-        if line.seen is not None:
+        connection = self._ranks[number].connection
+        if connection.seen is not None:
             return RETURNED
-        calls = [said.call for said in line.said if isinstance(said, Posted)]
+        calls = [said.call for said in connection.said if isinstance(said, Posted)]
         heard = f"has called {calls[0]}{calls[0].details()}" if calls else RUNNING
         return str(self._schedule.waits[number] or heard)
 
@@ -209,12 +215,15 @@ class Broker:
 
     def _check_limits(self) -> None:
         """Raises RanksFailed where all together do too much; it names the one that did most of it."""
-        sent, made = [max(rank.line.bytes, rank.gave) for rank in self._ranks], [rank.made for rank in self._ranks]
+        sent, made = (
+            [max(rank.connection.bytes, rank.gave) for rank in self._ranks],
+            [rank.made for rank in self._ranks],
+        )
         bytes_, calls = f"send more than {MAX_BYTES >> 20} MiB", f"make more than {MAX_CALLS} calls"
         for counts, most, what in ((sent, MAX_BYTES, bytes_), (made, MAX_CALLS, calls)):
             if sum(counts) > most:
-                line = self._ranks[counts.index(max(counts))].line
-                raise line.failed("Flood", f"and the others must not {what} together; it did most of it")
+                connection = self._ranks[counts.index(max(counts))].connection
+                raise connection.failed("Flood", f"and the others must not {what} together; it did most of it")
 
 
 def _is_call(said: Said) -> bool:

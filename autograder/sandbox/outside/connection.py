@@ -1,6 +1,8 @@
 """The broker's connection to one rank: what it says, what it is told, and what breaks off.
 
-Line.hear() --> said ... ; Line.reply(tree)       RanksFailed names the rank that lies, floods, does not read or dies
+Connection.hear() --> said ... ; Connection.reply(tree)
+
+RanksFailed names the rank that lies, floods, does not read or dies.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from autograder.sandbox.outside.incoming import Incoming
-from autograder.sandbox.wire import wire
-from autograder.sandbox.wire.rank_messages import Ended, Said, Waits, to_said
+from autograder.sandbox.wire import stream
+from autograder.sandbox.wire.frame import BadFrame
+from autograder.sandbox.wire.rank_messages import RankEnded, Said, Waits, to_said
 from course.cluster.protocol.failures import FailureKind, RanksFailed
 from course.performing.exercise import Observation
 from course.tree import Tree
@@ -22,46 +24,47 @@ REPLY_SECONDS = 2.0  # for a rank to take what it asked for
 LEAVING_SECONDS = 0.3  # for ranks that were told to stop
 
 
-class Line:
+class Connection:
     """One rank of `size`. said: what was heard and is not done yet; seen: its observation, when it has ended."""
 
     def __init__(self, number: int, size: int, sock: socket.socket, token: str) -> None:
         self.number, self.sock = number, sock
         self.said: deque[Said] = deque()
         self.seen: Observation | None = None
-        self._size, self._incoming = size, Incoming(sock, token)
+        self._size, self._reader = size, stream.Reader(sock, token)
 
     @property
     def bytes(self) -> int:
         """All that has come so far."""
-        return self._incoming.bytes
+        return self._reader.bytes
 
     def hear(self) -> bool:
         """Read what has come; whether a message is complete. Raises RanksFailed."""
         try:
-            tree = self._incoming.read()
-            self.said.extend(to_said(tree, self.number, self._size) if tree is not None else ())
-        except wire.Ended:
+            came = self._reader.read()
+            if came is not None:
+                self.said.extend(to_said(came[0], self.number, self._size))
+        except stream.Closed:
             raise self.died() from None
-        except wire.BadFrame as error:
+        except BadFrame as error:
             raise self.failed("BadReply", f"must speak as its communicator does, but: {error}") from None
-        return tree is not None
+        return came is not None
 
     def broke_silence(self) -> RanksFailed:
         """The failure of a rank that waits, and whose socket is ready all the same."""
-        if not self._incoming.has_more():
+        if not self._reader.has_more():
             return self.died()
         return self.failed("BadReply", "waits and must be silent, but goes on speaking")
 
     def reply(self, tree: Tree, deadline: float) -> None:
         """Say what it takes. Raises RanksFailed."""
         try:
-            wire.send(self.sock, tree, deadline=min(deadline, time.monotonic() + REPLY_SECONDS))
-        except wire.BadFrame as error:
+            stream.send(self.sock, tree, deadline=min(deadline, time.monotonic() + REPLY_SECONDS))
+        except BadFrame as error:
             raise self.failed("Flood", f"must take less at once: {error}") from None
-        except wire.Late:
+        except stream.Late:
             raise self.failed("TimeLimit", f"must take what it asked for within {REPLY_SECONDS:g} s") from None
-        except wire.Ended:
+        except stream.Closed:
             raise self.died() from None
 
     def died(self) -> RanksFailed:
@@ -73,16 +76,16 @@ class Line:
         return RanksFailed(f"rank {self.number} {words}", kind=kind, rank=self.number)
 
 
-def stop(lines: Sequence[Line], waiting: Sequence[Line], why: str) -> None:
+def stop(connections: Sequence[Connection], waiting: Sequence[Connection], why: str) -> None:
     """Tell ranks that have not ended that the run is over: at their next call, or at once where they wait.
 
     What they see then is in `seen`; ranks that do not leave in time have none.
     """
     told: Tree = {"stopped": why}
     with selectors.DefaultSelector() as selector:
-        for line in lines:
-            if line.seen is None and (line not in waiting or _tell(line, told)):
-                selector.register(line.sock, selectors.EVENT_READ, line)
+        for each in connections:
+            if each.seen is None and (each not in waiting or _tell(each, told)):
+                selector.register(each.sock, selectors.EVENT_READ, each)
         deadline = time.monotonic() + LEAVING_SECONDS
         while selector.get_map() and (left := deadline - time.monotonic()) > 0:
             for key, _ in selector.select(left):
@@ -90,25 +93,25 @@ def stop(lines: Sequence[Line], waiting: Sequence[Line], why: str) -> None:
                     selector.unregister(key.fileobj)
 
 
-def _leaves(line: Line, told: Tree) -> bool:
+def _leaves(rank: Connection, told: Tree) -> bool:
     """Whether there is more to hear from a rank that is to stop."""
-    line.said.clear()
+    rank.said.clear()
     try:
-        line.hear()
+        rank.hear()
     except RanksFailed:
         return False
-    for each in line.said:
-        if isinstance(each, Ended):
-            line.seen = each.seen
+    for each in rank.said:
+        if isinstance(each, RankEnded):
+            rank.seen = each.seen
             return False
-        if isinstance(each, Waits) and not _tell(line, told):
+        if isinstance(each, Waits) and not _tell(rank, told):
             return False
     return True
 
 
-def _tell(line: Line, told: Tree) -> bool:
+def _tell(rank: Connection, told: Tree) -> bool:
     try:
-        wire.send(line.sock, told, deadline=time.monotonic() + LEAVING_SECONDS)
-    except (wire.Ended, wire.Late, wire.BadFrame):
+        stream.send(rank.sock, told, deadline=time.monotonic() + LEAVING_SECONDS)
+    except (stream.Closed, stream.Late, BadFrame):
         return False
     return True

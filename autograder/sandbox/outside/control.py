@@ -24,7 +24,7 @@ START_SECONDS = 120.0  # a cold disk needs a minute for torch
 
 
 class WarmProcess:
-    """program: the system call filter, None for no walls. display: whether display runs are to come."""
+    """program: the system call filter, None for no isolation. display: whether display runs are to come."""
 
     def __init__(self, program: bytes | None, *, display: bool) -> None:
         self._program, self._display = program, display
@@ -49,15 +49,15 @@ class WarmProcess:
             descriptors = [theirs.fileno(), filter_.fileno()]
             where = COURSE if self._program is not None else str(course)
             argv = [sys.executable, "-I", "-c", _PROGRAM, where, *map(str, descriptors), str(int(self._display))]
-            walled = self._program is not None
+            isolated = self._program is not None
             self._process = subprocess.Popen(
-                command(argv, course=course) if walled else argv,
+                command(argv, course=course) if isolated else argv,
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env=None if walled else environment(str(folder)),
+                env=None if isolated else environment(str(folder)),
                 start_new_session=True,
             )
         if byte(self._control, START_SECONDS, LONGEST) == b"":
@@ -85,7 +85,7 @@ class WarmProcess:
         return dict(json.loads(reply))
 
     def close(self) -> None:
-        """End the warm process, which ends its job, and remove its folder."""
+        """End the warm process, which ends its containers, and remove its folder."""
         if self._control is not None:
             self._control.close()
         if self._process is not None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from autograder.sandbox.outside.loading import RunnerError
 from autograder.sandbox.outside.runner import Runner, open_runner
+from autograder.sandbox.outside.stage import left_out
 from autograder.sandbox.wire import seccomp
 from autograder.sandbox.wire.policy import PolicyError
 from course import exercises
@@ -44,8 +45,7 @@ ATTEMPTS = {
         "import os\nprint('held' if os.environ['HOME'] == '/student' else sorted(os.environ))"
     ),
     "nothing secret can be imported": (
-        "import importlib.util\nsecret = ('course.reference', 'course.judging', 'autograder.bank')\n"
-        "print(', '.join(filter(importlib.util.find_spec, secret)) or 'held')"
+        "import importlib.util\nprint(', '.join(filter(importlib.util.find_spec, {left_out})) or 'held')"
     ),
     "no capability": (
         "import ctypes\nheld = (ctypes.c_uint * 6)()\n"
@@ -56,11 +56,11 @@ ATTEMPTS = {
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         "print('held' if libc.unshare(0x10000000) == -1 and ctypes.get_errno() == 1 else 'unshare was allowed')"
     ),
+    "no network": (
+        "import socket\ntry:\n    socket.create_connection(('127.0.0.1', {port}), 1)\n"
+        "    print('reached a port of this machine')\nexcept OSError:\n    print('held')"
+    ),
 }
-NETWORK = (
-    "import socket\ntry:\n    socket.create_connection(('127.0.0.1', {port}), 1)\n"
-    "    print('reached a port of this machine')\nexcept OSError:\n    print('held')"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,19 +111,23 @@ def _filter() -> Protection:
 
 
 def _inside() -> Iterator[Protection]:
-    """The walls, then each attempt against them, then what watches from outside."""
+    """The isolation, then each attempt against them, then what watches from outside."""
     with _listener() as port, open_runner() as runner:
-        attempts = {**ATTEMPTS, "no network": NETWORK.format(port=port)}
         try:
-            shown = runner.display([*attempts.values()])
+            shown = runner.display([attempt(name, port) for name in ATTEMPTS])
         except RunnerError as error:
             yield Protection(name="namespaces", active=False, detail=str(error), remedy=NAMESPACES)
             return
         yield Protection(name="namespaces", active=True, detail="user, mount, process, network, IPC, host name")
-        for number, name in enumerate(attempts):
+        for number, name in enumerate(ATTEMPTS):
             said = _printed(shown, number)
             yield Protection(name=name, active=said == HELD, detail="" if said == HELD else said, remedy=OURS)
         yield _costs(runner)
+
+
+def attempt(name: str, port: int) -> str:
+    """The source of one attempt; `port` of this machine answers."""
+    return ATTEMPTS[name].replace("{left_out}", str(left_out())).replace("{port}", str(port))
 
 
 def _costs(runner: Runner) -> Protection:

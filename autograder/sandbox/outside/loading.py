@@ -1,4 +1,4 @@
-"""A job in which the cells of a submission are loaded: it is started, and performers are forked from it.
+"""A container in which the cells of a submission are loaded: it is started, and performers are forked from it.
 
     Loading.start(task) --> the socket of a new performer, ready for cases
 
@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autograder.sandbox.wire import texts, wire
+from autograder.sandbox.wire import messages, stream
+from autograder.sandbox.wire.frame import BadFrame
 from autograder.sandbox.wire.messages import LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits
 from course.errors import CourseError
@@ -23,7 +24,7 @@ from course.performing.cells import CodeCell
 from course.performing.exercise import Exercise, Failure, Observation
 from course.tree import Tree
 
-REPLY_SECONDS = 30.0  # of the warm process and of a job's first process, which run no student's code
+REPLY_SECONDS = 30.0  # of the warm process and of a container's first process, which run no student's code
 AUTOGRAD = frozenset({"torch", "torch.autograd"})  # to remove one of these takes long, so it is done once
 ATTEMPTS = 3
 FALLBACK = 4  # where the cells do not load together, each answer gets this part of the time alone
@@ -33,35 +34,38 @@ class RunnerError(CourseError):
     """Students' code cannot be run here."""
 
 
-class Job:
-    """A job of the warm process: its number there, and the socket to its first process."""
+class Container:
+    """Namespaces, limits and filter around one submission, or one rank of it; made of a fork of the warm process.
+
+    number  by which the warm process knows it; sock: to its first process
+    """
 
     def __init__(self, sock: socket.socket, number: int, tell: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._sock, self._number, self._tell = sock, number, tell
-        self._stands = False
+        self._isolated = False
 
     def first(self) -> socket.socket:
-        """The socket to its first process; waits until its walls stand.
+        """The socket to its first process; waits until it is isolated.
 
         Raises RunnerError where one was refused, and OSError where the watchdog was faster.
         """
-        if not self._stands and byte(self._sock, REPLY_SECONDS) != READY:
+        if not self._isolated and byte(self._sock, REPLY_SECONDS) != READY:
             if why := self.tell({"do": "why"})["why"]:
                 raise ConnectionResetError(why)
             raise RunnerError("the walls around a submission must stand, but one was refused; see `autograder doctor`")
-        self._stands = True
+        self._isolated = True
         return self._sock
 
     def tell(self, message: dict[str, Any]) -> dict[str, Any]:
         """A control message about it to the warm process, and its reply."""
-        return self._tell({**message, "job": self._number})
+        return self._tell({**message, "container": self._number})
 
 
-OpenJob = Callable[[], contextlib.AbstractContextManager[Job]]
+OpenContainer = Callable[[], contextlib.AbstractContextManager[Container]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class PerformerTask:
     """What a performer is for: the answer's name, and what it is told. removes: see Exercise."""
 
     name: str
@@ -69,7 +73,7 @@ class Task:
     removes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, exercise: Exercise) -> Task:
+    def of(cls, exercise: Exercise) -> PerformerTask:
         """To perform an exercise."""
         return cls(name=exercise.name, request={"exercise": exercise.id}, removes=exercise.removes)
 
@@ -83,12 +87,12 @@ class NotStarted(CourseError):
 
 
 class Loading:
-    """One job of a submission."""
+    """One container of a submission."""
 
-    def __init__(self, job: OpenJob, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
-        self._open, self._limits = job, limits
+    def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
+        self._open, self._limits = opener, limits
         self._stack = contextlib.ExitStack()
-        self.job = self._stack.enter_context(job())
+        self.container = self._stack.enter_context(opener())
         self._cells, self._names = cells, list(names)
         self._loader: socket.socket | None = None
         self._without_autograd: socket.socket | None = None
@@ -97,11 +101,11 @@ class Loading:
         self._loaded: list[str] = []
 
     def close(self) -> None:
-        """End the job."""
+        """End the container."""
         self._let_go()
         self._stack.close()
 
-    def start(self, task: Task) -> socket.socket:
+    def start(self, task: PerformerTask) -> socket.socket:
         """A new performer. Raises NotStarted."""
         for _ in range(ATTEMPTS):
             if self._loader is not None and task.name not in self._loaded:
@@ -119,16 +123,16 @@ class Loading:
         raise NotStarted(failed("ProcessDied", "the process that had loaded the cells ended"))
 
     def sweep(self) -> str:
-        """End all students' processes of this job. Where the watchdog has ended it: begin another, and say why."""
+        """End all students' processes in it. Where the watchdog has ended it: begin another, and say why."""
         self._let_go()
         with contextlib.suppress(OSError):
-            first = self.job.first()
+            first = self.container.first()
             first.sendall(SWEEP)
             if byte(first, REPLY_SECONDS) == SWEEP:
                 return ""
-        why = str(self.job.tell({"do": "why"})["why"])
+        why = str(self.container.tell({"do": "why"})["why"])
         self._stack.close()
-        self.job = self._stack.enter_context(self._open())
+        self.container = self._stack.enter_context(self._open())
         return why
 
     def _let_go(self) -> None:
@@ -143,19 +147,19 @@ class Loading:
         seconds = self._limits.load_seconds / (1 if self._together else FALLBACK)
         answers: Tree = [cell.answers for cell in self._cells]
         request: Tree = {
-            "sources": texts.from_sources([cell.source for cell in self._cells]),
+            "sources": messages.from_sources([cell.source for cell in self._cells]),
             "answers": answers,
             "names": list(names),
         }
         try:
-            ours = hand(self.job.first(), LOAD)
+            ours = hand(self.container.first(), LOAD)
         except OSError:  # the watchdog was faster
             self._problem = ended(self.sweep())
             return False
         try:
-            wire.send(ours, request)
-            wire.receive(ours, time.monotonic() + seconds)
-        except (wire.Late, wire.BadFrame, wire.Ended) as error:
+            stream.send(ours, request)
+            stream.receive(ours, time.monotonic() + seconds)
+        except (stream.Late, BadFrame, stream.Closed) as error:
             ours.close()
             why = self.sweep()
             self._together = False
@@ -164,24 +168,24 @@ class Loading:
         self._loader, self._loaded = ours, names
         return True
 
-    def _performer(self, task: Task) -> socket.socket | None:
+    def _performer(self, task: PerformerTask) -> socket.socket | None:
         """None where the loader did not even fork. Raises NotStarted where it answers nonsense."""
         try:
             sock = hand(self._parent(task), PERFORM)
         except OSError:
             return None
         try:
-            wire.send(sock, task.request)
-            wire.receive(sock, time.monotonic() + self._limits.load_seconds)
-        except (wire.Late, wire.Ended, wire.BadFrame) as error:
+            stream.send(sock, task.request)
+            stream.receive(sock, time.monotonic() + self._limits.load_seconds)
+        except (stream.Late, stream.Closed, BadFrame) as error:
             sock.close()
-            if not isinstance(error, wire.BadFrame):
+            if not isinstance(error, BadFrame):
                 return None
             self.sweep()
             raise NotStarted(observed(error, "the preparation", self._limits.load_seconds)) from None
         return sock
 
-    def _parent(self, task: Task) -> socket.socket:
+    def _parent(self, task: PerformerTask) -> socket.socket:
         """The process to fork: the loader, or its fork without autograd. Raises OSError."""
         assert self._loader is not None
         if AUTOGRAD.isdisjoint(task.removes):
@@ -198,9 +202,9 @@ def observed(error: Exception, doing: str, seconds: float, why: str = "") -> Obs
     """What is seen of a run that broke the conversation. why: the watchdog's reason, where that ended the run."""
     if why:
         return ended(why)
-    if isinstance(error, wire.Late):
+    if isinstance(error, stream.Late):
         return failed("TimeLimit", f"{doing} did not end within {seconds:g} s")
-    if isinstance(error, wire.BadFrame):
+    if isinstance(error, BadFrame):
         return failed("BadReply", str(error))
     return failed("ProcessDied", f"the process ended during {doing}: killed, out of memory, or it left by itself")
 

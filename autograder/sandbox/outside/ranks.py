@@ -1,4 +1,4 @@
-"""Exercises with several ranks: each has a job with namespaces of its own, and a broker stands between them.
+"""Exercises with several ranks: each has a container of its own, and a broker stands between them.
 
 case --split--> parts --> performers <--calls--> broker;  observations --merged--> one observation
 """
@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from autograder.sandbox.outside.broker import Broker
-from autograder.sandbox.outside.loading import Loading, NotStarted, RunnerError, Task, ended
-from autograder.sandbox.wire import wire
+from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended
+from autograder.sandbox.wire import stream
 from autograder.sandbox.wire.rank_messages import RankCall, from_part
 from course.cluster import RanksFailed, Run
 from course.cluster.account.ledger import costs
@@ -31,14 +31,14 @@ ENDS = ("RankDied", "BadReply", "Flood", "TimeLimit")  # later cases are not run
 
 
 class Ranks:
-    """The ranks of one submission. The first has the job of the submission, `another` makes one for each further."""
+    """The ranks of one submission. The first is in the submission's container, `another` makes one for each further."""
 
     def __init__(self, first: Loading, another: Callable[[], Loading]) -> None:
         self._loadings, self._another = [first], another
         self._performers: dict[int, socket.socket] = {}
 
     def close(self) -> None:
-        """End the jobs of all ranks but the first."""
+        """End the containers of all ranks but the first."""
         self._let_go(list(self._performers))
         for each in self._loadings[1:]:
             each.close()
@@ -53,10 +53,10 @@ class Ranks:
             self._let_go(list(self._performers))
 
     def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
-        """See runner.Session."""
+        """See Session."""
         request: Tree = {"function": call.function, "verbs": list(call.verbs), "seconds": call.seconds}
         try:
-            broker = self._broker(Task(name=call.function, request=request), parts, call.verbs, call.seconds)
+            broker = self._broker(PerformerTask(name=call.function, request=request), parts, call.verbs, call.seconds)
             try:
                 seen = broker.run()
             except RanksFailed:
@@ -75,7 +75,7 @@ class Ranks:
         assert exercise.split is not None
         parts = exercise.split({name: clone(value) for name, value in case.inputs.items()})
         try:
-            broker = self._broker(Task.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
+            broker = self._broker(PerformerTask.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
         except NotStarted as error:
             return error.seen
         try:
@@ -86,19 +86,19 @@ class Ranks:
             return with_costs(dataclasses.replace(seen, printed=broker.printed), costs(broker.ledger), "broker")
 
     def _broker(
-        self, task: Task, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0
+        self, task: PerformerTask, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0
     ) -> Broker:
         """A broker between ranks that have got their parts. Raises NotStarted."""
-        socks, token = self._start(task, len(parts)), wire.new_token()
+        socks, token = self._start(task, len(parts)), stream.new_token()
         deadline = time.monotonic() + seconds
         broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline)
         for rank, part in enumerate(parts):
-            with contextlib.suppress(wire.Late, wire.Ended):  # the broker hears that it has gone
+            with contextlib.suppress(stream.Late, stream.Closed):  # the broker hears that it has gone
                 given = Case(name="", inputs=part)
-                wire.send(socks[rank], from_part(given, rank, len(parts)), token=token, deadline=deadline)
+                stream.send(socks[rank], from_part(given, rank, len(parts)), token=token, deadline=deadline)
         return broker
 
-    def _start(self, task: Task, count: int) -> list[socket.socket]:
+    def _start(self, task: PerformerTask, count: int) -> list[socket.socket]:
         """A performer for each rank, those that are there already first. Raises NotStarted."""
         missing = [rank for rank in range(count) if rank not in self._performers]
         if missing:

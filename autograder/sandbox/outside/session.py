@@ -13,9 +13,10 @@ import socket
 import time
 from collections.abc import Sequence
 
-from autograder.sandbox.outside.loading import Loading, NotStarted, OpenJob, Task, ended, observed
+from autograder.sandbox.outside.loading import Loading, NotStarted, OpenContainer, PerformerTask, ended, observed
 from autograder.sandbox.outside.ranks import Ranks
-from autograder.sandbox.wire import wire
+from autograder.sandbox.wire import messages, stream
+from autograder.sandbox.wire.frame import BadFrame
 from autograder.sandbox.wire.policy import Limits
 from autograder.sandbox.wire.rank_messages import RankCall
 from course.cluster import Run
@@ -27,29 +28,32 @@ from course.performing.perform import in_turn, stops
 from course.tree import Tree
 
 
-class LoadedSession:
-    """The jobs of one submission: one, and more where an exercise has several ranks."""
+class Session:
+    """One submission, loaded in its containers: one, and more where an exercise has several ranks."""
 
-    def __init__(self, job: OpenJob, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
+    def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
         self._limits = limits
-        self._alone = Loading(job, limits, cells, names)
-        self._ranks = Ranks(self._alone, lambda: Loading(job, limits, cells, names))
+        self._alone = Loading(opener, limits, cells, names)
+        self._ranks = Ranks(self._alone, lambda: Loading(opener, limits, cells, names))
 
     def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
-        """See Session."""
+        """Call a function of the cells on every rank, with the parts; no exercise is needed.
+
+        Raises RanksFailed, and RunnerError where the cells do not load.
+        """
         return self._ranks.call(call, parts)
 
     def close(self) -> None:
-        """End the jobs."""
+        """End the containers."""
         self._ranks.close()
         self._alone.close()
 
     def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
-        """One observation per case; see Session."""
+        """One observation per case, in order, in a fork of the process that loaded the cells; of one for each rank."""
         if exercise.split is not None:
             return self._ranks.perform(exercise, cases)
         try:
-            sock = self._alone.start(Task.of(exercise))
+            sock = self._alone.start(PerformerTask.of(exercise))
         except NotStarted as error:
             return (error.seen,) * len(cases)
         with sock:
@@ -64,15 +68,15 @@ class LoadedSession:
         measured = case.name in exercise.measured
         oracle = exercise.oracle(case) if exercise.oracle else None
         if measured:
-            self._alone.job.tell({"do": "mark"})
+            self._alone.container.tell({"do": "mark"})
         try:
-            (seen,) = wire.to_observations(_converse(sock, case, oracle, deadline), 1)
-        except (wire.Late, wire.BadFrame, wire.Ended) as error:
+            (seen,) = messages.to_observations(_converse(sock, case, oracle, deadline), 1)
+        except (stream.Late, BadFrame, stream.Closed) as error:
             return observed(error, "the run", seconds)
         if oracle is not None:
             seen = with_costs(seen, oracle.ledger(), "broker")
         if measured:
-            seen = with_costs(seen, self._alone.job.tell({"do": "spent"}), "kernel")
+            seen = with_costs(seen, self._alone.container.tell({"do": "spent"}), "kernel")
         return seen
 
 
@@ -81,16 +85,16 @@ def _converse(sock: socket.socket, case: Case, oracle: Oracle | None, deadline: 
 
     The token goes with the case and must come back: a frame that was made before the case arrived is none of its own.
     """
-    token = wire.new_token()
-    wire.send(sock, wire.from_cases([case]), token=token, deadline=deadline)
+    token = stream.new_token()
+    stream.send(sock, messages.from_cases([case]), token=token, deadline=deadline)
     while True:
-        reply = wire.receive(sock, deadline, token=token)
+        reply = stream.receive(sock, deadline, token=token)
         if isinstance(reply, dict) and "seen" in reply:
             return reply["seen"]
-        verb, arguments = wire.to_question(reply)
+        verb, arguments = messages.to_question(reply)
         if oracle is None:
-            raise wire.BadFrame("this exercise has nothing to ask")
-        wire.send(sock, _answer(oracle, verb, arguments), deadline=deadline)
+            raise BadFrame("this exercise has nothing to ask")
+        stream.send(sock, _answer(oracle, verb, arguments), deadline=deadline)
 
 
 def _answer(oracle: Oracle, verb: str, arguments: Tree) -> Tree:

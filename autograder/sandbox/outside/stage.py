@@ -1,6 +1,9 @@
-"""The part of the course that students' code may import in the sandbox: whole folders, and nothing else.
+"""What is there to import in the sandbox: whole folders that are named here, and nothing else.
 
-No reference, answer sheet, judge or bank is in them, and nothing of the grader but what runs inside.
+    course/STUDENT_SIDE, stand-ins for course/notebook, inside/ and wire/ --stage--> a folder for the warm process
+
+Whatever is not named stays outside: references, answer sheets, the judge, banks, and all of the grader but two rooms.
+The import contracts in pyproject.toml say the same of imports; a test holds them to these names.
 """
 
 from __future__ import annotations
@@ -12,27 +15,32 @@ import autograder
 import course
 
 COURSE = Path(course.__file__).parent
-SANDBOX = Path(autograder.__file__).parent / "sandbox"
-STUDENT_SIDE = (
-    "performing",
-    "exercises",
-    "cluster",
-    "meter",
-    "lessons",
+GRADER = Path(autograder.__file__).parent
+STUDENT_SIDE = (  # what answers are made with and performed by
+    *("performing", "exercises", "cluster", "meter", "lessons"),
     *("__init__.py", "errors.py", "failing.py", "syllabus.py", "tree.py"),
 )
-ROOMS = ("inside", "wire")
+ROOMS = ("sandbox/inside", "sandbox/wire")
+STOOD_IN = "notebook"  # what a lesson calls on a student's own machine: inside/stand_ins takes its place
 
 
 def stage(to: Path) -> None:
     """Write the copy to `to`, a new folder."""
     for name in STUDENT_SIDE:
         _copy(COURSE / name, to / "course" / name)
-    _copy(SANDBOX / "inside" / "stand_ins", to / "course" / "notebook")
+    _copy(GRADER / "sandbox" / "inside" / "stand_ins", to / "course" / STOOD_IN)
     for room in ROOMS:
-        _copy(SANDBOX / room, to / "autograder" / "sandbox" / room)
+        _copy(GRADER / room, to / "autograder" / room)
     for folder in (to / "autograder" / "sandbox", to / "autograder"):
         (folder / "__init__.py").touch()
+
+
+def left_out() -> list[str]:
+    """The modules of course and grader that are not there, by their outermost names."""
+    there = {COURSE / name for name in (*STUDENT_SIDE, STOOD_IN)} | {GRADER / room for room in ROOMS}
+    found = [path for folder in (COURSE, GRADER, GRADER / "sandbox") for path in folder.iterdir() if path not in there]
+    names = [path.relative_to(COURSE.parent).with_suffix("").as_posix().replace("/", ".") for path in found]
+    return sorted(name for name in names if "__" not in name and name != "autograder.sandbox")
 
 
 def _copy(source: Path, to: Path) -> None:

@@ -1,10 +1,212 @@
-"""What goes between processes: single bytes, with a socket beside them where one is handed over, and outputs."""
+"""What is sent between the grader and the process that runs a student's code: each message as a tree, and back.
+
+    grader                                                       inside
+    from_sources       --send-->                                 to_sources          the cells, once
+    from_cases         --send, a token-->                        to_cases
+    to_question        <--the same token--                       from_question       any number of times
+    to_observations    <--the same token--                       from_observations
+    to_outputs         <--                                       from_outputs        of a display run, cell by cell
+
+Never pickle. What comes from inside is trusted in nothing: each `to_` function accepts only what its message may hold,
+and makes text printable. A ledger entry that arrives here is `claimed`, whatever the sender says, because it was
+counted in the student's process. Long text travels as bytes, because a frame's JSON is kept small.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from autograder.sandbox.wire.frame import DTYPES, MAX_NUMBER, BadFrame
+from course.performing.exercise import Case, Failure, Observation
+from course.tree import MAX_LEAVES, MAX_TEXT, Leaf, Tree, map_leaves
 
 Output: TypeAlias = dict[str, Any]  # one output of a cell, as nbformat 4 has it
 
+# Single bytes to a container's first process and its loader, with a socket beside them where one is handed over.
 LOAD, PERFORM, WITHOUT_AUTOGRAD, DISPLAY, SWEEP, READY = b"l", b"p", b"w", b"d", b"s", b"r"
 LONGEST = 2**16  # bytes of a control message to the warm process, which is JSON
+
+LONG_TEXT = 1_000  # characters
+MAX_LINES = 20  # of a failure's own lines
+MAX_RANK = 2**20
+VERB = re.compile(r"[A-Za-z_]{1,64}", re.ASCII)
+
+
+# --- sources ------------------------------------------------------------------------------------------
+
+
+def from_sources(sources: Sequence[str]) -> Tree:
+    """Sources of cells as a tree; long ones travel as bytes, because text is capped much lower."""
+    return [_as_bytes(source) for source in sources]
+
+
+def to_sources(tree: Any) -> list[str]:
+    """The sources back again; the sender is trusted."""
+    return [leaf if isinstance(leaf, str) else leaf.numpy().tobytes().decode() for leaf in tree]
+
+
+def _as_bytes(leaf: Leaf) -> Leaf:
+    if isinstance(leaf, str) and len(leaf) > LONG_TEXT:
+        return torch.frombuffer(bytearray(leaf.encode("utf-8", "replace")), dtype=torch.uint8)
+    return leaf
+
+
+# --- cases and questions ------------------------------------------------------------------------------
+
+
+def from_cases(cases: Sequence[Case]) -> Tree:
+    """Cases as a tree: names and inputs, and nothing that is hidden."""
+    return [{"name": case.name, "inputs": dict(case.inputs)} for case in cases]
+
+
+def to_cases(tree: Any) -> list[Case]:
+    """The cases back again; the sender is trusted."""
+    return [Case(name=case["name"], inputs=case["inputs"]) for case in tree]
+
+
+def from_question(verb: str, arguments: Tree) -> Tree:
+    """A question to the grader as a tree."""
+    return {"ask": verb, "arguments": arguments}
+
+
+def to_question(tree: Tree) -> tuple[str, Tree]:
+    """Verb and arguments of a question from a sender who is not trusted. Raises BadFrame.
+
+    The verb has at most 64 ASCII letters and underscores; the arguments are any tree, its text made clean.
+    """
+    if not isinstance(tree, dict) or tree.keys() != {"ask", "arguments"}:
+        raise BadFrame("a question must hold a verb, its arguments and nothing else")
+    verb = tree["ask"]
+    if not isinstance(verb, str) or not VERB.fullmatch(verb):
+        raise BadFrame("the verb of a question must be at most 64 letters and underscores")
+    return verb, clean(tree["arguments"], clean_leaf)
+
+
+def clean(tree: Tree, leaf: Callable[[Leaf], Leaf]) -> Any:
+    """The same tree with clean keys, and `leaf` put on every leaf."""
+    if isinstance(tree, dict):
+        return {clean_text(key): clean(value, leaf) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [clean(value, leaf) for value in tree]
+    return leaf(tree)
+
+
+def clean_leaf(leaf: Leaf) -> Leaf:
+    """The same leaf, text made clean."""
+    return clean_text(leaf) if isinstance(leaf, str) else leaf
+
+
+# --- observations -------------------------------------------------------------------------------------
+
+
+def from_observations(seen: Sequence[Observation]) -> Tree:
+    """Observations as a tree; a leaf that no frame carries becomes a string that says so."""
+    return [_packed(each) for each in seen]
+
+
+def _packed(seen: Observation) -> Tree:
+    error = dataclasses.asdict(seen.error) if seen.error else None
+    if error:
+        error["where"] = list(error["where"])
+    values, ledger = map_leaves(_carried, dict(seen.values)), map_leaves(_carried, dict(seen.ledger))
+    return {"values": values, "ledger": ledger, "error": error, "printed": seen.printed}
+
+
+def _carried(leaf: Leaf) -> Leaf:
+    if isinstance(leaf, Tensor) and leaf.dtype not in DTYPES.values():
+        return f"<tensor of {leaf.dtype}>"
+    if isinstance(leaf, int) and leaf.bit_length() > 3 * MAX_NUMBER:  # 3 bits are less than a digit
+        return f"<integer of {leaf.bit_length()} bits>"
+    return leaf
+
+
+def to_observations(tree: Tree, count: int) -> tuple[Observation, ...]:
+    """`count` observations from a sender who is not trusted. Raises BadFrame."""
+    if not isinstance(tree, list) or len(tree) != count:
+        raise BadFrame(f"a reply must hold {count} observations")
+    return tuple(_observation(each) for each in tree)
+
+
+def _observation(tree: Tree) -> Observation:
+    if not isinstance(tree, dict):
+        raise BadFrame("an observation must be a dict")
+    ledger = _leaves(tree.get("ledger"))
+    return Observation(
+        values=_leaves(tree.get("values")),
+        ledger=ledger,
+        sources=dict.fromkeys(ledger, "claimed"),
+        error=to_failure(tree.get("error")),
+        printed=clean_text(tree.get("printed")),
+    )
+
+
+def to_failure(tree: Tree) -> Failure | None:
+    """A failure from a sender who is not trusted, or None. Raises BadFrame."""
+    if tree is None:
+        return None
+    if not isinstance(tree, dict):
+        raise BadFrame("a failure must be a dict")
+    where, rank = tree.get("where"), tree.get("rank")
+    lines = where if isinstance(where, list) else []
+    return Failure(
+        type=clean_text(tree.get("type"))[:100] or "Error",
+        message=clean_text(tree.get("message")),
+        where=tuple(clean_text(line) for line in lines[-MAX_LINES:]),
+        rank=rank if type(rank) is int and 0 <= rank < MAX_RANK else None,
+    )
+
+
+def _leaves(tree: Tree) -> dict[str, Leaf]:
+    if not isinstance(tree, dict) or len(tree) > MAX_LEAVES:
+        raise BadFrame(f"values must be a dict of at most {MAX_LEAVES} leaves")
+    leaves: dict[str, Leaf] = {}
+    for key, value in tree.items():
+        if isinstance(value, (list, dict)):
+            raise BadFrame("a value must be a leaf")
+        leaves[clean_text(key)] = clean_leaf(value)
+    return leaves
+
+
+def clean_text(value: object, limit: int = MAX_TEXT) -> str:
+    """A string that every file and database can hold, and not a long one."""
+    if not isinstance(value, str):
+        return ""
+    return value[:limit].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+# --- outputs of a display run -------------------------------------------------------------------------
+
+
+def from_outputs(outputs: Sequence[Sequence[Output]]) -> Tree:
+    """One list of outputs (plain JSON) per source as a tree; pictures and other long text travel as bytes."""
+    return [[map_leaves(_as_bytes, output) for output in each] for each in outputs]
+
+
+def to_outputs(tree: Tree, count: int) -> list[list[Output]]:
+    """`count` lists of outputs from a sender who is not trusted: JSON with clean text and finite numbers.
+
+    Raises BadFrame. What an output may show is not decided here.
+    """
+    if not isinstance(tree, list) or len(tree) != count:
+        raise BadFrame(f"a display run must hold the outputs of {count} cells")
+    if not all(isinstance(each, list) and all(isinstance(output, dict) for output in each) for each in tree):
+        raise BadFrame("the outputs of a cell must be a list of dicts")
+    outputs: list[list[Output]] = clean(tree, _json_leaf)
+    return outputs
+
+
+def _json_leaf(leaf: Leaf) -> Leaf:
+    if isinstance(leaf, Tensor):
+        if leaf.dtype != torch.uint8 or leaf.dim() != 1:
+            raise BadFrame("an output must hold no tensor but the bytes of a text")
+        return clean_text(leaf.numpy().tobytes().decode("utf-8", "replace"), len(leaf))
+    if isinstance(leaf, float) and not math.isfinite(leaf):
+        raise BadFrame("a number in an output must be finite")
+    return clean_leaf(leaf)

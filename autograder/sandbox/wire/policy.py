@@ -1,7 +1,7 @@
 """What students' code may do and use, in one place: limits, what it sees of the file system, and system calls.
 
 Limits.parse("memory=3GiB")   --> Limits
-command(argv, ...)            --> the bubblewrap command that runs argv inside the outer walls
+command(argv, ...)            --> the bubblewrap command that runs argv in the outer isolation
 DENIED, HIDDEN, FAMILIES      --> the system call filter (seccomp.py compiles it)
 """
 
@@ -73,7 +73,7 @@ def _setting(text: str) -> tuple[str, float | int]:
     return found[1], names[found[1]](float(found[2]) * UNITS[found[3].lower()])
 
 
-# --- the outer walls ----------------------------------------------------------------------------------
+# --- the outer isolation ------------------------------------------------------------------------------
 
 
 def command(argv: Sequence[str], *, course: Path, binary: str = "bwrap") -> list[str]:
@@ -148,7 +148,7 @@ def python_folders() -> list[str]:
 
 # --- system calls -------------------------------------------------------------------------------------
 
-DENIED = (  # EPERM: walls are built before the filter is on, and nobody inside needs these
+DENIED = (  # EPERM: the isolation is complete before the filter is on, and nobody inside needs these
     *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen"),
     *("fsconfig", "fsmount", "fspick", "mount_setattr", "swapon", "swapoff", "reboot", "acct", "quotactl"),
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd", "pidfd_open"),

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from autograder.sandbox.wire import wire
-from autograder.sandbox.wire.frame import DTYPES, MAX_DIMS, MAX_FRAME
+from autograder.sandbox.wire import messages
+from autograder.sandbox.wire.frame import DTYPES, MAX_DIMS, MAX_FRAME, BadFrame
 from course.cluster.calls import Call, Kind, check_form
 from course.errors import BadArgument
 from course.performing.exercise import Case, Observation
@@ -68,23 +68,23 @@ class Waits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class RankEnded:
     """The rank has returned, or raised."""
 
     seen: Observation
 
 
-Said: TypeAlias = Posted | Computed | Waits | Ended
+Said: TypeAlias = Posted | Computed | Waits | RankEnded
 
 
 def from_part(part: Case, rank: int, size: int) -> Tree:
     """A rank's part of a case."""
-    return {"case": wire.from_cases([part]), "rank": rank, "size": size}
+    return {"case": messages.from_cases([part]), "rank": rank, "size": size}
 
 
 def to_part(tree: Any) -> tuple[Case, int, int]:
     """The part, the rank and how many there are; the sender is trusted."""
-    (part,) = wire.to_cases(tree["case"])
+    (part,) = messages.to_cases(tree["case"])
     return part, tree["rank"], tree["size"]
 
 
@@ -105,30 +105,30 @@ def from_call(call: Call, gives: Sequence[Tensor], *, is_async: bool) -> Tree:
 def to_said(tree: Tree, rank: int, size: int) -> list[Said]:
     """What a rank says. Raises BadFrame."""
     if not isinstance(tree, dict):
-        raise wire.BadFrame("a message of a rank must be a dict")
+        raise BadFrame("a message of a rank must be a dict")
     if tree.keys() == {"seen"}:
-        return [Ended(seen=wire.to_observations(tree["seen"], 1)[0])]
+        return [RankEnded(seen=messages.to_observations(tree["seen"], 1)[0])]
     if tree.keys() == {"asks"}:
         return [Waits(number=_whole(tree["asks"]), asks=True)]
     if tree.keys() != {"items", "waits"} or not isinstance(tree["items"], list) or len(tree["items"]) > MAX_ITEMS:
-        raise wire.BadFrame(f"a message of a rank must hold at most {MAX_ITEMS} calls, and what it waits for")
+        raise BadFrame(f"a message of a rank must hold at most {MAX_ITEMS} calls, and what it waits for")
     said: list[Said] = [_item(item, rank, size) for item in tree["items"]]
     return said if tree["waits"] is None else [*said, Waits(number=_whole(tree["waits"]))]
 
 
 def _item(tree: Tree, rank: int, size: int) -> Posted | Computed:
     if not isinstance(tree, dict):
-        raise wire.BadFrame("a call must be a dict")
+        raise BadFrame("a call must be a dict")
     if tree.keys() == {"compute", "label"}:
         seconds, label = tree["compute"], tree["label"]
         if not isinstance(seconds, float) or not 0 <= seconds < math.inf or not isinstance(label, str):
-            raise wire.BadFrame("a time must be finite and at least 0, and its label a text")
+            raise BadFrame("a time must be finite and at least 0, and its label a text")
         return Computed(seconds=seconds, label=readable(label[:MAX_LABEL]))
     if tree.keys() != {"verb", "group", "peer", "op", "async", "gives", "takes"}:
-        raise wire.BadFrame("a call must hold its verb, group, peer, op and tensors")
+        raise BadFrame("a call must hold its verb, group, peer, op and tensors")
     gives = tree["gives"]
     if not isinstance(gives, list) or not all(isinstance(each, Tensor) for each in gives):
-        raise wire.BadFrame("a call must give tensors")
+        raise BadFrame("a call must give tensors")
     tensors = tuple(each for each in gives if isinstance(each, Tensor))
     call = Call(
         _word(tree["verb"]),
@@ -142,7 +142,7 @@ def _item(tree: Tree, rank: int, size: int) -> Posted | Computed:
     try:
         check_form(call, size)
     except BadArgument as error:
-        raise wire.BadFrame(str(error)) from None
+        raise BadFrame(str(error)) from None
     return Posted(call=call, gives=tensors, is_async=tree["async"] is True)
 
 
@@ -153,23 +153,23 @@ def _kind(tree: Tree) -> Kind:
     shape = tuple(_whole(each) for each in _list(words[-1])) if dtype else ()
     too_large = len(shape) > MAX_DIMS or math.prod(size or 1 for size in shape) > MAX_FRAME
     if dtype is None or too_large or Kind(dtype, shape).bytes > MAX_FRAME:
-        raise wire.BadFrame("a call must take tensors of a dtype and shape that can be sent")
+        raise BadFrame("a call must take tensors of a dtype and shape that can be sent")
     return Kind(dtype, shape)
 
 
 def _list(tree: Tree) -> list[Tree]:
     if not isinstance(tree, list) or len(tree) > MAX_ITEMS:
-        raise wire.BadFrame(f"a list in a call must have at most {MAX_ITEMS} entries")
+        raise BadFrame(f"a list in a call must have at most {MAX_ITEMS} entries")
     return tree
 
 
 def _word(tree: Tree) -> str:
     if not isinstance(tree, str) or len(tree) > MAX_WORD:
-        raise wire.BadFrame(f"a verb, an op or a dtype must be a text of at most {MAX_WORD} characters")
+        raise BadFrame(f"a verb, an op or a dtype must be a text of at most {MAX_WORD} characters")
     return tree
 
 
 def _whole(tree: Tree) -> int:
     if type(tree) is not int or not 0 <= tree < 2**40:
-        raise wire.BadFrame("a number in a call must be a whole one")
+        raise BadFrame("a number in a call must be a whole one")
     return tree

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from autograder.sandbox.inside import huge_pages as pages
+from autograder.sandbox.inside import huge_pages
+from autograder.sandbox.inside.huge_pages import HUGE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what memory a process has")
-SIZE = 4 * pages.HUGE
+SIZE = 4 * HUGE
 
 
 def middle(block: mmap.mmap) -> int:
@@ -19,20 +20,20 @@ def middle(block: mmap.mmap) -> int:
 
 
 def held(address: int) -> bool:
-    return any(start <= address < start + length for start, length in pages._regions())
+    return any(start <= address < start + length for start, length in huge_pages._regions())
 
 
 def test_own_memory_is_put_into_huge_pages_and_keeps_its_content() -> None:
     data = bytearray(range(256)) * (SIZE // 256)
     assert held(ctypes.addressof(ctypes.c_char.from_buffer(data)) + SIZE // 2)
-    pages.collapse()
+    huge_pages.collapse()
     assert data == bytes(range(256)) * (SIZE // 256)
 
 
 def test_regions_are_whole_huge_pages() -> None:
-    regions = list(pages._regions())
+    regions = list(huge_pages._regions())
     assert regions
-    assert all(start % pages.HUGE == 0 and length % pages.HUGE == 0 and length > 0 for start, length in regions)
+    assert all(start % HUGE == 0 and length % HUGE == 0 and length > 0 for start, length in regions)
 
 
 def test_memory_that_others_share_is_left_alone(tmp_path) -> None:

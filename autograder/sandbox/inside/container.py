@@ -1,11 +1,11 @@
-"""One submission inside its walls: a first process that runs no student's code, and forks that do.
+"""One container, as it runs: a first process that runs no student's code, and forks that do.
 
     first --fork--> loader: the cells, once --fork--> performer: one exercise, case by case
                                             --fork--> the loader without autograd --fork--> performer
     first --fork--> display: the whole notebook, for people
 
 The first process cannot be killed from inside, and it starts another loader when one is gone. Messages to it and to
-the loader are single bytes with a socket beside them; everything else is frames on that socket (wire.py).
+the loader are single bytes with a socket beside them; everything else is frames on that socket (stream.py).
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from autograder.sandbox.inside import display, removed
-from autograder.sandbox.inside import isolation as walls
+from autograder.sandbox.inside import display, isolation, removed
 from autograder.sandbox.inside.rank_port import RankPort
-from autograder.sandbox.wire import texts, wire
+from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.messages import DISPLAY, LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
@@ -43,7 +42,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larg
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a job runs: its walls' filter (None: no walls), its limits, its home."""
+    """Where a container runs: its system call filter (None: no isolation at all), its limits, its home."""
 
     program: bytes | None
     limits: Limits
@@ -52,21 +51,21 @@ class Place:
 
 def first(sock: socket.socket, place: Place) -> None:
     """Serve one submission as the first process of its namespaces, until the grader ends it."""
-    mapped, walled = walls.mapped(), place.program is not None
-    if walled:
-        walls.furnish(place.limits)
+    mapped, isolated = isolation.mapped(), place.program is not None
+    if isolated:
+        isolation.mount_private(place.limits)
     os.chdir(place.home)
     _silence()
-    walls.limit(place.limits, mapped, walled=walled)
+    isolation.set_limits(place.limits, mapped, isolated=isolated)
     if place.program is not None:
-        walls.give_up_power(place.program)
+        isolation.drop_privileges(place.program)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans come here; nobody asks how they ended
     sock.sendall(READY)
     groups: list[int] = []
     while True:
         message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
         if message == SWEEP:
-            _sweep(groups, walled=walled)
+            _sweep(groups, isolated=isolated)
             sock.sendall(SWEEP)
         elif descriptors and message in (LOAD, DISPLAY):
             groups.append(_fork({LOAD: _loader, DISPLAY: _display}[message], descriptors[0], sock))
@@ -74,12 +73,12 @@ def first(sock: socket.socket, place: Place) -> None:
             return
 
 
-def _sweep(groups: list[int], *, walled: bool) -> None:
-    """Kill all that runs students' code: everybody but us, where the walls make that precise."""
+def _sweep(groups: list[int], *, isolated: bool) -> None:
+    """Kill all that runs students' code: everybody but us, where a process namespace makes that precise."""
     with contextlib.suppress(ProcessLookupError):
-        if walled:
+        if isolated:
             os.kill(-1, signal.SIGKILL)
-    for group in groups if not walled else ():
+    for group in groups if not isolated else ():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
     groups.clear()
@@ -116,11 +115,11 @@ def _silence() -> None:
 
 def _loader(sock: socket.socket) -> None:
     """Load the cells once, then fork for each exercise."""
-    request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
-    sources = texts.to_sources(request["sources"])
+    request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
+    sources = messages.to_sources(request["sources"])
     cells = [CodeCell(source=source, answers=name) for source, name in zip(sources, request["answers"], strict=True)]
     loaded = load_all(cells, request["names"])
-    wire.send(sock, "loaded")
+    stream.send(sock, "loaded")
     _performers(loaded, sock)
 
 
@@ -142,7 +141,7 @@ def _without_autograd(loaded: dict[str, Loaded], sock: socket.socket) -> None:
 
 def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
     """One exercise: answer each case that comes."""
-    request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
+    request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     if "function" in request:
         _caller(loaded[request["function"]], sock, RankCall(**request))
         return
@@ -152,24 +151,24 @@ def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
     answer = _answer(loaded[exercise.name])
     if not isinstance(answer, Failure):
         answer = removed.disable(exercise.removes, answer)
-    wire.send(sock, "ready")
+    stream.send(sock, "ready")
     while True:
-        tree, token = wire.receive_request(sock, time.monotonic() + PATIENCE)
+        tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)
         if isinstance(answer, Failure):
             seen = Observation(error=answer)
         elif exercise.split is not None:
             seen = _as_rank(exercise, answer, tree, RankPort(sock, token))
         else:
-            (case,) = wire.to_cases(tree)
+            (case,) = messages.to_cases(tree)
             ask = functools.partial(_ask, sock, token) if exercise.oracle else None
             seen = perform(exercise, answer, case, ask=ask)
-        wire.send(sock, {"seen": wire.from_observations([seen])}, token=token)
+        stream.send(sock, {"seen": messages.from_observations([seen])}, token=token)
 
 
 def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
     """A function that belongs to no exercise, as one rank."""
-    wire.send(sock, "ready")
-    tree, token = wire.receive_request(sock, time.monotonic() + PATIENCE)
+    stream.send(sock, "ready")
+    tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)
     (part, rank, size), answer, port = to_part(tree), _answer(loaded), RankPort(sock, token)
     comm = Comm(port, tuple(range(size)), rank, call.verbs)
 
@@ -180,7 +179,7 @@ def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
         return observe({"value": value})
 
     seen = Observation(error=answer) if isinstance(answer, Failure) else guarded(run, call.seconds + SPARE_SECONDS)
-    wire.send(sock, {"seen": wire.from_observations([seen])}, token=token)
+    stream.send(sock, {"seen": messages.from_observations([seen])}, token=token)
 
 
 def _as_rank(exercise: Exercise, answer: Answer, tree: Tree, port: RankPort) -> Observation:
@@ -204,8 +203,8 @@ def _answer(loaded: Loaded) -> Answer | Failure:
 
 def _ask(sock: socket.socket, token: str, verb: str, arguments: Tree) -> Tree:
     """A question that the grader answers, and counts."""
-    wire.send(sock, wire.from_question(verb, arguments), token=token)
-    reply: Any = wire.receive(sock, time.monotonic() + PATIENCE)
+    stream.send(sock, messages.from_question(verb, arguments), token=token)
+    reply: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     if "refused" in reply:
         raise UnknownQuestion(reply["refused"])
     answer: Tree = reply["answer"]
@@ -224,7 +223,8 @@ def _return_large_blocks() -> None:
 
 
 def _display(sock: socket.socket) -> None:
-    request: Any = wire.receive(sock, time.monotonic() + PATIENCE)
-    shown: Any = display.each(texts.to_sources(request["sources"]), seconds=request["seconds"], limit=request["output"])
+    request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
+    sources = messages.to_sources(request["sources"])
+    shown: Any = display.each(sources, seconds=request["seconds"], limit=request["output"])
     for outputs in shown:
-        wire.send(sock, texts.from_outputs([outputs]))
+        stream.send(sock, messages.from_outputs([outputs]))

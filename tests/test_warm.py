@@ -1,0 +1,46 @@
+"""The warm process where a container never came to be: nobody is signalled in its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import sys
+
+import pytest
+
+from autograder.sandbox import Limits
+from autograder.sandbox.inside import isolation, warm
+from autograder.sandbox.inside.accounting import Process
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has containers")
+
+
+@pytest.fixture
+def refused(monkeypatch) -> warm._Container:
+    """A container whose namespaces the system refuses; signals of the warm process are written down."""
+
+    def refuse() -> None:
+        raise PermissionError("unshare")
+
+    monkeypatch.setattr(isolation, "unshare_namespaces", refuse)
+    monkeypatch.setattr(warm.os, "kill", lambda pid, number: pytest.fail(f"signal {number} to {pid}"))
+    ours, theirs = socket.socketpair()
+    with ours:
+        message = {"limits": dataclasses.asdict(Limits(tasks=1)), "home": "/"}
+        return warm._start(message, theirs, ours, b"a filter")
+
+
+def test_its_first_process_has_no_number_and_its_end_signals_nobody(refused):
+    assert refused.pid is None
+    warm._end(refused)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(refused.parent, 0)
+
+
+def test_the_watchdog_signals_nobody_for_it(refused, monkeypatch):
+    crowd = [Process(pid=7, threads=9, resident=0, peak=0, own=0, cpu=0.0)]
+    monkeypatch.setattr(warm, "processes", lambda session=None: crowd)
+    warm._watch({refused.parent: refused}, 0)
+    assert refused.why == "more than 1 processes and threads"
+    warm._end(refused)
