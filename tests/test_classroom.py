@@ -15,7 +15,6 @@ from autograder import bank as banks
 from autograder import classroom, report
 from autograder.bank import Bank
 from autograder.engine.cells import Release, code_cells
-from autograder.engine.grade import grade
 from autograder.engine.read import read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult, brief
