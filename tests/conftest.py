@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from course.judging.sheet import Record
 from course.performing.exercise import Observation
@@ -30,6 +31,8 @@ settings.register_profile("course", deadline=None, max_examples=60, suppress_hea
 settings.load_profile("course")
 
 
+SPREAD = ("attacks/test_one_by_one.py", "test_every_exercise.py")  # every process runs some of their tests
+
 # Only these tests are traced where coverage is taken: tracing the others would slow down all that they load and run.
 JUDGING = ("test_judge", "test_perform", "test_sheet")
 
@@ -41,15 +44,20 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.path.name.startswith(JUDGING):
             item.add_marker("no_cover")
-        if _shares_something_of_its_file(item):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-def _shares_something_of_its_file(item):
-    """Whether it has a fixture that is made once for a file. Tests of one process share it, so they stay together."""
-    made = item._fixtureinfo.name2fixturedefs.values()
-    return any(each[-1].scope == "module" for each in made)
+class FilesTogether(LoadScopeScheduling):
+    """Gives a file to one process, which makes what its tests share once; the longest files to all of them."""
+
+    def _split_scope(self, nodeid):
+        return nodeid if nodeid.split("::")[0].endswith(SPREAD) else nodeid.split("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """For `--dist loadscope`, as the Makefile has it."""
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 def _leave_out_soak(config, items):

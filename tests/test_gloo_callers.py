@@ -208,9 +208,10 @@ def test_a_caller_that_ran_a_backward_on_two_threads_may_run_ranks(tmp_path):
 
 
 @pytest.mark.slow
-def test_thirty_runs_in_a_row_end(tmp_path):
-    told, _ = script(THREADED.format(runs=30), folder=tmp_path).communicate(timeout=600)
-    assert told.split() == [str(turn) for turn in range(30)]
+@pytest.mark.parametrize("runs", [8, pytest.param(30, marks=pytest.mark.soak)])
+def test_runs_in_a_row_end(tmp_path, runs):
+    told, _ = script(THREADED.format(runs=runs), folder=tmp_path).communicate(timeout=600)
+    assert told.split() == [str(turn) for turn in range(runs)]
 
 
 INTERRUPTED = """

@@ -76,8 +76,8 @@ def runner():
 
 @pytest.fixture
 def root(tmp_path):
-    """A folder in which the lesson was released."""
-    publish(tmp_path / "build")
+    """A folder in which the lesson was released; the gradebook is empty."""
+    publish(tmp_path / "build", gradebook=True)
     return tmp_path / "build"
 
 
