@@ -680,11 +680,26 @@ def test_other_failure_of_a_witness_is_told(records):
 
 def test_witness_may_move_by_its_own_sensitivity(records):
     seen = records["toys.double"].suspects[0].witnesses[0].observations[0]
-    moved = _with_witness(
-        records, observations=(dataclasses.replace(seen, values={"doubled": seen.values["doubled"] * 1.0005}),)
-    )
-    assert len(sheets_differ(records, moved)) == 1
-    assert sheets_differ(_with_witness(records, sensitivity=({"doubled": 0.001},)), moved) == []
+    moved = (dataclasses.replace(seen, values={"doubled": seen.values["doubled"] * 1.0005}),)
+    blur = ({"doubled": 0.001},)
+    sharp, blurred = _with_witness(records), _with_witness(records, sensitivity=blur)
+    moved_sharp = _with_witness(records, observations=moved)
+    moved_blurred = _with_witness(records, observations=moved, sensitivity=blur)
+    assert sheets_differ(blurred, moved_blurred) == []
+    assert [
+        len(sheets_differ(*pair)) for pair in [(sharp, moved_sharp), (blurred, moved_sharp), (sharp, moved_blurred)]
+    ] == [1] * 3
+
+
+def test_other_message_of_a_witness_that_always_breaks_is_told(records):
+    seen = records["toys.double"].suspects[1].witnesses[0].observations[0]
+    reworded = dataclasses.replace(seen, error=dataclasses.replace(seen.error, message="'nothing of that name'"))
+    record = records["toys.double"]
+    witness = dataclasses.replace(record.suspects[1].witnesses[0], observations=(reworded,))
+    suspects = (record.suspects[0], dataclasses.replace(record.suspects[1], witnesses=(witness,)))
+    changed = {**records, "toys.double": dataclasses.replace(record, suspects=suspects)}
+    (told,) = sheets_differ(records, changed)
+    assert told == "toys.double: misconception _raises: run 0 breaks with another message"
 
 
 def test_free_value_of_a_witness_may_be_any(records):

@@ -18,14 +18,14 @@ from course.reference.computational_graphs.topological_order import topological_
 
 def graphlibs_own(root: Node) -> list[Node]:
     """The library asks for the inputs of every node, so they are collected first."""
-    inputs: dict[Node, tuple[Node, ...]] = {}
+    graph: dict[Node, tuple[Node, ...]] = {}
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if node not in inputs:
-            inputs[node] = node.inputs
+        if node not in graph:
+            graph[node] = node.inputs
             waiting.extend(node.inputs)
-    return list(TopologicalSorter(inputs).static_order())
+    return list(TopologicalSorter(graph).static_order())
 
 
 def counts_users(root: Node) -> list[Node]:

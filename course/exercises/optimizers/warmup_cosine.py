@@ -133,8 +133,8 @@ EXERCISE = Exercise(
     hints=(
         "Which fraction of the way up is done at a step, and which fraction of the way down? Where is each of them 0, "
         "and where 1?",
-        "Two cases, told apart by `step < warmup`. In the second, t = (step - warmup) / (total - warmup) says how "
-        "much of the descent is over. What is t past the end, and what should it be?",
+        "Two cases, told apart by `step < warmup`. In the second, (step - warmup) / (total - warmup) says how much of "
+        "the descent is over. What is it past the end, and what should it be?",
         "Refuse first. Below warmup, a share of the peak. Otherwise limit t to 1, turn it into a number that falls "
         "from 1 to 0 along half a period of the cosine, and stretch that number to lie between peak and floor.",
     ),

@@ -69,7 +69,7 @@ def learning_rates(schedule: str, steps: int, *, peak: float, warmup: int = 0) -
     optimizer = SGD([torch.zeros(1)], lr=peak)
     scheduler = SCHEDULES[schedule](optimizer, steps, warmup)
     rates = []
-    for _ in range(steps + 1):
+    for _ in range(1 + steps):
         rates.append(float(scheduler.get_last_lr()[0]))
         optimizer.step()
         scheduler.step()
