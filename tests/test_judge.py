@@ -627,6 +627,13 @@ def test_how_far_a_value_blew_up_is_a_matter_of_the_processor(got, told):
     assert is_told(values(a=torch.tensor([got, 1.0], dtype=torch.float64)), blown_up) == told
 
 
+def test_digits_that_were_lost_in_a_coarser_dtype_are_another_mistake():
+    fine, coarse = (values(a=torch.tensor([1 / 3, 2.0], dtype=dtype)) for dtype in (torch.float64, torch.float32))
+    x = torch.ones(2, dtype=torch.float64)
+    assert not is_told(coarse, suspect(fine), x=x)
+    assert is_told(coarse, suspect(coarse), x=x)
+
+
 def test_a_finite_witness_is_not_matched_by_an_overflow():
     assert not is_told(values(a=math.nan), suspect(values(a=2.0)))
 
