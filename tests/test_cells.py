@@ -90,7 +90,7 @@ def test_a_line_pasted_from_a_terminal_is_read_without_its_prompt() -> None:
 
 
 def test_a_cell_of_many_lines_is_read_as_python_alone() -> None:
-    lines = "x = 5\n" * (LONGEST_REWRITTEN // 6 + 1)
+    lines = "# many\n" * (LONGEST_REWRITTEN // 7 + 1) + "x = 5\n"
     answer = CodeCell(source="def f(): return x", answers="f")
     assert load([CodeCell(source=lines), answer], "f").answer() == 5
     told = load([CodeCell(source=f"{lines}%matplotlib inline\n{answer.source}", answers="f")], "f").failure
