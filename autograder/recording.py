@@ -19,7 +19,7 @@ from autograder.bank import Bank, Misconception
 from course.errors import DeclarationError
 from course.judging.sheet import Record
 from course.judging.verdict import Suspect, Witness
-from course.performing.compare import EPS, compare
+from course.performing.compare import EPS, as_numbers, compare
 from course.performing.exercise import PUBLIC_SEED, Answer, Case, Exercise, Observation
 from course.performing.perform import converted, in_float64, own_state, perform, perform_all
 from course.tree import Leaf, map_leaves
@@ -68,10 +68,11 @@ def _witness(exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Se
     """A wrong answer on these cases in their own dtype, with its free keys, and its sensitivity to moved ones."""
     first, second = (_seeded(exercise, wrong, cases, seed) for seed in TWO_SEEDS)
     third = _seeded(exercise, wrong, moved, TWO_SEEDS[0])
+    spreads = [_spread(a, b) for a, b in zip(first, third, strict=True)]
     return Witness(
         observations=tuple(first),
-        free=tuple(_differing(a, b) for a, b in zip(first, second, strict=True)),
-        sensitivity=tuple(_spread(a, b) for a, b in zip(first, third, strict=True)),
+        free=tuple(_differing(a, b) | _drowned(a, by) for a, b, by in zip(first, second, spreads, strict=True)),
+        sensitivity=tuple(spreads),
     )
 
 
@@ -117,6 +118,18 @@ def _spread(a: Observation, b: Observation) -> dict[str, float]:
     one, two = _leaves(a), _leaves(b)
     spread = {key: _distance(one[key], two[key]) for key in one.keys() & two.keys()}
     return {key: value for key, value in sorted(spread.items()) if value > 0 and math.isfinite(value)}
+
+
+def _drowned(seen: Observation, spread: dict[str, float]) -> frozenset[str]:
+    """Keys whose values are no larger than what roundings do to them: even the sign is another processor's choice."""
+    leaves = _leaves(seen)
+    return frozenset(key for key, blur in spread.items() if _size(leaves[key]) <= blur)
+
+
+def _size(leaf: Leaf) -> float:
+    """The largest magnitude; inf where there are no numbers."""
+    numbers = as_numbers(leaf)
+    return math.inf if numbers is None or not numbers.numel() else float(numbers.abs().max())
 
 
 def _distance(a: Leaf, b: Leaf) -> float:

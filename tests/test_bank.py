@@ -241,3 +241,15 @@ def test_an_edit_that_uses_a_name_which_its_source_does_not_have_is_refused():
     with pytest.raises(DeclarationError, match="uses np"):
         edited(adamw_step, ("math.sqrt(1 - beta2**t)", "np.sqrt(1 - beta2**t)"))
     edited(adamw_step, ("root = v", "import numpy as np\n        root = v"), ("math.sqrt(", "np.sqrt("))
+
+
+def _cancels(x, numbers, square):
+    """Three times a tenth, less three tenths: what is left are roundings."""
+    return square(x), float(x[0] * 3 - x[1]) + 1e-9
+
+
+def test_a_value_that_drowns_in_its_roundings_is_free():
+    case = Case(name="cancels", inputs={"x": torch.tensor([0.1, 0.3]), "numbers": [1.0]})
+    witness = recorded(_cancels, cases=(case,)).witnesses[0]
+    assert 0 < abs(witness.observations[0].values["total"]) <= witness.sensitivity[0]["total"]
+    assert witness.free[0] == {"total"}
