@@ -36,9 +36,7 @@ def make(root: Path, assignment: str, *, everyone: bool = False) -> tuple[str, .
     """
     release, solved = _read(root, "release", assignment), _solutions(_read(root, "source", assignment))
     submissions = _ordinary(release, solved) | _damaged(release, solved)
-    wrong = _misconceived(release, solved, assignment)
-    places = len(wrong) if everyone else SMALL - len(submissions)
-    submissions |= dict(wrong[:places])
+    submissions |= _misconceived(release, solved, assignment, None if everyone else SMALL - len(submissions))
     for student, data in submissions.items():
         folder = root / "submitted" / student / assignment
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,20 +81,21 @@ def _ordinary(release: NotebookNode, solved: Sources) -> dict[str, bytes]:
     return {student: _bytes(_filled(release, sources)) for student, sources in given.items()}
 
 
-def _misconceived(release: NotebookNode, solved: Sources, assignment: str) -> list[tuple[str, bytes]]:
-    """One student per misconception of the unit: the first of each exercise, then the second of each, and so on.
+def _misconceived(release: NotebookNode, solved: Sources, assignment: str, places: int | None) -> dict[str, bytes]:
+    """One student per misconception of the unit: the first of each exercise, then the second of each, and so on, for as
+    many as there are places.
 
     The exercise stands in the id where a name comes twice.
     """
     unit = banks.load_unit(find_unit(assignment).slug)
     known = [(turn, bank, each) for bank in unit for turn, each in enumerate(bank.misconceptions)]
     names = Counter(each.name for _, _, each in known)
-    made = []
-    for _, bank, each in sorted(known, key=lambda row: row[0]):
+    made = {}
+    for _, bank, each in sorted(known, key=lambda row: row[0])[:places]:
         exercise = bank.exercise
         student = each.name if names[each.name] == 1 else f"{exercise.name}_{each.name}"
         wrong = {**solved, exercise.id: edits.cell(exercise.name, each.witnesses[0])}
-        made.append((PREFIX + student, _bytes(_filled(release, wrong))))
+        made[PREFIX + student] = _bytes(_filled(release, wrong))
     return made
 
 
