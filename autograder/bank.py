@@ -30,6 +30,7 @@ class Misconception:
     fails      names of properties: recognised where exactly these fail, whatever the values
     rounds_to  the dtype that these compute in though the case's is finer: processors differ by its roundings
     same_as    misconceptions of this exercise that no case can tell from this one
+    by_chance  whether which properties fail may depend on what was drawn
     """
 
     name: str
@@ -38,6 +39,7 @@ class Misconception:
     fails: tuple[str, ...] = ()
     rounds_to: torch.dtype = torch.float64
     same_as: tuple[str, ...] = ()
+    by_chance: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +77,22 @@ def wrong(
     fails: tuple[str, ...] = (),
     rounds_to: torch.dtype = torch.float64,
     same_as: tuple[str, ...] = (),
+    by_chance: bool = False,
 ) -> Misconception:
     """A misconception in one call. Raises DeclarationError where a witness has no source to hand in."""
     if not witnesses:
         raise DeclarationError(f"misconception {name} must have at least one witness")
     for each in witnesses:
         edits.source(each)
-    return Misconception(name=name, hint=hint, witnesses=witnesses, fails=fails, rounds_to=rounds_to, same_as=same_as)
+    return Misconception(
+        name=name,
+        hint=hint,
+        witnesses=witnesses,
+        fails=fails,
+        rounds_to=rounds_to,
+        same_as=same_as,
+        by_chance=by_chance,
+    )
 
 
 def load(name: str) -> Bank:

@@ -2,7 +2,9 @@
 
 For each exercise and seed: the reference, every alternative and the lesson's worked solution get full marks and no
 diagnosis; the stub scores 0; every witness of every misconception fails a property and is diagnosed as itself; garbage
-earns no point and no diagnosis. Over all seeds, every property is broken by at least one misconception.
+earns no point and no diagnosis. Right answers are right too where several hard forms come together, drawn by chance.
+Over all seeds, every property is broken by at least one misconception, and a witness breaks the same ones on every
+seed: a draw must not decide the grade.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import functools
 import gc
 import multiprocessing
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +30,12 @@ from autograder.undisturbed import undisturbed
 from course.judging.judge import judge
 from course.judging.sheet import Record
 from course.judging.verdict import Verdict
-from course.performing.exercise import PUBLIC_SEED, Answer
+from course.performing import forms
+from course.performing.exercise import EVERY_FORM, PUBLIC_SEED, Answer
 from course.performing.perform import perform_all
 from course.syllabus import find_unit
+
+COMPOSED = 4  # cases in several hard forms at once, on each seed
 
 
 @dataclass(kw_only=True)
@@ -38,7 +43,7 @@ class Proof:
     """What the proof of one exercise found.
 
     confusion  (misconception, diagnosis or "none") -> how often, over seeds and witnesses
-    misses     one sentence per thing that must hold and does not
+    misses     one sentence per thing that must hold and does not, with the seeds on which it does not
     broken     properties that some misconception broke
     """
 
@@ -50,6 +55,18 @@ class Proof:
     confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
     misses: list[str] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
+
+
+@dataclass(kw_only=True)
+class _OfSeed:
+    """What one seed showed; `fates` has the properties that each witness failed, by (misconception, its number)."""
+
+    seed: int
+    runs: int = 0
+    confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
+    misses: list[str] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+    fates: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,40 +114,41 @@ def _solutions(root: Path, lesson: str) -> dict[str, Answer]:
     return worked.solutions(authored.read(root / "solutions" / f"{lesson}.py", root))
 
 
-def _prove_in_worker(name: str, seed: int, root: Path) -> Proof:
+def _prove_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
     with undisturbed():
-        proof = _prove_seed(with_worked(banks.load(name), root), seed)
+        part = _prove_seed(with_worked(banks.load(name), root), seed)
     gc.collect()
-    return proof
+    return part
 
 
-def _prove_seed(bank: Bank, seed: int, sheet: Record | None = None) -> Proof:
+def _prove_seed(bank: Bank, seed: int, sheet: Record | None = None) -> _OfSeed:
     record = sheet if sheet and seed == PUBLIC_SEED else recording.record(bank, seed)
-    trial, proof = _Trial(bank=bank, seed=seed, record=record), _empty(bank)
-    _right_answers(trial, proof)
-    _stub_and_garbage(trial, proof)
-    _wrong_answers(trial, proof)
-    return proof
+    trial, part = _Trial(bank=bank, seed=seed, record=record), _OfSeed(seed=seed)
+    _right_answers(trial, part)
+    _right_answers_in_several_forms(trial, part)
+    _stub_and_garbage(trial, part)
+    _wrong_answers(trial, part)
+    return part
 
 
-def _empty(bank: Bank) -> Proof:
-    return Proof(
+def _together(bank: Bank, parts: Sequence[_OfSeed]) -> Proof:
+    """What all seeds showed, and what must hold over them."""
+    proof = Proof(
         exercise=bank.exercise.id,
         points=bank.exercise.points,
         alternatives=len(bank.alternatives),
         misconceptions=len(bank.misconceptions),
+        runs=sum(part.runs for part in parts),
+        confusion=sum((part.confusion for part in parts), Counter()),
+        broken={name for part in parts for name in part.broken},
     )
-
-
-def _together(bank: Bank, parts: Sequence[Proof]) -> Proof:
-    """What all seeds showed, and what must hold over them."""
-    proof = _empty(bank)
+    seeds_of: dict[str, list[int]] = {}
     for part in parts:
-        proof.runs += part.runs
-        proof.confusion += part.confusion
-        proof.misses += part.misses
-        proof.broken |= part.broken
-    _demands(bank, proof)
+        for miss in part.misses:
+            seeds_of.setdefault(miss, []).append(part.seed)
+    proof.misses += [f"seed {', '.join(map(str, found))}: {miss}" for miss, found in seeds_of.items()]
+    proof.misses += _decided_by_a_draw(bank, parts)
+    proof.misses += _demands(bank, proof)
     return proof
 
 
@@ -140,45 +158,68 @@ def seeds(count: int, rng: torch.Generator) -> list[int]:
     return [PUBLIC_SEED, *fresh]
 
 
-def _right_answers(trial: _Trial, proof: Proof) -> None:
-    answers = [("the reference", trial.bank.reference)]
-    answers += [(f"alternative {each.name}", each.answer) for each in trial.bank.alternatives]
-    for name, answer in answers:
+def _all_right(bank: Bank) -> list[tuple[str, Answer]]:
+    return [("the reference", bank.reference)] + [
+        (f"alternative {each.name}", each.answer) for each in bank.alternatives
+    ]
+
+
+def _right_answers(trial: _Trial, part: _OfSeed) -> None:
+    for name, answer in _all_right(trial.bank):
         verdict = trial.verdict(answer)
-        proof.runs += 1
+        part.runs += 1
         if verdict.points != verdict.possible:
             failed = ", ".join(each.property for each in verdict.findings if not each.held)
-            proof.misses.append(f"seed {trial.seed}: {name} must get full marks, but fails {failed}")
+            part.misses.append(f"{name} must get full marks, but fails {failed}")
         if verdict.diagnosis:
-            proof.misses.append(f"seed {trial.seed}: {name} is diagnosed as {verdict.diagnosis.name}")
+            part.misses.append(f"{name} is diagnosed as {verdict.diagnosis.name}")
 
 
-def _stub_and_garbage(trial: _Trial, proof: Proof) -> None:
+def _right_answers_in_several_forms(trial: _Trial, part: _OfSeed) -> None:
+    """Where forms that each hold alone come together; they are drawn, because there are too many ways."""
+    exercise = trial.bank.exercise
+    cases = forms.together(exercise, trial.seed, COMPOSED)
+    if not cases:
+        return
+    judged = next(each for each in exercise.properties if each.name == EVERY_FORM)
+    alone = dataclasses.replace(judged, cases=tuple(case.name for case in cases), needs=())
+    only = dataclasses.replace(exercise, properties=(alone,), keeps=())
+    references = recording.references(trial.bank, cases)
+    for name, answer in _all_right(trial.bank):
+        (finding,) = judge(only, cases, perform_all(only, answer, cases, clock="cpu"), references).findings
+        part.runs += 1
+        if not finding.held:
+            part.misses.append(f"{name} must be right where several forms meet, but not: {finding.case}")
+
+
+def _stub_and_garbage(trial: _Trial, part: _OfSeed) -> None:
     for name, answer in [("the stub", stub(trial.bank)), *garbage(trial.bank, trial.seed)]:
         verdict = trial.verdict(answer)
-        proof.runs += 1
+        part.runs += 1
         if verdict.points:
             held = ", ".join(each.property for each in verdict.findings if each.held)
-            proof.misses.append(f"seed {trial.seed}: {name} must earn nothing, but holds {held}")
+            part.misses.append(f"{name} must earn nothing, but holds {held}")
         if verdict.diagnosis:
-            proof.misses.append(f"seed {trial.seed}: {name} is diagnosed as {verdict.diagnosis.name}")
+            part.misses.append(f"{name} is diagnosed as {verdict.diagnosis.name}")
         if name == "the stub" and verdict.attempted:
-            proof.misses.append(f"seed {trial.seed}: the stub must count as not attempted")
+            part.misses.append("the stub must count as not attempted")
 
 
-def _wrong_answers(trial: _Trial, proof: Proof) -> None:
+def _wrong_answers(trial: _Trial, part: _OfSeed) -> None:
     for wrong in trial.bank.misconceptions:
         for number, witness in enumerate(wrong.witnesses, start=1):
             verdict = trial.verdict(witness)
-            proof.runs += 1
+            part.runs += 1
             named = verdict.diagnosis.name if verdict.diagnosis else "none"
-            proof.confusion[wrong.name, named] += 1
-            proof.broken |= {each.property for each in verdict.findings if not each.held and not each.blocked_by}
-            label = f"seed {trial.seed}: misconception {wrong.name} (witness {number}{_slip(witness)})"
+            part.confusion[wrong.name, named] += 1
+            part.broken |= {each.property for each in verdict.findings if not each.held and not each.blocked_by}
+            part.fates[wrong.name, number] = frozenset(each.property for each in verdict.findings if not each.held)
+            label = f"misconception {wrong.name} (witness {number}{_slip(witness)})"
             if verdict.points == verdict.possible:
-                proof.misses.append(f"{label} gets full marks")
+                part.misses.append(f"{label} gets full marks")
             elif named not in (wrong.name, *wrong.same_as):
-                proof.misses.append(f"{label} is diagnosed as {named}")
+                alike = "; if nothing can tell them apart, declare same_as" if named != "none" else ""
+                part.misses.append(f"{label} is diagnosed as {named}{alike}")
 
 
 def _slip(witness: Answer) -> str:
@@ -186,10 +227,23 @@ def _slip(witness: Answer) -> str:
     return "".join(f"; {line}" for line in edits.slip(witness).splitlines())
 
 
-def _demands(bank: Bank, proof: Proof) -> None:
+def _decided_by_a_draw(bank: Bank, parts: Sequence[_OfSeed]) -> Iterator[str]:
+    """The witnesses that fail other properties on another seed, unless they are declared to."""
+    by_chance = {each.name for each in bank.misconceptions if each.by_chance}
+    for wrong, number in parts[0].fates if parts else ():
+        fates = {part.fates[wrong, number] for part in parts}
+        sometimes = sorted(frozenset.union(*fates) - frozenset.intersection(*fates))
+        if sometimes and wrong not in by_chance:
+            yield (
+                f"misconception {wrong} (witness {number}) must fail the same properties on every seed, but fails "
+                f"{', '.join(sometimes)} on some only; draw cases that always show it, or declare by_chance"
+            )
+
+
+def _demands(bank: Bank, proof: Proof) -> Iterator[str]:
     """What must hold of the bank as a whole."""
     if not any(each.independent for each in bank.alternatives):
-        proof.misses.append("one right answer must be independent: the library's own call, numpy or a closed form")
+        yield "one right answer must be independent: the library's own call, numpy or a closed form"
     for each in bank.exercise.properties:
         if each.name not in proof.broken:
-            proof.misses.append(f"property {each.name} is broken by no misconception")
+            yield f"property {each.name} is broken by no misconception"

@@ -4,6 +4,7 @@ right answers get full marks where students' code is graded. An exercise needs n
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from autograder import bank as banks
 from autograder import edits, recording
 from autograder.engine.grade import COUNTED_OUTSIDE
 from autograder.prove import prove, with_worked
+from autograder.release import authored, promises
 from autograder.release.sheets import sheets_differ
 from autograder.sandbox import open_runner
 from autograder.undisturbed import undisturbed
@@ -19,7 +21,7 @@ from course.judging import sheet
 from course.judging.judge import judge
 from course.performing.cells import CodeCell
 from course.performing.exercise import PUBLIC_SEED
-from course.syllabus import entries
+from course.syllabus import entries, find_unit
 
 ROOT = Path(__file__).resolve().parent.parent
 FRESH = 20_261_122  # `make prove` and `make soak` draw others
@@ -34,6 +36,15 @@ def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_ca
     recorded, committed = recording.record(bank), sheet.load(bank.exercise.unit)[name]
     assert sheets_differ({name: committed}, {name: recorded}) == []
     assert prove(bank, [PUBLIC_SEED, FRESH], sheet=committed).misses == []
+
+
+@every_exercise
+def test_what_the_docstring_promises_is_judged(name):
+    unit, _, entry = name.partition(".")
+    lesson = authored.read(ROOT / "solutions" / f"{find_unit(unit).notebook}.py", ROOT)
+    (cell,) = (each for each in lesson.answers if each.entry == entry)
+    definition = authored.parse(cell, magics=False).body[-1]
+    assert promises.unkept(banks.load(name).exercise, ast.get_docstring(definition)) == []
 
 
 @pytest.fixture(scope="module")

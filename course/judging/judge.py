@@ -155,7 +155,7 @@ def _finding(each: Property, runs: Sequence[_Judged], blocker: str, sources: fro
     compared = [
         (run, comparison)
         for run in runs
-        if not each.cases or run.case.name in each.cases
+        if (run.case.name in each.cases if each.cases else not run.case.hard)
         for comparison in _comparisons(each, run, sources)
     ]
     run, worst = max(compared, key=lambda pair: _badness(pair[1]), default=(None, _NOTHING))

@@ -25,7 +25,7 @@ from course.judging.verdict import Suspect, Witness
 from course.performing.exercise import Case, Failure, Observation
 from course.tree import pack, unpack
 
-SCHEMA = 2  # 2: cases with a hidden part
+SCHEMA = 3  # 2: cases with a hidden part; 3: cases in hard forms
 FOLDER = Path(__file__).parents[1] / "sheets"
 
 
@@ -148,12 +148,13 @@ def _unpack_record(packed: dict[str, Any], tensors: dict[str, Tensor]) -> Record
 
 
 def _pack_case(case: Case, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    return {"name": case.name, **{part: pack(dict(getattr(case, part)), tensors) for part in ("inputs", "hidden")}}
+    parts = {part: pack(dict(getattr(case, part)), tensors) for part in ("inputs", "hidden")}
+    return {"name": case.name, "lies": dict(case.lies), "hard": case.hard, **parts}
 
 
 def _unpack_case(packed: dict[str, Any], tensors: dict[str, Tensor]) -> Case:
     inputs, hidden = (_mapping(packed[part], tensors) for part in ("inputs", "hidden"))
-    return Case(name=packed["name"], inputs=inputs, hidden=hidden)
+    return Case(name=packed["name"], inputs=inputs, hidden=hidden, lies=dict(packed["lies"]), hard=packed["hard"])
 
 
 def _mapping(packed: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:

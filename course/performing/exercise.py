@@ -13,7 +13,8 @@ its properties.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -32,6 +33,7 @@ Ask: TypeAlias = Callable[[str, Tree], Tree]
 
 PUBLIC_SEED = 20_220  # draws the cases that every student sees
 ARGUMENTS_UNCHANGED = "arguments_unchanged"
+EVERY_FORM = "every_form"
 AFTER = "after/"  # begins the keys of inputs that may not change, as the run left them
 REFUSED = "refused/"  # begins the keys that say what an answer raised on what makes no sense
 
@@ -41,11 +43,28 @@ class Case:
     """The inputs of one run: plain data, so that it can be stored in a sheet and sent to another process.
 
     hidden  what only the exercise's oracle reads; in grading it never enters the process of the answer
+    lies    how tensors lie in memory where it is not as usual, by path (course/performing/forms.py)
+    hard    whether it is another case in a hard form: only properties that name it speak of it
     """
 
     name: str
     inputs: dict[str, Tree]
     hidden: dict[str, Tree] = field(default_factory=dict)
+    lies: dict[str, str] = field(default_factory=dict)
+    hard: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A hard form: a case changed into one that a docstring allows as well (course/performing/forms.py makes them).
+
+    name  of the case that comes out
+    of    of the case that is changed; "" for the first
+    """
+
+    name: str
+    change: Callable[[Case], Case]
+    of: str = ""
 
 
 class Oracle(Protocol):
@@ -119,7 +138,7 @@ class Property:
     holds       instead of a comparison: (inputs, got, expected) -> None, or a sentence that says what is wrong
     beside      patterns of values that must be right in the very runs whose cost is judged: no work costs nothing
     shows       a ledger entry that the check draws as two bars, the answer's over ours
-    cases       names of the cases it speaks of; empty means all
+    cases       names of the cases it speaks of; empty means all but hard forms
     needs       properties that must hold before this one earns anything: a cost counts only where the value is right
     """
 
@@ -153,6 +172,22 @@ def arguments_unchanged(*, needs: tuple[str, ...], points: int = 1) -> Property:
     )
 
 
+def every_form(*, needs: tuple[str, ...], points: int = 1, keys: tuple[str, ...] = (), roundings: int = 16) -> Property:
+    """The property that an answer is right in each of `Exercise.forms`, which are its cases if it names none.
+
+    Half precision has few digits: a tolerance of many roundings would allow anything.
+    """
+    return Property(
+        EVERY_FORM,
+        "The docstring allows more than the usual call: other dtypes, tensors that are views or that require a "
+        "gradient, dimensions of 1, the last number that is not refused. The case says which of them breaks your code.",
+        points=points,
+        keys=keys,
+        roundings=roundings,
+        needs=needs,
+    )
+
+
 def in_the_dtype_of(name: str, *keys: str) -> Callable[[Inputs, Values, Values], str | None]:
     """What `Property.holds` takes: the tensors observed under `keys` have the dtype of the input `name`.
 
@@ -176,6 +211,9 @@ class Exercise:
     probe       puts an answer through a scenario; may raise whatever the answer makes it raise
     keeps       inputs that the answer may not change: the property `arguments_unchanged`, which needs the first of the
                 others, is added where none is declared
+    forms       hard forms of the cases: the property `every_form`, which needs the first of the others, is added where
+                none is declared
+    promises    each promise of the student's docstring, in its own words, with the cases and properties that judge it
     removes     modules, functions, classes or attributes of classes that an answer may not use: said in the notebook,
                 disabled in grading. With `torch` or `torch.autograd` the probe has no autograd either
     oracle      answers the probe of one case, which is then called probe(answer, inputs, ask); what it counts has the
@@ -197,6 +235,8 @@ class Exercise:
     properties: tuple[Property, ...]
     hints: tuple[str, str, str]
     keeps: tuple[str, ...] = ()
+    forms: tuple[Form, ...] = ()
+    promises: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     removes: tuple[str, ...] = ()
     oracle: Callable[[Case], Oracle] | None = None
     split: Callable[[Inputs], Sequence[Inputs]] | None = None
@@ -205,9 +245,7 @@ class Exercise:
     seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        if self.keeps and self.properties and ARGUMENTS_UNCHANGED not in [each.name for each in self.properties]:
-            kept = arguments_unchanged(needs=(self.properties[0].name,))
-            object.__setattr__(self, "properties", (*self.properties, kept))
+        object.__setattr__(self, "properties", tuple(_with_shared(self)))
         _validate(self)
 
     @property
@@ -232,7 +270,28 @@ class Exercise:
 
     def draw(self, seed: int) -> list[Case]:
         """The cases of a seed; the same seed gives the same cases."""
-        return self.cases(torch.Generator().manual_seed(seed))
+        drawn = self.cases(torch.Generator().manual_seed(seed))
+        by_name = {"": drawn[0], **{case.name: case for case in drawn}}
+        return [*drawn, *(in_form(by_name[form.of], form) for form in self.forms)]
+
+
+def in_form(case: Case, *forms: Form) -> Case:
+    """The case in all of these hard forms at once, named after them."""
+    for form in forms:
+        case = form.change(case)
+    return dataclasses.replace(case, name=", ".join(form.name for form in forms), hard=True)
+
+
+def _with_shared(exercise: Exercise) -> Iterator[Property]:
+    """The properties as declared, and those that what is kept and hard forms bring with them."""
+    declared = [each.name for each in exercise.properties]
+    forms = tuple(each.name for each in exercise.forms)
+    for each in exercise.properties:
+        yield dataclasses.replace(each, cases=forms) if each.name == EVERY_FORM and not each.cases else each
+    if exercise.keeps and declared and ARGUMENTS_UNCHANGED not in declared:
+        yield arguments_unchanged(needs=(declared[0],))
+    if forms and declared and EVERY_FORM not in declared:
+        yield dataclasses.replace(every_form(needs=(declared[0],)), cases=forms)
 
 
 def _validate(exercise: Exercise) -> None:
@@ -257,6 +316,10 @@ def _validate(exercise: Exercise) -> None:
         demand(each.evidence == "ledger" or not each.beside, f"`{each.name}` is a value and stands beside nothing")
         seen.add(each.name)
     demand(bool(exercise.keeps) or ARGUMENTS_UNCHANGED not in seen, "what is unchanged must be named in `keeps`")
+    demand(bool(exercise.forms) or EVERY_FORM not in seen, "what `every_form` judges must stand in `forms`")
+    names = [each.name for each in exercise.forms]
+    demand(len({*names}) == len(names), f"two hard forms have one name, of {', '.join(names)}: give one another")
+    demand(exercise.split is None or not exercise.forms, "an exercise with ranks must not have hard forms")
     demand(bool(exercise.verbs) == (exercise.split is not None), "`split` and `verbs` must be declared together")
     demand(exercise.split is None or exercise.oracle is None, "an exercise with ranks must not have an oracle")
     demand(exercise.split is None or not exercise.measured, "a case with ranks is not measured")

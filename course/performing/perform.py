@@ -28,6 +28,7 @@ import torch
 from course.cluster import Comm, RanksFailed
 from course.failing import message_of, own_lines, type_of
 from course.performing.exercise import Answer, Ask, Case, Exercise, Failure, Observation, Oracle
+from course.performing.forms import laid_out
 from course.performing.oracle import Here, with_costs
 from course.performing.simulate import SPARE_SECONDS, after, on_simulated_ranks
 from course.tree import Tree, clone, readable, to_float64
@@ -64,7 +65,7 @@ def perform(
     patient = dataclasses.replace(exercise, seconds=WIDE * exercise.seconds) if clock == "cpu" else exercise
     probe: Callable[..., Observation] = on_simulated_ranks(patient) if simulated else exercise.probe
     oracle, asked = _to_ask(exercise, case, ask)
-    inputs = cast(dict[str, object], clone(case.inputs))
+    inputs = cast(dict[str, object], laid_out(cast(dict[str, Tree], clone(case.inputs)), case.lies))
     given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)
     spare = 0.0 if exercise.split is None else SPARE_SECONDS
     seen = guarded(functools.partial(probe, answer, *given), exercise.seconds + spare, clock)
@@ -131,7 +132,7 @@ def in_float64(case: Case) -> Case:
 def converted(case: Case, convert: Callable[[Tree], Tree]) -> Case:
     """The case with `convert` put on every input, hidden ones too."""
     inputs, hidden = ({key: convert(value) for key, value in part.items()} for part in (case.inputs, case.hidden))
-    return Case(name=case.name, inputs=inputs, hidden=hidden)
+    return dataclasses.replace(case, inputs=inputs, hidden=hidden)
 
 
 def stops(failure: Failure | None) -> bool:

@@ -16,6 +16,7 @@ from course.performing.exercise import (
     observe,
     outputs,
 )
+from course.performing.forms import cut, in_dtype, leaves, strided
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -82,7 +83,7 @@ EXERCISE = Exercise(
             "dtype_of_the_inputs",
             "All three gradients come in the dtype of the inputs: float64 where those are, and not otherwise.",
             holds=in_the_dtype_of("x", "dx", "dw", "db"),
-            cases=ONE_BATCH,
+            cases=(*ONE_BATCH, "in float16", "in bfloat16"),
             needs=("gradient_of_the_input", "gradient_of_the_weight", "gradient_of_the_bias"),
         ),
         arguments_unchanged(needs=("gradient_of_the_input", "gradient_of_the_weight")),
@@ -95,5 +96,24 @@ EXERCISE = Exercise(
         "rows. Only dx gets its batch dimensions back.",
     ),
     keeps=("dout", "x", "w"),
+    forms=(
+        in_dtype(torch.float16, "dout", "x", "w"),
+        in_dtype(torch.bfloat16, "dout", "x", "w"),
+        strided("dout", "x", "w", of="two batch dimensions"),
+        leaves("dout", "x", "w", of="two batch dimensions"),
+        cut("one row", dout=(0, 1), x=(0, 1)),
+        cut("one input", x=(1, 1), w=(1, 1)),
+        cut("one output", dout=(1, 1), w=(0, 1)),
+        cut("no rows", dout=(0, 0), x=(0, 0)),
+    ),
+    promises={
+        "(..., out)": ("any_number_of_batch_dimensions",),
+        "(..., in)": ("any_number_of_batch_dimensions",),
+        "any number of batch dimensions, also none": ("no batch dimension", "three batch dimensions"),
+        "(out, in)": ("one input", "one output"),
+        "of the shapes of x, w and b": ("any_number_of_batch_dimensions", "one row", "no rows"),
+        "in the dtype of the inputs": ("dtype_of_the_inputs", "in float16", "in bfloat16"),
+        "Nothing that was handed in is changed": ("arguments_unchanged",),
+    },
     removes=("torch.autograd", "torch.func"),
 )
