@@ -10,11 +10,12 @@ import torch
 import toy
 
 from autograder import bank as banks
-from autograder.bank import Alternative, Bank, Misconception
+from autograder.bank import Alternative, Bank, Misconception, right
 from autograder.edits import edited
 from autograder.garbage import garbage, stub
 from autograder.prove import prove, prove_all, seeds, with_worked
 from course.performing.exercise import PUBLIC_SEED, Property, observe
+from course.performing.forms import leaves, strided
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (PUBLIC_SEED, 1, 2)
@@ -86,7 +87,43 @@ def test_every_witness_is_tried():
 
 def test_a_misconception_that_is_diagnosed_as_another_is_a_miss():
     found = misses(toy.BANK, **with_misconceptions(toy.wrong("twin", toy.cubes)))
-    assert "seed 1: misconception twin (witness 1) is diagnosed as cubes" in found
+    words = "misconception twin (witness 1) is diagnosed as cubes; if nothing can tell them apart, declare same_as"
+    assert f"seed 1: {words}" in found
+
+
+def now_and_then(x, numbers, square):
+    """Wrong only where the first number of x is large: a matter of what was drawn."""
+    return square(x) * (2 if float(x.flatten()[0]) > 1.5 else 3), sum(numbers) + (float(x.flatten()[0]) > 1.5)
+
+
+@pytest.mark.parametrize("by_chance", [False, True])
+def test_a_draw_that_decides_what_fails_is_a_miss_unless_it_is_declared(by_chance):
+    chance = toy.wrong("chance", now_and_then, fails=("squares",), by_chance=by_chance)
+    bank = dataclasses.replace(toy.BANK, misconceptions=(*toy.BANK.misconceptions, chance))
+    found = [each for each in prove(bank, range(8)).misses if "on every seed" in each]
+    fails = "must fail the same properties on every seed, but fails arguments_unchanged, total on some only"
+    assert [fails in each for each in found] == [] if by_chance else [True]
+
+
+def test_a_miss_on_several_seeds_is_told_once():
+    bank = dataclasses.replace(toy.BANK, **with_misconceptions(toy.wrong("harmless", toy.with_sum)))
+    assert "seed 1, 2, 3: misconception harmless (witness 1) gets full marks" in prove(bank, [1, 2, 3]).misses
+
+
+FORMED = dataclasses.replace(toy.EXERCISE, forms=(strided("x", of="matrix"), leaves("x", of="matrix")))
+
+
+def views_or_leaves(x, numbers, square):
+    """Right in each hard form alone."""
+    if x.requires_grad and not x.is_contiguous():
+        raise RuntimeError("both at once")
+    return square(x), sum(numbers)
+
+
+def test_right_answers_are_tried_where_several_forms_meet():
+    found = misses(toy.BANK, exercise=FORMED, alternatives=(*toy.BANK.alternatives, right(views_or_leaves)))
+    (miss,) = (each for each in found if "several forms meet" in each)
+    assert "alternative views_or_leaves must be right where several forms meet" in miss
 
 
 def test_a_declared_collision_is_none():

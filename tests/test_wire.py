@@ -216,7 +216,7 @@ def test_cases_arrive_as_they_were_drawn():
 def test_what_is_hidden_is_never_sent():
     case = Case(name="small", inputs={"x": 1}, hidden={"secret": "the answer"})
     tree = messages.from_cases([case])
-    assert tree == [{"name": "small", "inputs": {"x": 1}}]
+    assert tree == [{"name": "small", "inputs": {"x": 1}, "lies": {}}]
     assert b"secret" not in raw(tree)
     assert b"the answer" not in raw(tree)
     assert messages.to_cases(sent(tree))[0].hidden == {}

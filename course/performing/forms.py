@@ -166,7 +166,7 @@ def _scattered(leaf: Leaf) -> Leaf:
 
 def _requiring(leaf: Leaf) -> Leaf:
     floating = isinstance(leaf, Tensor) and leaf.is_floating_point()
-    return leaf.requires_grad_() if isinstance(leaf, Tensor) and floating else leaf
+    return leaf.detach().requires_grad_() if isinstance(leaf, Tensor) and floating else leaf
 
 
 LAYOUTS: dict[str, Callable[[Leaf], Leaf]] = {"strided": _scattered, "leaf": _requiring}
