@@ -27,6 +27,7 @@ from autograder.bank import Alternative, Bank
 from autograder.garbage import garbage, stub
 from autograder.release import authored, worked
 from autograder.undisturbed import undisturbed
+from course.errors import DeclarationError
 from course.judging.judge import judge
 from course.judging.sheet import Record
 from course.judging.verdict import Verdict
@@ -105,7 +106,10 @@ def prove_all(names: Sequence[str], seeds: Sequence[int], *, root: Path, jobs: i
 
 def with_worked(bank: Bank, root: Path) -> Bank:
     """The bank with the lesson's worked solution among its right answers."""
-    answer = _solutions(root, find_unit(bank.exercise.unit).notebook)[bank.exercise.id]
+    lesson, name = find_unit(bank.exercise.unit).notebook, bank.exercise.id
+    answer = _solutions(root, lesson).get(name)
+    if answer is None:
+        raise DeclarationError(f"{name} must have a worked solution: write its exercise cell in solutions/{lesson}.py")
     return dataclasses.replace(bank, alternatives=(*bank.alternatives, Alternative(name="worked", answer=answer)))
 
 
@@ -244,6 +248,9 @@ def _demands(bank: Bank, proof: Proof) -> Iterator[str]:
     """What must hold of the bank as a whole."""
     if not any(each.independent for each in bank.alternatives):
         yield "one right answer must be independent: the library's own call, numpy or a closed form"
+    drawn = {case.name for case in bank.exercise.draw(PUBLIC_SEED)}
     for each in bank.exercise.properties:
         if each.name not in proof.broken:
             yield f"property {each.name} is broken by no misconception"
+        if strange := sorted({*each.cases} - drawn):
+            yield f"property {each.name} must speak of cases that are drawn, got {', '.join(strange)}"

@@ -79,6 +79,13 @@ def test_an_id_that_the_syllabus_does_not_hold_is_refused():
         declare(FIRST, id="computational_graphs.backwards")
 
 
+def test_an_exercise_that_nobody_has_written_is_told_with_its_file(monkeypatch):
+    entry = dataclasses.replace(toy.EXERCISE.entry, name="Unwritten")
+    monkeypatch.setattr(exercises, "find_entry", lambda name: entry)
+    with pytest.raises(DeclarationError, match=r"must be declared in course/exercises/start_here/unwritten.py"):
+        exercises.load("Unwritten")
+
+
 def test_an_exercise_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         toy.EXERCISE.seconds = 1

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from autograder import recording
 from course.errors import CourseError
-from course.judging.diagnosis import could_explain, looks_right
+from course.judging.diagnosis import BLOWN_UP, could_explain, diagnose, looks_right
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict, Witness
-from course.performing.exercise import Case, Exercise, Failure, Observation, Property
+from course.performing.exercise import EVERY_FORM, Case, Exercise, Failure, Observation, Property
 from course.performing.perform import perform_all
 from course.tree import clone
 
@@ -417,9 +417,45 @@ def test_another_wrong_answer_has_no_diagnosis():
     assert (found.points, found.diagnosis) == (2, None)
 
 
-def test_two_mistakes_at_once_have_no_diagnosis():
+def test_of_two_mistakes_at_once_the_first_is_told_of_which_all_is_seen():
     found = verdict(lambda x, numbers, square: (square(x) * x, sum(numbers[:-1])))
-    assert (found.points, found.diagnosis) == (0, None)
+    assert (found.points, found.diagnosis.name) == (0, "cubes")
+    found = verdict(lambda x, numbers, square: (square(x) + 1, sum(numbers[:-1])))
+    assert (found.points, found.diagnosis.name) == (0, "last_number_dropped")
+
+
+def test_a_mistake_of_which_a_part_is_not_seen_is_not_told():
+    found = verdict(lambda x, numbers, square: (square(x) * (x if x.dim() == 1 else 1.5), sum(numbers)))
+    assert found.diagnosis is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"), [(0.25, True), (1.0, False), (math.nan, False), (BLOWN_UP, False), ("a text", False)]
+)
+def test_beside_another_slip_only_a_number_that_nothing_else_gives_is_evidence(shown, told):
+    got, right = values(a=shown, b=7.0), values(a=2.0, b=2.0)
+    found = one(VALUE, got=got, expected=right, suspects=(suspect(values(a=shown, b=2.0)),))
+    assert (found.diagnosis is not None) == told
+
+
+@pytest.mark.parametrize(("hard", "told"), [(True, True), (False, False)])
+def test_a_slip_of_usual_cases_may_break_otherwise_in_a_hard_form(hard, told):
+    cases = [Case(name="usual", inputs={}), Case(name="half", inputs={}, hard=hard)]
+    seen = [values(a=0.25), Observation(error=Failure(type="RuntimeError", message="half"))]
+    found = judge(
+        dataclasses.replace(toy.EXERCISE, properties=(VALUE,), keeps=()),
+        cases,
+        seen,
+        [values(a=2.0), values(a=2.0)],
+        (suspect(values(a=0.25), values(a=0.5)),),
+    )
+    assert (found.diagnosis is not None) == told
+
+
+@pytest.mark.parametrize(("also", "told"), [((), True), ((EVERY_FORM,), True), (("other",), False)])
+def test_a_pattern_may_break_in_hard_forms_too(also, told):
+    pattern = Suspect(name="it", hint="Cure.", fails=frozenset({"first"}))
+    assert (diagnose([], frozenset({"first", *also}), [pattern]) is not None) == told
 
 
 def test_a_slip_is_recognised_also_where_nothing_is_refused_yet():

@@ -14,8 +14,10 @@ from autograder.bank import Alternative, Bank, Misconception, right
 from autograder.edits import edited
 from autograder.garbage import garbage, stub
 from autograder.prove import prove, prove_all, seeds, with_worked
+from course.errors import CourseError
 from course.performing.exercise import PUBLIC_SEED, Property, observe
 from course.performing.forms import leaves, strided
+from course.syllabus import find_unit
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (PUBLIC_SEED, 1, 2)
@@ -187,6 +189,20 @@ def test_a_miss_shows_the_line_that_was_edited():
 def test_the_worked_solution_is_a_right_answer():
     bank = with_worked(banks.load("running_mean"), ROOT)
     assert (bank.alternatives[-1].name, bank.alternatives[-1].answer([1.0, 3.0])) == ("worked", [1.0, 2.0])
+
+
+def test_an_exercise_without_a_worked_solution_is_told_where_to_write_one(tmp_path):
+    lesson = find_unit("start_here").notebook
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "solutions" / f"{lesson}.py").write_text("# %% [markdown]\n# # Empty\n")
+    with pytest.raises(CourseError, match=f"solutions/{lesson}.py"):
+        with_worked(banks.load("running_mean"), tmp_path)
+
+
+def test_a_property_of_a_case_that_nobody_draws_is_a_miss():
+    odd = dataclasses.replace(toy.EXERCISE.properties[0], cases=("vectro",))
+    exercise = dataclasses.replace(toy.EXERCISE, properties=(odd, *toy.EXERCISE.properties[1:]))
+    assert "property squares must speak of cases that are drawn, got vectro" in misses(toy.BANK, exercise=exercise)
 
 
 # stubs and garbage

@@ -50,6 +50,8 @@ def _records_differ(committed: Record, fresh: Record) -> list[str]:
         return found
     dtypes = [case_dtype(dict(case.inputs)) for case in fresh.cases]
     for before, now, dtype in zip(committed.cases, fresh.cases, dtypes, strict=True):
+        if (before.lies, before.hard) != (now.lies, now.hard):
+            found.append(f"case `{now.name}`: its tensors lie otherwise in memory")
         for part in ("inputs", "hidden"):
             values = flatten(dict(getattr(before, part))), flatten(dict(getattr(now, part)))
             found += _values_differ(f"case `{now.name}`", *values, dtype)

@@ -10,6 +10,7 @@ must hold itself, because grading gives it nothing else.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
 from autograder import bank, recording
@@ -29,31 +30,31 @@ def records(lesson: Lesson) -> dict[str, Record]:
 
     Raises AuthorError where a solution does not score full marks, or a stub scores or seems attempted.
     """
-    namespace: Namespace = {"__name__": "__main__"}
     made: dict[str, Record] = {}
-    for cell in lesson.cells:
-        if cell.role == "code":
-            _run_imports(cell, namespace)
-        elif cell.role == "answer":
-            known = bank.load(cell.entry)
-            record = recording.record(known)
-            _demand_untouched_scores_nothing(cell, known.exercise, record, namespace)
-            _demand_full_marks(cell, known.exercise, record, namespace)
-            made[known.exercise.id] = record
+    for cell, before, namespace in _answers(lesson):
+        known = bank.load(cell.entry)
+        record = recording.record(known)
+        _demand_untouched_scores_nothing(cell, known.exercise, record, before)
+        _demand_full_marks(cell, known.exercise, record, namespace)
+        made[known.exercise.id] = record
     return {entry.id: made[entry.id] for entry in lesson.unit.entries}
 
 
 def solutions(lesson: Lesson) -> dict[str, Answer]:
     """The worked solutions by exercise id. Raises AuthorError where a cell does not run."""
+    return {f"{lesson.unit.slug}.{cell.entry}": namespace[cell.entry] for cell, _, namespace in _answers(lesson)}
+
+
+def _answers(lesson: Lesson) -> Iterator[tuple[Cell, Namespace, Namespace]]:
+    """Each answer cell with what is defined before it and after it."""
     namespace: Namespace = {"__name__": "__main__"}
-    made: dict[str, Answer] = {}
     for cell in lesson.cells:
         if cell.role == "code":
             _run_imports(cell, namespace)
         elif cell.role == "answer":
+            before = dict(namespace)
             _run(parse(cell, magics=False), cell, namespace)
-            made[f"{lesson.unit.slug}.{cell.entry}"] = namespace[cell.entry]
-    return made
+            yield cell, before, namespace
 
 
 def _run_imports(cell: Cell, namespace: Namespace) -> None:
@@ -71,10 +72,9 @@ def _run(tree: ast.Module, cell: Cell, namespace: Namespace) -> None:
         raise cell.mistake(f"the cell must run, but raised {type(error).__name__}: {error}") from error
 
 
-def _demand_untouched_scores_nothing(cell: Cell, exercise: Exercise, record: Record, namespace: Namespace) -> None:
-    tried = dict(namespace)
-    _run(ast.parse(stub(cell, exercise.id)), cell, tried)
-    verdict = _verdict(exercise, record, tried[cell.entry])
+def _demand_untouched_scores_nothing(cell: Cell, exercise: Exercise, record: Record, before: Namespace) -> None:
+    _run(ast.parse(stub(cell, exercise.id)), cell, before)
+    verdict = _verdict(exercise, record, before[cell.entry])
     if verdict.points or verdict.attempted:
         raise cell.mistake(
             f"the stub of `{cell.entry}` must score 0 and count as not attempted, but {_scored(verdict)}; "
@@ -83,7 +83,6 @@ def _demand_untouched_scores_nothing(cell: Cell, exercise: Exercise, record: Rec
 
 
 def _demand_full_marks(cell: Cell, exercise: Exercise, record: Record, namespace: Namespace) -> None:
-    _run(parse(cell, magics=False), cell, namespace)
     verdict = _verdict(exercise, record, namespace[cell.entry])
     if verdict.points < verdict.possible:
         raise cell.mistake(f"the solution of `{cell.entry}` must score full marks, but {_scored(verdict)}")

@@ -15,7 +15,14 @@ def load(name: str) -> Exercise:
 
 
 def _load(entry: Entry) -> Exercise:
-    module = importlib.import_module(f"{__name__}.{entry.unit}.{module_name(entry.name)}")
+    path = f"{__name__}.{entry.unit}.{module_name(entry.name)}"
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(error.name):
+            raise  # something that the exercise imports
+        file = f"{path.replace('.', '/')}.py"
+        raise DeclarationError(f"{entry.id} is in the syllabus and must be declared in {file}: write it") from None
     exercise = getattr(module, "EXERCISE", None)
     if not isinstance(exercise, Exercise) or exercise.id != entry.id:
         raise DeclarationError(f"{module.__name__} must declare EXERCISE with the id {entry.id}")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from course.judging.verdict import Diagnosis, Suspect, Witness
 from course.performing.compare import EPS, as_numbers, compare
-from course.performing.exercise import REFUSED, Observation
+from course.performing.exercise import EVERY_FORM, REFUSED, Observation
 from course.tree import Leaf
 
 WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
@@ -33,19 +32,95 @@ def diagnose(
     failed: frozenset[str],
     suspects: Suspects,
     as_costly: Callable[[Witness], bool] = lambda witness: True,
+    references: Sequence[Observation] = (),
+    hard: Sequence[bool] = (),
 ) -> Diagnosis | None:
-    """The first misconception whose witness explains everything that was seen, or else whose pattern of failures does.
+    """The first misconception whose witness explains everything that was seen; or else that whose pattern of failures
+    does; or else, where there are several slips, the one of which most is seen.
 
-    as_costly  whether a witness breaks those properties on cost that were broken, and no others; asked of those only
-               that show every value
+    as_costly   whether a witness breaks those properties on cost that were broken, and no others; asked of those only
+                that show every value
+    references  what is right in each case, and `hard` which of them are hard forms: where they are left out, only what
+                explains everything is told
     """
+    looked_at: list[Suspect] = []
     by_pattern: Suspect | None = None
     for suspect in suspects() if callable(suspects) else suspects:
         if any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
             return Diagnosis(name=suspect.name, hint=suspect.hint)
-        if suspect.fails and suspect.fails == failed:
+        if suspect.fails and suspect.fails in (failed, failed - {EVERY_FORM}):
             by_pattern = by_pattern or suspect
-    return Diagnosis(name=by_pattern.name, hint=by_pattern.hint) if by_pattern else None
+        looked_at.append(suspect)
+    told = by_pattern or (_most_seen(runs, looked_at, references, hard) if references else None)
+    return Diagnosis(name=told.name, hint=told.hint) if told else None
+
+
+def _most_seen(
+    runs: Sequence[Seen], suspects: Sequence[Suspect], references: Sequence[Observation], hard: Sequence[bool]
+) -> Suspect | None:
+    """The suspect of which most is seen, the first of equals: all of it, and at least half of what is wrong in usual
+    cases. None where there is none.
+    """
+    usual = [(run, reference) for run, reference, form in zip(runs, references, hard, strict=True) if not form]
+    wrong = sum(len(_compared(reference).keys() - _right_keys(run, reference)) for run, reference in usual)
+    most, told = max(0, (wrong - 1) // 2), None
+    for suspect in suspects:
+        seen = max((_seen(runs, witness, references, hard) for witness in suspect.witnesses), default=0)
+        if seen > most:
+            most, told = seen, suspect
+    return told
+
+
+def _seen(runs: Sequence[Seen], witness: Witness, references: Sequence[Observation], hard: Sequence[bool]) -> int:
+    """In how many places the runs show what is wrong with the witness; 0 where they lack it in one of them.
+
+    A slip that shows in usual cases may look otherwise in a hard form, where the answer can break for another reason.
+    """
+    if len(witness.observations) != len(runs):
+        return 0
+    places = 0
+    for at, run in enumerate(runs):
+        wrong, shown = _slips(run, witness, at, references[at])
+        broke = bool(witness.observations[at].error) != bool(run[0].error)
+        if (broke or shown < wrong) and not (hard[at] and places):
+            return 0
+        places += sum(_tells(_compared(witness.observations[at])[key]) for key in shown)
+    return places
+
+
+def shows_a_slip(run: Seen, witness: Witness, reference: Observation) -> bool:
+    """Whether a run of the only case that this witness was recorded on shows all that is wrong with it there."""
+    wrong, shown = _slips(run, witness, 0, reference)
+    return bool(wrong) and wrong == shown
+
+
+def _slips(run: Seen, witness: Witness, at: int, reference: Observation) -> tuple[frozenset[str], frozenset[str]]:
+    """The values of a case that are wrong with the witness, and those of them that are as wrong in the run."""
+    seen = witness.observations[at]
+    wrong = _compared(seen).keys() - _right_keys((seen, run[1]), reference) - witness.free[at]
+    return frozenset(wrong), (wrong & _same_keys(run, seen, witness.sensitivity[at])) - _right_keys(run, reference)
+
+
+def _right_keys(run: Seen, reference: Observation) -> frozenset[str]:
+    """The values that are as the reference's, which is in float64 whatever the case is in."""
+    got, expected = _compared(run[0]), _compared(reference)
+    return frozenset(key for key in got.keys() & expected.keys() if _close(got[key], expected[key], run[1], 0.0))
+
+
+def _same_keys(run: Seen, seen: Observation, sensitivity: dict[str, float]) -> frozenset[str]:
+    """The values that both show alike."""
+    got, expected = _compared(run[0]), _compared(seen)
+    return frozenset(
+        key for key in got.keys() & expected.keys() if _same(got[key], expected[key], run[1], sensitivity.get(key, 0.0))
+    )
+
+
+def _tells(leaf: Leaf) -> bool:
+    """Whether somewhere in it stands a number that no other mistake gives by chance, as it may 0, 1, nan or a text."""
+    numbers = as_numbers(leaf)
+    if numbers is None or not numbers.numel() or blown_up(numbers):
+        return False
+    return bool((numbers != numbers.round()).any())
 
 
 def could_explain(run: Seen, witness: Witness) -> bool:
@@ -60,7 +135,8 @@ def shows_the_same(run: Seen, witness: Witness, at: int) -> bool:
 
 def looks_right(run: Seen, reference: Observation) -> bool:
     """Whether a case shows, apart from its costs, what the reference showed."""
-    return _matches_run(run, dataclasses.replace(reference, ledger={}), frozenset(), {})
+    keys = _compared(reference).keys()
+    return not run[0].error and _compared(run[0]).keys() == keys and _right_keys(run, reference) == keys
 
 
 def _matches(runs: Sequence[Seen], witness: Witness) -> bool:
@@ -129,13 +205,14 @@ def blown_up(numbers: Tensor) -> bool:
 
 
 def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
-    """Equal within the blur, or blown up somewhere in both: where an overflow lands is a matter of style.
-
-    Digits that were lost in a coarser dtype are a mistake of their own: they could make right values look like a wrong
-    formula whose slip is as small.
+    """Close, and not in a coarser dtype: digits that were lost are a mistake of their own, and could make right values
+    look like a wrong formula whose slip is as small.
     """
-    if _coarser(got, expected):
-        return False
+    return not _coarser(got, expected) and _close(got, expected, dtype, blur)
+
+
+def _close(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
+    """Equal within the blur, or blown up somewhere in both: where an overflow lands is a matter of style."""
     a, b = as_numbers(got), as_numbers(expected)
     if a is None or b is None:
         return compare(got, expected, dtype, roundings=0).held

@@ -72,7 +72,9 @@ def judge(
     diagnosis = None
     if failed:
         pairs = [(run.got, run.dtype) for run in runs]
-        diagnosis = diagnose(pairs, failed, suspects, functools.partial(_as_costly, exercise, runs, findings))
+        as_costly = functools.partial(_as_costly, exercise, runs, findings)
+        hard = [case.hard for case in cases]
+        diagnosis = diagnose(pairs, failed, suspects, as_costly, references, hard)
     return _verdict(exercise, findings, runs, diagnosis=diagnosis, failure=failure, failure_case=failure_case)
 
 
