@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import grad as gradient
 
-from course.notebook.uses import forbidden
+from course.performing.uses import forbidden
 
 
 def through_a_module(x: Tensor) -> Tensor:

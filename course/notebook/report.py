@@ -57,7 +57,7 @@ def to_html(verdict: Verdict, note: str = "") -> str:
     if verdict.attempted:
         parts += [_table(verdict), _diagnosis_box(verdict), _failure_box(verdict), _hints(verdict), _printed(verdict)]
     if note:
-        parts.append(f'<div class="box said">{html.escape(note)}</div>')
+        parts.append(f'<div class="box said">{prose(note)}</div>')
     return "".join([*parts, "</div>"])
 
 
@@ -118,7 +118,7 @@ def _broken(failure: Failure) -> str:
     other = failure.message.partition(".")[2]
     if failure.type == "NotImplementedError" and other.isidentifier():
         return f"your code called {other}, which is not written yet; write it first, or do without it"
-    return failure.message if failure.type == "TimeLimit" else f"{failure.type}: {failure.message}"
+    return failure.message if failure.type in ("TimeLimit", "RemovedError") else f"{failure.type}: {failure.message}"
 
 
 # --- HTML pieces -----------------------------------------------------------------------------------

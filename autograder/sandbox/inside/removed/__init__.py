@@ -1,8 +1,8 @@
 """Disabling what an exercise's answer may not use, in the forked child that performs it.
 
-    names --families--> Python objects --cut-->       functions that raise RemovedError
-                        kernels        --operators--> the dispatcher raises it, or records no graph
-    "torch"             --guard-->                    no operator at all while the answer runs
+    names --removals, families--> Python objects --cut-->       functions that raise RemovedError
+                                  kernels        --operators--> the dispatcher raises it, or records no graph
+    "torch"                       --guard-->                    no operator at all while the answer runs
 
 Nothing here can be undone in the process, and nothing keeps what it replaced. What that can and cannot promise
 stands in CONTRIBUTING.md: no score may rest on it alone.
@@ -15,11 +15,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from autograder.sandbox.inside.removed.cut import block_imports, cut
-from autograder.sandbox.inside.removed.families import TORCH, Family, family
+from autograder.sandbox.inside.removed.families import Family, family
 from autograder.sandbox.inside.removed.guard import guarded
-from autograder.sandbox.inside.removed.operators import AUTOGRAD, override
+from autograder.sandbox.inside.removed.operators import override
 from autograder.sandbox.inside.removed.refusal import RemovedError
 from course.performing.exercise import Answer
+from course.performing.removals import AUTOGRAD, TORCH
 
 __all__ = ["AUTOGRAD", "RemovedError", "disable", "disable_autograd", "prepare"]
 
