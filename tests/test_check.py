@@ -190,7 +190,8 @@ def test_what_an_exercise_asks_to_do_without_is_remarked(monkeypatch, removes, r
         return toy.with_sum(x, numbers, square)
 
     shown = check(running_mean)
-    assert ("This exercise is to be done without toy.with_sum" in str(shown)) == remarked
+    remark = "This exercise is to be done without `toy`, but your answer uses `toy.with_sum`; grading gives no points"
+    assert (remark in str(shown)) == remarked
     assert repr(shown) == "8"
 
 

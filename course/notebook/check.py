@@ -105,9 +105,9 @@ def progress() -> Page:
 
 
 def _removed(exercise: Exercise, answer: Answer, verdict: Verdict) -> str:
-    """The remark on what this exercise asks to do without: by reading, and where points are at stake by running."""
+    """The remark on what this exercise asks to do without: by reading, and where that finds nothing by running."""
     used = uses.forbidden(answer, exercise.removes)
-    if not used and verdict.points:
+    if not used and (verdict.points or verdict.failure is None):
         used = watching.ran(exercise, answer, _record(exercise).cases)
     if not used:
         return ""

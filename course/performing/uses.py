@@ -29,7 +29,7 @@ SELF = ("self", "cls")
 
 
 @dataclass(frozen=True)
-class _Thing:
+class Thing:
     """What a name stands for: its dotted name from the module that it comes from, and its value; None is unknown."""
 
     path: str = ""
@@ -42,35 +42,47 @@ def forbidden(answer: object, removes: Sequence[str]) -> dict[str, str]:
     What cannot be read names nothing.
     """
     removals, found = [removal(name) for name in removes], dict[str, str]()
-    waiting, seen = [answer] if removals else [], set[int]()
-    while waiting and len(seen) < MOST:
-        each = waiting.pop(0)
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        for text, things in _mentioned(each):
-            covering = next((every.name for every in removals if any(_covers(every, thing) for thing in things)), "")
-            if covering:
-                found.setdefault(text, covering)
-            else:
-                waiting.append(things[0].value)
+    for text, things in mentions(answer) if removals else ():
+        covering = next((each.name for each in removals if _covers_any(each, things)), "")
+        if covering:
+            found.setdefault(text, covering)
     return {text: name for text, name in found.items() if not any(other.startswith(f"{text}.") for other in found)}
 
 
-def _covers(each: Removal, thing: _Thing) -> bool:
+def mentions(answer: object) -> Iterator[tuple[str, list[Thing]]]:
+    """What is written in the answer, and in what it calls of the student's own, with what that stands for.
+
+    Of `F.silu` first what all of it stands for, then `F`.
+    """
+    waiting, seen = [answer], set[int]()
+    while waiting and len(seen) < MOST:
+        each = waiting.pop(0)
+        if id(each) not in seen:
+            seen.add(id(each))
+            for text, things in _mentioned(each):
+                waiting.append(things[0].value)
+                yield text, things
+
+
+def _covers_any(each: Removal, things: Sequence[Thing]) -> bool:
+    """Whether a removal covers what is written, or what stands before its dots; `torch.float32` is no use of torch."""
+    whole = each.name == TORCH and things[0].value is not None
+    return any(_covers(each, thing) for thing in (things[:1] if whole else things))
+
+
+def _covers(each: Removal, thing: Thing) -> bool:
     """Whether a removal covers it. Of all of torch types and constants do no harm, and methods may be anybody's."""
     value, path = thing.value, thing.path
     if each.name == TORCH and not path.startswith(TENSOR):
         return isinstance(value, torch.Tensor) or (
             lies_in(path, TORCH) and (value is None or callable(value) or isinstance(value, ModuleType))
         )
-    return each.covers(value if each.name != TORCH else None, path) or any(
-        each.covers(inner) for inner in _inside(value)
-    )
+    inner = [*_inside(value), _maker(value)]
+    return each.covers(value if each.name != TORCH else None, path) or any(each.covers(every) for every in inner)
 
 
 def _inside(value: Any) -> Iterator[object]:
-    """What runs when a value is called: of a partial, a method, a wrapper, or a function that another one made."""
+    """What runs when a value is called: of a partial, a method or a wrapper."""
     if isinstance(value, (type, ModuleType)) or value is None:
         return
     for name in ("func", "__func__", "__wrapped__", "__self__"):
@@ -78,8 +90,11 @@ def _inside(value: Any) -> Iterator[object]:
         if inner is not None and not isinstance(inner, (ModuleType, torch.Tensor)):
             yield inner
             yield from _inside(inner)
-    if isinstance(value, FunctionType):
-        yield at(f"{value.__module__}.{value.__qualname__.partition('.')[0]}")
+
+
+def _maker(value: Any) -> object:
+    """The function of which this one is a copy, or inside which it was defined (torch.func makes such)."""
+    return at(f"{value.__module__}.{value.__qualname__.partition('.')[0]}") if isinstance(value, FunctionType) else None
 
 
 def _attribute(value: Any, name: str) -> Any:
@@ -91,10 +106,10 @@ def _attribute(value: Any, name: str) -> Any:
 # --- reading ----------------------------------------------------------------------------------------
 
 
-def _mentioned(value: Any) -> Iterator[tuple[str, list[_Thing]]]:
+def _mentioned(value: Any) -> Iterator[tuple[str, list[Thing]]]:
     """What is written, and what it and the names before its dots stand for, for all that the student's code names."""
     if isinstance(value, type) and _functions(value):
-        yield value.__name__, [_Thing(value=base) for base in value.__mro__[1:-1]] or [_Thing()]
+        yield value.__name__, [Thing(value=base) for base in value.__mro__[1:-1]] or [Thing()]
     for function in _functions(value):
         tree = _tree(function.__code__)
         if tree is not None:
@@ -168,7 +183,7 @@ class _Scope:
             if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
                 self._inner.setdefault(each.targets[0].id, next(self.things(each.value)))
 
-    def things(self, node: ast.AST) -> Iterator[_Thing]:
+    def things(self, node: ast.AST) -> Iterator[Thing]:
         """What a chain of names stands for, then without its last name, and so on."""
         if isinstance(node, ast.Attribute):
             before = list(self.things(node.value))
@@ -179,28 +194,28 @@ class _Scope:
         else:
             yield self._loaded(node)
 
-    def _named(self, name: str) -> _Thing:
+    def _named(self, name: str) -> Thing:
         if name in self._inner:
             return self._inner[name]
-        return _Thing() if name in self._hidden else _thing(self._outer.get(name))
+        return Thing() if name in self._hidden else _thing(self._outer.get(name))
 
-    def _below(self, before: _Thing, node: ast.Attribute) -> _Thing:
+    def _below(self, before: Thing, node: ast.Attribute) -> Thing:
         if isinstance(before.value, (type, ModuleType)):
             value = _attribute(before.value, node.attr)
-            return _thing(value) if isinstance(value, ModuleType) else _Thing(f"{before.path}.{node.attr}", value)
+            return _thing(value) if isinstance(value, ModuleType) else Thing(f"{before.path}.{node.attr}", value)
         if before.value is not None:
             kind = type(before.value)
-            return _Thing(f"{kind.__module__}.{kind.__qualname__}.{node.attr}", _attribute(kind, node.attr))
+            return Thing(f"{kind.__module__}.{kind.__qualname__}.{node.attr}", _attribute(kind, node.attr))
         own = getattr(node.value, "id", "") in SELF or getattr(getattr(node.value, "func", None), "id", "") == "super"
-        return _Thing() if own else _Thing(f"{TENSOR}{node.attr}", getattr(torch.Tensor, node.attr, None))
+        return Thing() if own else Thing(f"{TENSOR}{node.attr}", getattr(torch.Tensor, node.attr, None))
 
-    def _loaded(self, node: ast.AST) -> _Thing:
+    def _loaded(self, node: ast.AST) -> Thing:
         """`import_module("torch.optim")` and `sys.modules["torch.optim"]` are modules; others are not known."""
         asked = node.args[:1] if isinstance(node, ast.Call) else [getattr(node, "slice", None)]
         before = getattr(node, "func", getattr(node, "value", None))
         path = asked[0].value if asked and isinstance(asked[0], ast.Constant) else None
         named = isinstance(path, str) and short(before).endswith(("import_module", "__import__", "sys.modules"))
-        return _Thing(path, at(path)) if named else _Thing()
+        return Thing(path, at(path)) if named else Thing()
 
 
 def _content(cell: CellType) -> Any:
@@ -209,22 +224,22 @@ def _content(cell: CellType) -> Any:
     return None
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[str, _Thing]]:
+def _imported(tree: ast.AST) -> Iterator[tuple[str, Thing]]:
     """What each import inside the function binds."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:
                 path = each.name if each.asname else each.name.partition(".")[0]
-                yield each.asname or path, _Thing(path, at(path))
+                yield each.asname or path, Thing(path, at(path))
         if isinstance(node, ast.ImportFrom):
             for each in node.names:
-                yield each.asname or each.name, _Thing(f"{node.module}.{each.name}", at(f"{node.module}.{each.name}"))
+                yield each.asname or each.name, Thing(f"{node.module}.{each.name}", at(f"{node.module}.{each.name}"))
 
 
-def _thing(value: Any) -> _Thing:
+def _thing(value: Any) -> Thing:
     """A module, or a function or class of one, with its dotted name; of other values none is known."""
     if isinstance(value, ModuleType):
-        return _Thing(value.__name__, value)
+        return Thing(value.__name__, value)
     if inspect.isroutine(value) or inspect.isclass(value):
-        return _Thing(f"{getattr(value, '__module__', None) or ''}.{getattr(value, '__qualname__', '')}", value)
-    return _Thing("", value)
+        return Thing(f"{getattr(value, '__module__', None) or ''}.{getattr(value, '__qualname__', '')}", value)
+    return Thing("", value)

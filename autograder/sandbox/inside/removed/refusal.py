@@ -14,6 +14,10 @@ class RemovedError(CourseError):
 
 def refusal(name: str) -> RemovedError:
     """The error to raise for what `name` covers: it says what the student wrote, where that can be read."""
-    wrote = written(sys._getframe())
+    return RemovedError(f"{told(written(sys._getframe()), name)}; write it from simpler operations")
+
+
+def told(wrote: str, name: str) -> str:
+    """That what a student wrote may not be used because `name` covers it; "" where that could not be read."""
     besides = f", which is to be done without `{name}`" if wrote not in ("", name) else ""
-    return RemovedError(f"`{wrote or name}` may not be used in this exercise{besides}; write it from simpler operations")
+    return f"`{wrote or name}` may not be used in this exercise{besides}"
