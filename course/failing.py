@@ -6,6 +6,7 @@ Asking an exception for its message runs the student's code: whatever that raise
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import linecache
 import os
@@ -72,7 +73,7 @@ def written(frame: FrameType | None, within: CodeType | None = None) -> str:
     within  code of ours that calls the student's: whoever called it did not write what runs
     """
     frames = itertools.takewhile(lambda each: each.f_code is not within, callers_of(frame))
-    told = (_told(lambda each=each: _expression(each), "") for each in frames if in_own_code(each))
+    told = (_told(functools.partial(_expression, each), "") for each in frames if in_own_code(each))
     return next(filter(None, told), "")
 
 

@@ -188,7 +188,7 @@ def _is_module(name: str) -> bool:
 def _operator(value: Any) -> str:
     """`aten::silu` of the operator itself, an overload, or a function in C of its name; "" of anything else."""
     if isinstance(value, torch._ops.OpOverload):
-        return value.name()
+        return str(value.name())  # type: ignore[no-untyped-call]
     if isinstance(value, torch._ops.OpOverloadPacket):
         return value._qualified_op_name
     if isinstance(value, MethodDescriptorType) and value.__objclass__ is torch._C.TensorBase:

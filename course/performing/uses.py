@@ -214,8 +214,9 @@ class _Scope:
         asked = node.args[:1] if isinstance(node, ast.Call) else [getattr(node, "slice", None)]
         before = getattr(node, "func", getattr(node, "value", None))
         path = asked[0].value if asked and isinstance(asked[0], ast.Constant) else None
-        named = isinstance(path, str) and short(before).endswith(("import_module", "__import__", "sys.modules"))
-        return Thing(path, at(path)) if named else Thing()
+        by = short(before) if isinstance(before, ast.expr) else ""
+        named = by.endswith(("import_module", "__import__", "sys.modules"))
+        return Thing(path, at(path)) if named and isinstance(path, str) else Thing()
 
 
 def _content(cell: CellType) -> Any:
