@@ -5,12 +5,15 @@ Asking an exception for its message runs the student's code: whatever that raise
 
 from __future__ import annotations
 
+import ast
+import functools
+import itertools
 import linecache
 import os
 import site
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 
@@ -18,6 +21,7 @@ from course.tree import readable
 
 MAX_MESSAGE = 500
 MAX_WHERE = 6
+MAX_WRITTEN = 60
 LIBRARIES = (
     sysconfig.get_paths()["stdlib"] + os.sep,
     *(f"{folder}{os.sep}" for folder in (*site.getsitepackages(), site.getusersitepackages())),
@@ -48,7 +52,29 @@ def lines_of(frame: FrameType | None) -> tuple[str, ...]:
 
 def in_own_code(frame: FrameType | None) -> bool:
     """Whether a line of the student's runs at `frame`, or what it calls that is not written in Python."""
-    return frame is not None and not _is_library(frame.f_code.co_filename)
+    return frame is not None and is_own(frame.f_code)
+
+
+def callers_of(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame, its caller, and so on."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def is_own(code: CodeType) -> bool:
+    """Whether the code is the student's."""
+    return not _is_library(code.co_filename)
+
+
+def written(frame: FrameType | None, within: CodeType | None = None) -> str:
+    """What the student wrote that runs at `frame`: `loss.backward`, `F.silu`, `a @ b`; "" where that cannot be read.
+
+    within  code of ours that calls the student's: whoever called it did not write what runs
+    """
+    frames = itertools.takewhile(lambda each: each.f_code is not within, callers_of(frame))
+    told = (_told(functools.partial(_expression, each), "") for each in frames if in_own_code(each))
+    return next(filter(None, told), "")
 
 
 def _lines(frames: Iterable[tuple[FrameType, int]]) -> tuple[str, ...]:
@@ -71,3 +97,25 @@ def _is_library(file: str) -> bool:
 def _line(code: CodeType, number: int) -> str:
     text = _told(lambda: linecache.getline(code.co_filename, number).strip(), "")
     return f"line {number}, in {readable(code.co_name)}" + (f": {text}" if text else "")
+
+
+def _expression(frame: FrameType) -> str:
+    """The function of the call that runs, or the expression that does; the line where it is neither."""
+    first, last, start, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    lines = [line.encode() for line in linecache.getlines(frame.f_code.co_filename)[(first or 1) - 1 : last]]
+    line = lines[0].decode().strip()
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    try:
+        return short(ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body)
+    except SyntaxError:  # an import, or the beginning of a `with`
+        return line[:MAX_WRITTEN]
+
+
+def short(node: ast.expr) -> str:
+    """The function of a call, or the expression, in a few words: only its end where it is long."""
+    node = node.func if isinstance(node, ast.Call) else node
+    text = ast.unparse(node)
+    if len(text) > MAX_WRITTEN and isinstance(node, ast.Attribute):
+        return node.attr
+    return text if len(text) <= MAX_WRITTEN else f"{text[: MAX_WRITTEN - 3]}..."

@@ -190,8 +190,31 @@ def test_what_an_exercise_asks_to_do_without_is_remarked(monkeypatch, removes, r
         return toy.with_sum(x, numbers, square)
 
     shown = check(running_mean)
-    assert ("This exercise is to be done without toy.with_sum" in str(shown)) == remarked
+    remark = "This exercise is to be done without `toy`, but your answer uses `toy.with_sum`; grading gives no points"
+    assert (remark in str(shown)) == remarked
     assert repr(shown) == "8"
+
+
+def test_a_result_of_a_coarser_dtype_is_asked_about(capfd):
+    shown = check(as_exercise(lambda x, numbers, square: (square(x), float(torch.tensor(sum(numbers)).half()))))
+    for form in (str(shown), shown._repr_html_()):
+        assert "digits only: was it computed in float16?" in form
+
+
+def test_what_a_first_use_imports_is_imported_before_the_clock_and_only_where_it_is_named():
+    code = (
+        f"import sys, linecache; sys.path[:0] = [{str(ROOT)!r}]\n"
+        "import course, torch\nfrom course import exercises\nfrom course.performing import perform\n"
+        "def cell(source):\n    linecache.cache['<c>'] = (0, None, source.splitlines(True), '<c>')\n"
+        "    scope = {'__name__': '__main__'}\n    exec(compile(source, '<c>', 'exec'), scope)\n"
+        "    perform.perform_all(exercises.load('running_mean'), scope['running_mean'], ())\n"
+        "    print(*(name in sys.modules for name in ('torch._dynamo', 'torch._decomp.decompositions_for_jvp')))\n"
+        "cell('import torch\\ndef running_mean(xs): return torch.autograd.grad(xs, xs)')\n"
+        "cell('import torch\\ndef running_mean(xs): return torch.func.jvp(sum, xs, xs)')\n"
+        "cell('from torch.optim import SGD\\nhelper = lambda xs: SGD(xs)\\ndef running_mean(xs): return helper(xs)')\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False False", "False True", "True True"]
 
 
 def test_text_that_no_output_can_encode_is_shown_all_the_same(capfd):

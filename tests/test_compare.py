@@ -15,6 +15,8 @@ FLOATS = st.floats(-1e6, 1e6)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])
 VECTORS = st.lists(FLOATS, min_size=1, max_size=5).map(lambda values: torch.tensor(values, dtype=torch.float64))
 FLOAT_DTYPES = st.sampled_from(sorted(EPS, key=str))
+VECTOR = torch.tensor([1.0, 2.0], dtype=torch.float64)
+EXACT = torch.linspace(1, 2, 7, dtype=torch.float64).sqrt()
 NUMBERS = st.booleans() | st.integers() | st.floats()
 
 
@@ -220,6 +222,7 @@ def test_compare_is_total(got, expected, dtype, roundings):
         (True, "True"),
         (1 / 3, "0.333333"),
         (-0.0001, "-0.0001"),
+        (torch.tensor([-0.0, 0.0, -1.0]), "[0, 0, -1]"),
         (1_234_567_890, "1234567890"),
         pytest.param(-(10**400), "about -10^400", id="negative"),
         pytest.param(10**5000, "about 10^4000 or more", id="huge"),
@@ -243,3 +246,47 @@ def test_a_large_tensor_is_told_by_its_shape_and_worst_value():
 
 def test_a_number_has_six_digits():
     assert (number(1234567.0), number(1e-9), number(2)) == ("1.23457e+06", "1e-09", "2")
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "words"),
+    [
+        (0.5251512, 0.5251514, ("0.5251512", "0.5251514")),
+        (1.0, 1.0 + 2**-52, ("1", "1.0000000000000002")),
+        (VECTOR, VECTOR + 1e-8, ("[1, 2]", "[1.00000001, 2.00000001]")),
+        (EXACT, EXACT + 1e-9, None),
+    ],
+)
+def test_numbers_that_differ_are_told_with_the_digits_that_do(got, expected, words):
+    found = compare(got, expected, torch.float64, roundings=0)
+    assert not found.held
+    assert words in (None, (found.got, found.expected))
+    assert found.got != found.expected
+
+
+def test_where_it_holds_six_digits_are_enough():
+    assert compare(1.0, 1.0 + 2**-52, torch.float64, roundings=8).expected == "1"
+
+
+@pytest.mark.parametrize(
+    ("got", "dtype", "words"),
+    [
+        (EXACT.float().double(), torch.float64, "8 digits only: was it computed in float32?"),
+        ((EXACT.float() * EXACT.float()).double().sqrt(), torch.float64, "was it computed in float32?"),
+        (EXACT.half().double(), torch.float32, "3 digits only: was it computed in float16?"),
+        (EXACT.bfloat16(), torch.float32, "digits only: was it computed in bfloat16?"),
+    ],
+)
+def test_what_was_computed_in_a_coarser_dtype_is_asked_about(got, dtype, words):
+    assert words in compare(got, EXACT, dtype, roundings=4).remark
+
+
+@pytest.mark.parametrize("got", [EXACT * 1.0005, EXACT * 1.1, EXACT + 1e-12, EXACT.float().double() * math.nan])
+def test_other_differences_are_not_asked_about(got):
+    found = compare(got, EXACT, torch.float64, roundings=4)
+    assert (found.held, found.remark) == (False, "")
+
+
+def test_of_whole_numbers_and_zeros_nothing_is_asked():
+    assert compare(10**9 + 1, 10**9, torch.float64, roundings=4).remark == ""
+    assert compare(1e-7, 0.0, torch.float64, roundings=4).remark == ""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from autograder import recording
 from course.errors import CourseError
+from course.exercises.optimizers.refusals import all_refused
 from course.judging.diagnosis import BLOWN_UP, could_explain, diagnose, looks_right
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict, Witness
@@ -262,6 +263,21 @@ def test_a_predicate_sees_inputs_observation_and_reference():
     assert (told.held, told.got, told.expected) == (False, "[1.0, 1.0] 1 2", "is sorted")
 
 
+def test_a_coarser_dtype_is_asked_about_in_the_finding():
+    got, expected = values(a=torch.tensor([1 / 3]).double()), values(a=torch.tensor([1 / 3], dtype=torch.float64))
+    told = one(Property("a", "Hint.", keys=("a",), roundings=4), got=got, expected=expected, x=torch.ones(1).double())
+    assert told.findings[0].remark == "agrees to about 8 digits only: was it computed in float32?"
+
+
+def test_what_could_not_be_refused_because_the_case_broke_says_so():
+    told = one(stated(all_refused), got=Observation(error=BROKE), expected=values(**{"refused/a rate": "ValueError"}))
+    assert told.findings[0].got == "the case broke first, with ValueError: wrong"
+    told = one(
+        stated(all_refused), got=values(**{"refused/a": "nothing"}), expected=values(**{"refused/a": "ValueError"})
+    )
+    assert told.findings[0].got == "a: nothing was raised"
+
+
 @pytest.mark.parametrize("bad", [0, 1, 2])
 def test_a_predicate_must_hold_in_every_case(bad):
     only = stated(lambda inputs, got, expected: "too large" if got["a"] == bad else None)
@@ -273,7 +289,9 @@ def test_a_predicate_must_hold_in_every_case(bad):
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), [(None, "a value that cannot be read"), (BROKE, "ValueError: wrong")], ids=["value", "failure"]
+    ("error", "words"),
+    [(None, "a value that cannot be read"), (BROKE, "the case broke first, with ValueError: wrong")],
+    ids=["value", "failure"],
 )
 def test_a_predicate_that_cannot_read_the_observation_does_not_hold(error, words):
     got = Observation(error=error)

@@ -58,7 +58,8 @@ def test_an_attempt_gets_nothing_where_it_is_removed(attempts, removes, attempt)
     assert not got(seen, FAMILIES[removes].value)
     if attempt not in TOLD_OTHERWISE:
         assert seen["error"] == "RemovedError"
-        assert any(f"`{name}` may not be used in this exercise" in seen["message"] for name in removes)
+        assert any(f"`{name}`" in seen["message"] for name in removes)
+        assert "may not be used in this exercise" in seen["message"]
 
 
 @pytest.mark.parametrize("name", REMOVING)
@@ -72,11 +73,34 @@ def test_what_cannot_be_removed_is_refused(name):
         removed.prepare([name])
 
 
-def test_the_student_reads_which_name_it_was(attempts):
-    seen = attempts[("torch.nn.functional.silu",), "an instance"]["removed"]
-    assert seen["message"] == (
+@pytest.mark.parametrize(
+    ("removed", "attempt", "written"),
+    [
+        ("torch.nn.functional.silu", "an instance", "f"),
+        ("torch.autograd", "backward", "cubes(x).backward"),
+        ("torch.autograd", "dual numbers", "with f.dual_level():"),
+        ("torch.optim", "by its name", "torch.optim.SGD"),
+        ("torch.Tensor.sum_to_size", "a subclass", "x.as_subclass(S).sum_to_size"),
+        ("graphlib", "forgotten and imported", "import graphlib"),
+    ],
+)
+def test_the_student_reads_what_was_written(attempts, removed, attempt, written):
+    assert attempts[(removed,), attempt]["removed"]["message"] == (
+        f"`{written}` may not be used in this exercise, which is to be done without `{removed}`; "
+        "write it from simpler operations"
+    )
+
+
+def test_where_nothing_of_the_students_runs_the_name_is_told(attempts):
+    assert attempts[("torch.nn.functional.silu",), "another thread"]["removed"]["message"] == (
         "`torch.nn.functional.silu` may not be used in this exercise; write it from simpler operations"
     )
+
+
+@pytest.mark.parametrize("attempt", sorted(TOLD_OTHERWISE - {"autograd in a finalizer", "TorchScript"}))
+def test_an_error_of_torchs_own_says_which_name_may_be_why(attempts, attempt):
+    seen = attempts[("torch.autograd",), attempt]["removed"]
+    assert "may not be used in this exercise, which is to be done without `torch.autograd`)" in seen["message"]
 
 
 def test_no_line_of_torch_is_shown(attempts):
@@ -147,7 +171,7 @@ def attempt_once(names, cells, numbers) -> dict:
     loaded = load([CodeCell(source=cells, answers="answer")], "answer")
     assert loaded.failure is None, loaded.failure
     case = Case(name="x", inputs={"xs": X.tolist() if numbers else X})
-    seen = perform(toy, removed.disable(names, loaded.answer), case)
+    seen = removed.explained(perform(toy, removed.disable(names, loaded.answer), case), names, loaded.answer)
     value = seen.values.get("y")
     if isinstance(value, torch.Tensor):
         value = value.reshape(-1).tolist()

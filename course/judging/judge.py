@@ -25,6 +25,8 @@ from course.tree import Leaf
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
 
+BROKE = "the case broke first,"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Judged:
@@ -174,6 +176,7 @@ def _finding(each: Property, runs: Sequence[_Judged], blocker: str, sources: fro
         case=run.case.name if run else "",
         where=worst.where,
         hint=each.hint,
+        remark=worst.remark,
         blocked_by=blocker,
         evidence=each.evidence,
         measured=_measured(each, run) if run else None,
@@ -239,7 +242,7 @@ def _stated(each: Property, run: _Judged, got: dict[str, Leaf], expected: dict[s
         wrong = each.holds(run.case.inputs, got, expected)
     except Exception:
         failed = run.got.error
-        wrong = f"{failed.type}: {failed.message}" if failed else "a value that cannot be read"
+        wrong = f"{BROKE} with {failed.type}: {failed.message}" if failed else "a value that cannot be read"
     return Comparison(
         held=wrong is None,
         error=math.nan,
@@ -254,11 +257,4 @@ def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run:
         failed = run.got.error
         return _missing(f"a value for {key}", f"{failed.type}" if failed else "nothing")
     found = compare(got[key], expected[key], run.dtype, roundings=roundings)
-    return Comparison(
-        held=found.held,
-        error=found.error,
-        tolerance=found.tolerance,
-        got=found.got,
-        expected=found.expected,
-        where=f"{key}{found.where}",
-    )
+    return dataclasses.replace(found, where=f"{key}{found.where}")

@@ -53,6 +53,7 @@ class Finding:
     case: str = ""
     where: str = ""
     hint: str = ""
+    remark: str = ""
     blocked_by: str = ""
     evidence: str = "value"
     measured: tuple[float, float] | None = None

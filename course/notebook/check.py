@@ -20,8 +20,9 @@ from course.judging import sheet
 from course.judging.judge import judge
 from course.judging.sheet import Record
 from course.judging.verdict import Verdict
-from course.notebook import pages, progress_file, report, uses
+from course.notebook import pages, progress_file, report, watching
 from course.notebook.progress_file import Row
+from course.performing import uses
 from course.performing.exercise import Answer, Exercise
 from course.performing.perform import perform_all
 from course.syllabus import UNITS, Entry
@@ -68,7 +69,10 @@ def check(answer: Answer) -> Report:
     verdict = _judged(exercise, answer)
     notes = []
     if verdict.attempted:
-        notes = [_removed(exercise, answer), progress_file.update(exercise.id, lambda row: _reached(row, verdict))]
+        notes = [
+            _removed(exercise, answer, verdict),
+            progress_file.update(exercise.id, lambda row: _reached(row, verdict)),
+        ]
     shown = Report(verdict, " ".join(filter(None, notes)))
     if not _in_notebook():
         print(shown)
@@ -100,10 +104,18 @@ def progress() -> Page:
     return Page(pages.progress_text(units), pages.progress_html(units))
 
 
-def _removed(exercise: Exercise, answer: Answer) -> str:
-    """The remark on names that this exercise asks to do without."""
+def _removed(exercise: Exercise, answer: Answer, verdict: Verdict) -> str:
+    """The remark on what this exercise asks to do without: by reading, and where that finds nothing by running."""
     used = uses.forbidden(answer, exercise.removes)
-    return f"This exercise is to be done without {', '.join(used)}; grading gives no points for it." if used else ""
+    if not used and (verdict.points or verdict.failure is None):
+        used = watching.ran(exercise, answer, _record(exercise).cases)
+    if not used:
+        return ""
+    wrote, names = ([f"`{name}`" for name in dict.fromkeys(each)] for each in (used, used.values()))
+    return (
+        f"This exercise is to be done without {' and '.join(names)}, but your answer uses {', '.join(wrote)}; "
+        "grading gives no points for it."
+    )
 
 
 def _reached(row: Row, verdict: Verdict) -> Row:

@@ -10,6 +10,7 @@ import html
 import math
 import re
 
+from course.judging.judge import BROKE
 from course.judging.verdict import Finding, Verdict
 from course.performing.compare import number
 from course.performing.exercise import Failure
@@ -57,7 +58,7 @@ def to_html(verdict: Verdict, note: str = "") -> str:
     if verdict.attempted:
         parts += [_table(verdict), _diagnosis_box(verdict), _failure_box(verdict), _hints(verdict), _printed(verdict)]
     if note:
-        parts.append(f'<div class="box said">{html.escape(note)}</div>')
+        parts.append(f'<div class="box said">{prose(note)}</div>')
     return "".join([*parts, "</div>"])
 
 
@@ -104,6 +105,7 @@ def _why(each: Finding, verdict: Verdict) -> list[str]:
     difference = _difference(each)
     first = f"{_place(each)}: expected {each.expected}, got {each.got}" if each.case else each.expected
     told = first + (f"; worst difference {difference}" if difference else "")
+    told += f"; {each.remark}" if each.remark else ""
     return [told, each.hint] if each in _told(verdict) else [told]
 
 
@@ -118,7 +120,7 @@ def _broken(failure: Failure) -> str:
     other = failure.message.partition(".")[2]
     if failure.type == "NotImplementedError" and other.isidentifier():
         return f"your code called {other}, which is not written yet; write it first, or do without it"
-    return failure.message if failure.type == "TimeLimit" else f"{failure.type}: {failure.message}"
+    return failure.message if failure.type in ("TimeLimit", "RemovedError") else f"{failure.type}: {failure.message}"
 
 
 # --- HTML pieces -----------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ def _row(each: Finding) -> str:
     return (
         f"<tr><td>{html.escape(_title(each))}{place}</td>"
         f'<td class="s"><span class="{state}">{_symbol(each)}</span></td>'
-        f"<td>{_code(each.got)}{_bars(each)}</td><td>{_code(each.expected)}</td>"
+        f"<td>{_code(each.got)}{_remark(each)}{_bars(each)}</td><td>{_code(each.expected)}</td>"
         f'<td class="s">{html.escape(_difference(each)).replace(" (", "<br>(")}</td>'
         f'<td class="n">{each.points} / {each.possible}</td></tr>'
     )
@@ -154,6 +156,10 @@ def _symbol(each: Finding) -> str:
 
 def _code(text: str) -> str:
     return f"<code>{html.escape(text)}</code>" if text else ""
+
+
+def _remark(each: Finding) -> str:
+    return f'<br><span class="dim">{html.escape(each.remark)}</span>' if each.remark and not each.blocked_by else ""
 
 
 def _bars(each: Finding) -> str:
@@ -198,8 +204,12 @@ def _hints(verdict: Verdict) -> str:
 def _told(verdict: Verdict) -> list[Finding]:
     """The failed properties whose hints help: where an exception leaves no value to judge, only the first of them."""
     failed = [each for each in verdict.findings if not each.held and not each.blocked_by]
-    broke = [each for each in failed if verdict.failure is not None and each.got == verdict.failure.type]
+    broke = [each for each in failed if _broke(each, verdict)]
     return [each for each in failed if each not in broke[1:]]
+
+
+def _broke(each: Finding, verdict: Verdict) -> bool:
+    return verdict.failure is not None and (each.got == verdict.failure.type or each.got.startswith(BROKE))
 
 
 def _printed(verdict: Verdict) -> str:

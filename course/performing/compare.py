@@ -8,7 +8,7 @@ Stability of Numerical Algorithms, 2nd ed., section 3.1). Comparisons are `not (
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,12 +21,16 @@ EPS = {
     torch.float16: 2.0**-10,
     torch.bfloat16: 2.0**-7,
 }
+DIGITS, ALL_DIGITS = 6, 17  # shown of a number, and enough to tell any two of float64 apart
 LARGEST_CLAIMED_EPS = EPS[torch.float32]  # an answer may compute in float32, but not buy tolerance with float16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Whether one value equals another, and the worst place if not."""
+    """Whether one value equals another, and the worst place if not.
+
+    remark  what the difference looks like: a question to the student, "" where it looks like nothing in particular
+    """
 
     held: bool
     error: float
@@ -34,6 +38,7 @@ class Comparison:
     got: str
     expected: str
     where: str = ""
+    remark: str = ""
 
 
 def tolerance(dtype: torch.dtype, *, roundings: int, scale: float, sensitivity: float = 0.0) -> float:
@@ -85,7 +90,8 @@ def compare(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, se
     judged = torch.int64 if _is_whole(got) and _is_whole(expected) else _judged_dtype(got, dtype)
     allowed = tolerance(judged, roundings=roundings, scale=_scale(a, b), sensitivity=sensitivity)
     error, index = _worst(a, b)
-    return _verdict(error <= allowed, error, allowed, got, expected, index)
+    found = _verdict(error <= allowed, error, allowed, got, expected, index)
+    return found if found.held else replace(found, remark=_looks_coarse(a, b, error, judged))
 
 
 def _is_whole(leaf: Leaf) -> bool:
@@ -119,45 +125,69 @@ def _worst(a: Tensor, b: Tensor) -> tuple[float, tuple[int, ...]]:
     return float(error.flatten()[flat]), index
 
 
+def _looks_coarse(got: Tensor, expected: Tensor, error: float, judged: torch.dtype) -> str:
+    """A question, where the worst difference is about one rounding of a dtype coarser than the case's.
+
+    float16 and bfloat16 are named only where they can hold every value of the answer: a wrong formula may be as close.
+    """
+    scale = float(expected.abs().nan_to_num(nan=0.0, posinf=0.0).max())
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        most = 4 if dtype == torch.float32 else 1
+        near = EPS[dtype] / 64 <= error / scale <= most * EPS[dtype] if scale else False
+        coarser = EPS[dtype] > EPS.get(judged, math.inf)
+        if near and coarser and (dtype == torch.float32 or _can_hold(dtype, got)):
+            digits, name = round(-math.log10(error / scale)), str(dtype).removeprefix("torch.")
+            return f"agrees to about {digits} digits only: was it computed in {name}?"
+    return ""
+
+
+def _can_hold(dtype: torch.dtype, values: Tensor) -> bool:
+    return not values.is_complex() and torch.equal(values.to(dtype).to(values.dtype), values)
+
+
 def _verdict(
     held: bool, error: float, allowed: float, got: Leaf, expected: Leaf, index: tuple[int, ...] = ()
 ) -> Comparison:
     where = f"[{', '.join(map(str, index))}]" if index else ""
+    told = ("", "")
+    for digits in range(DIGITS, DIGITS + 1 if held else ALL_DIGITS + 1):  # until the difference can be seen
+        if told[0] == told[1]:
+            told = (describe(got, index, digits), describe(expected, index, digits))
     return Comparison(
         held=bool(held),
         error=error,
         tolerance=allowed,
-        got=describe(got, index),
-        expected=describe(expected, index),
+        got=told[0],
+        expected=told[1],
         where=where,
     )
 
 
-def describe(leaf: Leaf, index: tuple[int, ...] = ()) -> str:
-    """A leaf in a few characters: a number, or a shape with the value at `index`."""
+def describe(leaf: Leaf, index: tuple[int, ...] = (), digits: int = DIGITS) -> str:
+    """A leaf in a few characters: a number with so many digits, or a shape with the value at `index`."""
     if isinstance(leaf, Tensor):
         try:
-            return _describe_tensor(leaf.detach(), index)
+            return _describe_tensor(leaf.detach(), index, digits)
         except RuntimeError:
             return f"tensor of {leaf.dtype} that cannot be read"
     if isinstance(leaf, str):
         return leaf[:80]
     if leaf is None:
         return "None"
-    return number(leaf) if isinstance(leaf, (bool, int, float)) else f"<{type(leaf).__name__}>"
+    return number(leaf, digits) if isinstance(leaf, (bool, int, float)) else f"<{type(leaf).__name__}>"
 
 
-def _describe_tensor(tensor: Tensor, index: tuple[int, ...]) -> str:
+def _describe_tensor(tensor: Tensor, index: tuple[int, ...], digits: int) -> str:
     if tensor.dim() == 0:
-        return number(tensor.item())
+        return number(tensor.item(), digits)
     if 0 < tensor.numel() <= 4 and tensor.dim() == 1:
-        return "[" + ", ".join(number(value) for value in tensor.tolist()) + "]"
+        return "[" + ", ".join(number(value, digits) for value in tensor.tolist()) + "]"
     shape = f"shape {tuple(tensor.shape)}"
-    return f"{shape}, {number(tensor[index].item())}" if index else shape
+    return f"{shape}, {number(tensor[index].item(), digits)}" if index else shape
 
 
-def number(value: bool | int | float | complex) -> str:
-    """A number with at most six significant digits; an integer in full up to 16 digits."""
+def number(value: bool | int | float | complex, digits: int = DIGITS) -> str:
+    """A number with at most so many significant digits, -0.0 as 0; an integer in full up to 16 digits."""
     if isinstance(value, (bool, complex)):
         return str(value)
     if isinstance(value, int):
@@ -166,4 +196,4 @@ def number(value: bool | int | float | complex) -> str:
             return str(value)
         about = f"10^{len(str(size)) - 1}" if size < 10**4000 else "10^4000 or more"
         return f"about {'-' if value < 0 else ''}{about}"
-    return f"{value:.6g}"
+    return f"{value + 0.0:.{digits}g}"  # -0.0 + 0.0 is 0.0

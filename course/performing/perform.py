@@ -31,6 +31,7 @@ from course.performing.exercise import Answer, Ask, Case, Exercise, Failure, Obs
 from course.performing.forms import laid_out
 from course.performing.oracle import Here, with_costs
 from course.performing.simulate import SPARE_SECONDS, after, on_simulated_ranks
+from course.performing.warm import warm
 from course.tree import Tree, clone, readable, to_float64
 
 Clock: TypeAlias = Literal["wall", "cpu"]
@@ -110,6 +111,7 @@ def perform_all(
     exercise: Exercise, answer: Answer, cases: Sequence[Case], *, clock: Clock = "wall"
 ) -> list[Observation]:
     """One observation per case. An interrupt or a time-out ends the row: the cases after it show the same failure."""
+    warm(answer)
     return in_turn(cases, lambda case: perform(exercise, answer, case, clock=clock), stops)
 
 

@@ -161,7 +161,7 @@ def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
         else:
             (case,) = messages.to_cases(tree)
             ask = functools.partial(_ask, sock, token) if exercise.oracle else None
-            seen = perform(exercise, answer, case, ask=ask)
+            seen = removed.explained(perform(exercise, answer, case, ask=ask), exercise.removes, answer)
         stream.send(sock, {"seen": messages.from_observations([seen])}, token=token)
 
 

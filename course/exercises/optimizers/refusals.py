@@ -31,11 +31,12 @@ def _came(call: Callable[[], object]) -> str:
 
 
 def all_refused(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: under `REFUSED` stands ValueError everywhere, apart from what is under `LEFT`."""
+    """What `Property.holds` takes: under `REFUSED` stands ValueError everywhere, apart from what is under `LEFT`.
+
+    Raises KeyError where the case broke before a call could be refused: the judge then says with what.
+    """
     wanted = [key for key in expected if key.startswith(REFUSED) and not key.startswith(LEFT)]
-    others = [
-        f"{key.removeprefix(REFUSED)}: {got.get(key)} was raised" for key in wanted if got.get(key) != "ValueError"
-    ]
+    others = [f"{key.removeprefix(REFUSED)}: {got[key]} was raised" for key in wanted if got[key] != "ValueError"]
     return "; ".join(others) or None
 
 

@@ -1,8 +1,8 @@
 """Disabling what an exercise's answer may not use, in the forked child that performs it.
 
-    names --families--> Python objects --cut-->       functions that raise RemovedError
-                        kernels        --operators--> the dispatcher raises it, or records no graph
-    "torch"             --guard-->                    no operator at all while the answer runs
+    names --removals, families--> Python objects --cut-->       functions that raise RemovedError
+                                  kernels        --operators--> the dispatcher raises it, or records no graph
+    "torch"                       --guard-->                    no operator at all while the answer runs
 
 Nothing here can be undone in the process, and nothing keeps what it replaced. What that can and cannot promise
 stands in CONTRIBUTING.md: no score may rest on it alone.
@@ -11,17 +11,21 @@ stands in CONTRIBUTING.md: no score may rest on it alone.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
 
 from autograder.sandbox.inside.removed.cut import block_imports, cut
-from autograder.sandbox.inside.removed.families import TORCH, Family, family
+from autograder.sandbox.inside.removed.families import Family, family
 from autograder.sandbox.inside.removed.guard import guarded
-from autograder.sandbox.inside.removed.operators import AUTOGRAD, override
-from autograder.sandbox.inside.removed.refusal import RemovedError
-from course.performing.exercise import Answer
+from autograder.sandbox.inside.removed.operators import override
+from autograder.sandbox.inside.removed.refusal import RemovedError, told
+from course.failing import MAX_MESSAGE
+from course.performing import uses
+from course.performing.exercise import Answer, Observation
+from course.performing.removals import AUTOGRAD, TORCH
 
-__all__ = ["AUTOGRAD", "RemovedError", "disable", "disable_autograd", "prepare"]
+__all__ = ["AUTOGRAD", "RemovedError", "disable", "disable_autograd", "explained", "prepare"]
 
 
 def prepare(names: Sequence[str]) -> None:
@@ -46,6 +50,20 @@ def disable(names: Sequence[str], answer: Answer) -> Answer:
         for each in [family(name) for name in names]:
             _remove(each)
     return guarded(answer) if TORCH in names else answer
+
+
+def explained(seen: Observation, names: Sequence[str], answer: Answer) -> Observation:
+    """The same, where an error of somebody else's has what the answer may not use behind it: then it says so.
+
+    Where no graph is recorded, torch complains that a tensor has none. So the source is read for what may be why.
+    """
+    error = seen.error
+    if error is None or error.type == RemovedError.__name__:
+        return seen
+    used = uses.forbidden(answer, names)
+    why = f" ({told(*next(iter(used.items())))})" if used else ""
+    message = f"{error.message[: MAX_MESSAGE - len(why)]}{why}"
+    return dataclasses.replace(seen, error=dataclasses.replace(error, message=message))
 
 
 def disable_autograd() -> None:
