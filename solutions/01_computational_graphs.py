@@ -168,9 +168,8 @@ hint("quadratic_grads", 1)
 def quadratic_grads(a: float, b: float, c: float, x: float, y: float) -> tuple[float, float, float]:
     """Value and partial derivatives of f(x, y) = a x**2 + b x y + c y**2.
 
-    a, b, c   the coefficients
-    x, y      the point
-    Returns   (value, dx, dy): f, df/dx and df/dy at the point, three floats.
+    a to c    the coefficients; x and y are the point. Any of them may be 0.
+    Returns   (value, dx, dy): f, df/dx and df/dy at the point, three floats, exact to the roundings of float64.
     Example   quadratic_grads(1.0, 2.0, 3.0, 2.0, 1.0) returns (11.0, 6.0, 10.0).
     Not allowed: torch; plain arithmetic is enough.
     """
@@ -456,8 +455,9 @@ def hinge_backward(
 
     w, x      weights and inputs, two lists of the same length n >= 1
     b, y      two floats
-    Returns   (dw, dx, db, dy, dz): the derivatives with respect to w and x (lists of n floats), b, y and z (floats).
-    At z = 0  the derivative of max(0, z) counts as 0.
+    Returns   (dw, dx, db, dy, dz): the derivatives with respect to w and x (lists or arrays of n floats), b, y and z
+              (floats). The lists w and x are not changed.
+    At z = 0  the derivative of max(0, z) counts as 0; at 0 exactly, not near it.
     Example   hinge_backward([1.0, 2.0], [3.0, -1.0], 0.5, 2.0), where z = 1.5,
               returns ([-3.0, 1.0], [-1.0, -2.0], -1.0, 1.0, -1.0).
     Not allowed: torch.

@@ -15,8 +15,15 @@ from course.errors import WrongOutput
 
 
 def number(value: Any) -> Any:
-    """A fraction or a decimal as a float, numpy's float as Python's, -0.0 as 0.0; everything else as it came."""
-    return float(value) + 0.0 if isinstance(value, (float, Fraction, Decimal)) else value
+    """A number of any real kind in float64, with -0.0 as 0.0; an integer and everything else as it came.
+
+    In float64, so that one which came in float32 is not allowed its roundings.
+    """
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.detach().to(torch.float64) + 0.0
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return value.astype(np.float64) + 0.0
+    return float(value) + 0.0 if isinstance(value, (float, np.floating, Fraction, Decimal)) else value
 
 
 def numbers(values: Any, name: str) -> Any:
