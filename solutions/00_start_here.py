@@ -93,8 +93,8 @@ def running_mean(xs: list[float]) -> list[float]:
     """The mean of the numbers so far, after each number.
 
     xs        n numbers; n may be 0
-    Returns   a new list of n floats: entry k (counted from 1) is the mean of the first k numbers.
-              An empty list gives an empty list. `xs` itself is not changed.
+    Returns   a new list (a tuple or an array will do) of n floats: entry k (counted from 1) is the mean of the first k
+              numbers, as exact as float32 or better. An empty list gives an empty list. `xs` itself is not changed.
     Example   running_mean([2, 4, 9]) returns [2.0, 3.0, 5.0].
     """
     total, means = 0.0, []

@@ -168,9 +168,8 @@ hint("quadratic_grads", 1)
 def quadratic_grads(a: float, b: float, c: float, x: float, y: float) -> tuple[float, float, float]:
     """Value and partial derivatives of f(x, y) = a x**2 + b x y + c y**2.
 
-    a, b, c   the coefficients
-    x, y      the point
-    Returns   (value, dx, dy): f, df/dx and df/dy at the point, three floats.
+    a to c    the coefficients; x and y are the point. Any of them may be 0.
+    Returns   (value, dx, dy): f, df/dx and df/dy at the point, three floats, exact to the roundings of float64.
     Example   quadratic_grads(1.0, 2.0, 3.0, 2.0, 1.0) returns (11.0, 6.0, 10.0).
     Not allowed: torch; plain arithmetic is enough.
     """
@@ -239,8 +238,9 @@ def topological_order(root: Node) -> list[Node]:
     """All nodes that `root` depends on, inputs before users.
 
     root      the node to start from
-    Returns   a list that holds `root` and every node that it depends on, directly or not, each exactly once, and each
-              after all of its inputs; so `root` is the last. Any order of this kind is right. The graph is not changed.
+    Returns   a list (a tuple will do) that holds `root` and every node that it depends on, directly or not, each
+              exactly once, and each after all of its inputs; so `root` is the last. Any order of this kind is right.
+              Nodes are told apart as objects: two may hold the same. The graph is not changed.
     Cost      each node's `inputs` are read a few times (100 are tolerated), however many paths there are.
     Depth     5,000 nodes and more: Python's stack of calls does not reach that far, and its limit is not to be raised.
     Example   with x = Node(2.0), y = x * x, z = y + x: topological_order(z) returns [x, y, z].
@@ -352,8 +352,9 @@ def backward(root: Node) -> None:
     """Adds d root / d leaf to `leaf.grad`, for every leaf that `root` depends on.
 
     root      the node whose derivatives are asked for; d root / d root is 1. It may itself be a leaf.
-    Returns   nothing: the result is in the leaves' `grad`. A second call adds the same once more.
+    Returns   nothing that is looked at: the result is in the leaves' `grad`. A second call adds the same once more.
     A node has `value`, `inputs`, `local_derivatives()` (one number for each input) and `grad`, which starts at 0.0.
+    Nodes are told apart as objects: two may hold the same.
     Cost      each node's `local_derivatives()` is asked for once per call (twice is tolerated), and its `inputs` are
               read a few times (100 are tolerated), however many paths there are. In some graphs of the check these
               numbers are the check's own, so that only who asks can know them.
@@ -456,8 +457,9 @@ def hinge_backward(
 
     w, x      weights and inputs, two lists of the same length n >= 1
     b, y      two floats
-    Returns   (dw, dx, db, dy, dz): the derivatives with respect to w and x (lists of n floats), b, y and z (floats).
-    At z = 0  the derivative of max(0, z) counts as 0.
+    Returns   (dw, dx, db, dy, dz): the derivatives with respect to w and x (lists or arrays of n floats), b, y and z
+              (floats). The lists w and x are not changed.
+    At z = 0  the derivative of max(0, z) counts as 0; at 0 exactly, not near it.
     Example   hinge_backward([1.0, 2.0], [3.0, -1.0], 0.5, 2.0), where z = 1.5,
               returns ([-3.0, 1.0], [-1.0, -2.0], -1.0, 1.0, -1.0).
     Not allowed: torch.

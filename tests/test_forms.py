@@ -53,6 +53,7 @@ def test_a_view_may_require_a_gradient_too():
         (equal("equal rows", x=0), "x", X[[0, 0]]),
         (put("a rate of 0", {"options/lr": 0.0}), "options", {"lr": 0.0}),
         (put("another x", x=1.0), "x", 1.0),
+        (put("another list", params=[1.0, 2.0]), "params", [1.0, 2.0]),
     ],
 )
 def test_a_form_changes_what_it_names_and_nothing_else(form, path, expected):

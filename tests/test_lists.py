@@ -38,9 +38,19 @@ def test_arrays_keep_their_shape():
     assert numbers(np.ones((2, 1)), "dw").shape == (2, 1)
 
 
-def test_one_number_stays_as_it_came():
-    assert numbers(2.5, "dw") == 2.5
-    assert isinstance(numbers(np.float64(2.5), "dw"), np.float64)
+def test_one_number_stays_one_number():
+    assert (numbers(2.5, "dw"), numbers(np.float64(2.5), "dw"), numbers(2, "dw")) == (2.5, 2.5, 2)
+
+
+@pytest.mark.parametrize("value", [np.float32(0.1), np.array(0.1, dtype=np.float32), torch.tensor(0.1)])
+def test_a_number_in_float32_is_read_in_float64(value):
+    assert np.asarray(number(value)).dtype == np.float64
+    assert float(number(value)) == float(value)
+
+
+def test_a_zero_that_is_negative_is_read_as_zero():
+    read = [number(-0.0), *numbers([-0.0], "dw").tolist(), *numbers(np.array([-0.0]), "dw").tolist()]
+    assert [str(each) for each in read] == ["0.0", "0.0", "0.0"]
 
 
 @pytest.mark.parametrize(

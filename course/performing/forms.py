@@ -5,7 +5,7 @@
     in_dtype(torch.float16, "x", "w")      the same numbers, rounded to another dtype
     cut("a batch of 1", x=(0, 1))          the first entry of dimension 0 of x alone
     equal("equal rows", x=0)               along dimension 0 of x the first entry everywhere
-    put("a rate of 0", lr=0.0)             a boundary value that is allowed, in place of what was drawn
+    put("a rate of 0", lr=0.0)             a boundary value that is allowed, in place of what was drawn; a list too
 
 A path names an input, or what lies in it: `params` is each tensor of that list, `options/lr` one entry of a dict. Each
 function makes a Form; `of` names the case that is changed, the first if left out.
@@ -69,7 +69,7 @@ def equal(name: str, *, of: str = "", **paths: int) -> Form:
     return _changing({path: repeat(dim) for path, dim in paths.items()}, of, name)
 
 
-def put(name: str, values: Mapping[str, Leaf] | None = None, /, *, of: str = "", **more: Leaf) -> Form:
+def put(name: str, values: Mapping[str, Tree] | None = None, /, *, of: str = "", **more: Tree) -> Form:
     """These values at their paths. A path with a stroke stands in the mapping: `{"options/momentum": 0.0}`."""
     settings = {**(values or {}), **more}
 
@@ -99,7 +99,7 @@ def together(exercise: Exercise, seed: int, count: int) -> list[Case]:
     return list(found.values())
 
 
-def _put(tree: Tree, parts: list[str], value: Leaf) -> Tree:
+def _put(tree: Tree, parts: list[str], value: Tree) -> Tree:
     """The tree with a value in the place of what was there; a dict may get a new entry."""
     if not parts:
         return value

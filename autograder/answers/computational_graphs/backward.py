@@ -136,6 +136,17 @@ MET_FIRST = ("stack.append((node, True))", "order.append(node)")  # this one and
 NEAREST_FIRST = ("stack.pop()", "stack.pop(0)")
 OTHER_WAY = ("for each in node.inputs)", "for each in node.inputs[::-1])")
 
+
+def keyed_by(key: str) -> tuple[tuple[str, str], ...]:
+    """Edits of `in_a_dict`: what flows into a node stands under something that the node holds."""
+    root, node, each = (key.format(name) for name in ("root", "node", "each"))
+    return (
+        ("{root: 1.0}", f"{{{root}: 1.0}}"),
+        ("flowing[node]", f"flowing[{node}]"),
+        (f"flowing[each] {SHARE}", f"flowing[{each}] = flowing.get({each}, 0.0) + upstream * local"),
+    )
+
+
 WRONG = (
     wrong(
         "overwrites",
@@ -190,11 +201,15 @@ WRONG = (
     ),
     wrong(
         "recursive_order",
-        "The gradients are right, but a function that calls itself once per node reaches Python's limit at about 1,000 "
-        "levels, and real graphs are deeper. The limit protects the program and is not to be raised: keep your own "
-        "stack in a list.",
-        recursive_order_under_a_raised_limit,
+        "The gradients are right, but a function that calls itself on the way down reaches Python's limit at about "
+        "1,000 levels, and real graphs are deeper. Keep your own stack in a list.",
         edited(recursive_order_under_a_raised_limit, ("reversed(recursion_under_a_raised_limit", "reversed(recursion")),
+    ),
+    wrong(
+        "raises_the_limit",
+        "The gradients are right, but Python's recursion limit is not what it was while your function works. It "
+        "protects the program: past it the memory of the stack may end. A stack of your own in a list needs no limit.",
+        recursive_order_under_a_raised_limit,
     ),
     wrong(
         "sends_again",
@@ -225,8 +240,8 @@ WRONG = (
     ),
     wrong(
         "forgets_a_leaf_root",
-        "A leaf gets its gradient from its users, in yours. A root that is itself a leaf has none, and its derivative "
-        "with respect to itself is 1: write to a leaf's `grad` when its own turn comes.",
+        "Where the root is itself a leaf, its `grad` gets nothing in yours: there are no users to get it from. Its "
+        "derivative with respect to itself is 1. Write to a leaf's `grad` when its own turn comes.",
         in_a_dict(
             (
                 "        if not node.inputs:\n            node.grad += upstream",
@@ -235,9 +250,18 @@ WRONG = (
         ),
     ),
     wrong(
+        "compares_values",
+        "Nodes that hold the same share one entry in yours, and get each other's derivatives. Two may have the same "
+        "value, and even the same operation: use the node itself as the key, as in `flowing[node]`.",
+        in_a_dict(*keyed_by("{}.value")),
+        in_a_dict(*keyed_by("({0}.value, {0}.op)")),
+        in_a_dict(*keyed_by("({0}.value, {0}.op, {0}.inputs)")),
+    ),
+    wrong(
         "wrong_order",
-        "You hand a node's derivative on before all of its users have handed theirs to it. Go through a topological "
-        "order from the back, or count how many uses are still missing.",
+        "Right in a tree and in a graph with shared nodes; wrong where a node has one user near the root and another "
+        "far from it. A node may hand on its derivative only when all of its users have handed theirs to it: go "
+        "through a topological order from the back, or count how many uses are still missing.",
         in_grad(MET_FIRST, NOT_REVERSED_IN_GRAD),
         in_grad(MET_FIRST, NOT_REVERSED_IN_GRAD, OTHER_WAY),
         in_grad(MET_FIRST, NOT_REVERSED_IN_GRAD, NEAREST_FIRST),

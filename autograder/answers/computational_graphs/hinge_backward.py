@@ -47,6 +47,8 @@ branches = partial(edited, two_branches)
 
 SLOPE = "-1.0 if z > 0 else 0.0"
 RETURNED = "return dw, dx, dz, 1.0, dz"
+PRODUCTS = "sum(wi * xi for wi, xi in zip(w, x, strict=True))"
+LITERATURES = "dz = -y if 1.0 - y * z > 0 else 0.0", "dy = -z if 1.0 - y * z > 0 else 0.0"
 
 WRONG = (
     wrong(
@@ -72,6 +74,20 @@ WRONG = (
         "bias_forgotten",
         "You choose the branch without b. The hinge is on where z = w.x + b is positive, and b can decide that.",
         by_hand((" + b", "")),
+    ),
+    wrong(
+        "part_of_the_products",
+        "You choose the branch by a part of z. All products w_i x_i belong to w.x, and the hinge looks at their sum "
+        "with b.",
+        by_hand((PRODUCTS, "w[0] * x[0]")),
+        by_hand((PRODUCTS, "w[-1] * x[-1]")),
+    ),
+    wrong(
+        "threshold_beside_0",
+        "Right unless z is very small: 2^-300 is taken for 0 or -2^-300 for more, as happens where z is compared with "
+        "another small number than 0, or rounded before. `z > 0` decides, however small z is.",
+        by_hand(("z > 0", "z > 1e-6")),
+        by_hand(("z > 0", "z > -1e-6")),
     ),
     wrong(
         "branches_exchanged",
@@ -113,6 +129,26 @@ WRONG = (
         "sign_of_y",
         "The minus belongs to max(0, z). y itself is added: when y grows by 1, so does the loss, and dy is +1.",
         by_hand((RETURNED, "return dw, dx, dz, -1.0, dz")),
+    ),
+    wrong(
+        "gates_y",
+        "Your dy is 1 where the hinge is on and 0 where it is off. y does not pass through max(0, z): when y grows by "
+        "1, the loss does too, on either side.",
+        by_hand((RETURNED, "return dw, dx, dz, -dz, dz")),
+        by_hand((RETURNED, "return dw, dx, dz, 1.0 if z >= 0 else 0.0, dz")),
+        branches(("0, 1, 0", "0, 0, 0")),
+    ),
+    wrong(
+        "the_literatures_hinge",
+        "These are the derivatives of max(0, 1 - y z), the hinge loss of the literature. Ours is y - max(0, z): it is "
+        "on where z > 0, and y stands in it alone.",
+        by_hand(("dz = -1.0 if z > 0 else 0.0", "\n    ".join(LITERATURES)), (RETURNED, "return dw, dx, dz, dy, dz")),
+    ),
+    wrong(
+        "the_hinge_around_the_loss",
+        "These are the derivatives of max(0, y - z). In ours, y - max(0, z), the maximum is taken of z alone: z > 0 "
+        "decides, and y is outside of it.",
+        by_hand(("z > 0", "y - z > 0"), (RETURNED, "return dw, dx, dz, -dz, dz")),
     ),
     wrong(
         "swaps_w_and_x",

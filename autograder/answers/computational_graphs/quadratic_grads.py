@@ -54,6 +54,8 @@ def forward_difference(a: float, b: float, c: float, x: float, y: float) -> tupl
 by_hand = partial(edited, quadratic_grads)
 
 BY_X, BY_Y = "+ b * y", "b * x +"  # what b x y gives
+DX, DY = "dx = 2 * a * x + b * y", "dy = b * x + 2 * c * y"
+TIMES_X, TIMES_Y = "2 * a * x**2 + b * x * y", "b * x * y + 2 * c * y**2"
 
 WRONG = (
     wrong(
@@ -61,12 +63,16 @@ WRONG = (
         "b x y depends on x and on y, so both partials have a part from it: hold y, and b y is the factor of x.",
         by_hand((BY_X, ""), (BY_Y, "")),
         by_hand((BY_X, ""), (BY_Y, ""), ("+ b * x * y", "")),
+        by_hand((BY_X, "")),
+        by_hand((BY_Y, "")),
     ),
     wrong(
         "factor_two_forgotten",
         "The derivative of x^2 is 2 x: the power comes down as a factor, and one less stays above. Written as x * x, "
         "x is used twice, and each use contributes x.",
         by_hand(("2 * a", "a"), ("2 * c", "c")),
+        by_hand(("2 * a", "a")),
+        by_hand(("2 * c", "c")),
     ),
     wrong(
         "cross_term_wrong",
@@ -74,6 +80,7 @@ WRONG = (
         by_hand((BY_X, "+ b * x"), (BY_Y, "b * y +")),
         by_hand((BY_X, "+ b * x * y"), (BY_Y, "b * x * y +")),
         by_hand((BY_X, "+ b"), (BY_Y, "b +")),
+        by_hand((BY_X, "+ b * x")),
         by_hand((BY_Y, "b * y +")),
     ),
     wrong(
@@ -88,10 +95,21 @@ WRONG = (
         by_hand(("value, dx, dy", "value, dy, dx")),
     ),
     wrong(
-        "finite_difference",
-        "Your derivatives are near, not exact: the difference of two values over a small step does that. "
-        "Differentiate by hand, term by term, and write the two formulas down.",
+        "divides_by_a_coordinate",
+        "Your derivatives are right wherever you may divide by x or y, but a coordinate may be 0. Differentiate each "
+        "term by itself: then nothing needs to be divided.",
+        by_hand((DX, f"dx = ({TIMES_X}) / x")),
+        by_hand((DX, f"dx = ({TIMES_X}) / x if x else 0.0")),
+        by_hand((DX, f"dx = ({TIMES_X}) / x"), (DY, f"dy = ({TIMES_Y}) / y")),
+        by_hand((DX, f"dx = ({TIMES_X}) / x if x else 0.0"), (DY, f"dy = ({TIMES_Y}) / y if y else 0.0")),
+    ),
+    wrong(
+        "near_not_exact",
+        "Your derivatives are near the right ones, and not exact: the difference of two values over a small step is "
+        "like that, and so is a number that was rounded or a factor that is slightly off. Differentiate by hand, term "
+        "by term, and return what the two formulas give.",
         forward_difference,
-        fails=("exact_to_rounding",),
+        by_hand(("value, dx, dy", "value, round(dx, 3), round(dy, 3)")),
+        fails=("exact_to_rounding", "every_form"),
     ),
 )

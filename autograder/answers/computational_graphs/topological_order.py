@@ -13,6 +13,7 @@ from graphlib import TopologicalSorter
 from autograder.bank import right, wrong
 from autograder.edits import edited
 from course.lessons.graph import Node
+from course.performing.exercise import EVERY_FORM
 from course.reference.computational_graphs.topological_order import topological_order
 
 
@@ -110,11 +111,12 @@ MARK_MISSING = (
 )
 DROPPED_AT_THE_END = ("return order", "return list(dict.fromkeys(order))")
 ADD_VALUE = ("seen.add(node)", "seen.add(node.value)")
+ADD_VALUE_AND_OP = ("seen.add(node)", "seen.add((node.value, node.op))")
 ADD_AT_ONCE = ("stack.append((node, True))", "order.append(node)")
 NEAREST_FIRST = ("stack.pop()", "stack.pop(0)")
 REVERSED = ("return order", "return order[::-1]")
 IN_A_TREE, IN_A_DIAMOND = "inputs_first_in_a_tree", "inputs_first_in_a_diamond"
-FAR = ("inputs_first_on_unequal_paths", "deep_graphs_end")
+FAR = ("inputs_first_on_unequal_paths", "deep_graphs_end", EVERY_FORM)
 
 WRONG = (
     wrong(
@@ -138,18 +140,23 @@ WRONG = (
     ),
     wrong(
         "recursion",
-        "Your order is right, but a function that calls itself once per node reaches Python's limit at about 1,000 "
-        "levels, and real graphs are deeper. The limit protects the program and is not to be raised. Keep your own "
-        "stack in a list: a node comes by once to send its inputs ahead, and once to be added.",
+        "Your order is right, but a function that calls itself on the way down reaches Python's limit at about 1,000 "
+        "levels, and real graphs are deeper. Keep your own stack in a list: a node comes by once to send its inputs "
+        "ahead, and once to be added.",
         recursion,
         recursive(OTHER_WAY),
+    ),
+    wrong(
+        "raises_the_limit",
+        "Your order is right, but Python's recursion limit is not what it was while your function works. It protects "
+        "the program: past it the memory of the stack may end. With a stack of your own in a list no limit is needed.",
         recursion_under_a_raised_limit,
         edited(recursion_under_a_raised_limit, OTHER_WAY),
     ),
     wrong(
         "walks_every_path",
-        "The list is right, but you walk every path and drop what came twice only when it is added: 30 diamonds in a "
-        "row have over a billion paths. Ask whether a node was seen before you go on to its inputs.",
+        "Right in small graphs, but you go on to a node's inputs each time that you come to it: 30 diamonds in a row "
+        "have over a billion paths. Ask whether a node was seen before you go on to its inputs.",
         stack(UNASKED, DROPPED_AT_THE_END),
         stack(UNASKED, DROPPED_AT_THE_END, OTHER_WAY),
         recursive(
@@ -166,59 +173,79 @@ WRONG = (
     ),
     wrong(
         "compares_values",
-        "Nodes are missing whose value another node has too: you remember values. Two nodes may hold the same number "
-        "(relu of a positive one does). Keep the nodes themselves in your set: `node in seen`.",
+        "Nodes are missing that hold the same as another one: you remember what nodes hold. Two may have the same "
+        "value (relu of a positive one does), and even the same operation on the same inputs. Keep the nodes "
+        "themselves in your set: `node in seen`.",
         stack(("node not in seen", "node.value not in seen"), ADD_VALUE),
         stack(("node not in seen", "node.value not in seen"), ADD_VALUE, OTHER_WAY),
         recursive(("node in seen", "node.value in seen"), ADD_VALUE),
+        stack(("node not in seen", "(node.value, node.op) not in seen"), ADD_VALUE_AND_OP),
+        stack(("node not in seen", "(node.value, node.op) not in seen"), ADD_VALUE_AND_OP, OTHER_WAY),
     ),
     wrong(
         "users_first",
-        "Your list is a right order, back to front: users stand before inputs. Reverse it.",
+        "In the small graphs your list is a right order, back to front: users stand before inputs. Reverse it.",
         stack(REVERSED),
         fails=(IN_A_TREE, IN_A_DIAMOND, *FAR),
     ),
     wrong(
-        "pre_order",
-        "Even in a tree some users stand before their inputs, for example because a node is added as soon as it is "
-        "met. Send the inputs ahead, and add a node only after everything that it depends on (post-order).",
+        "no_order_in_a_tree",
+        "Even where no node has two users, some stand before their inputs; and it is not always the right order back "
+        "to front. That happens where a node is added as soon as it is met. Send the inputs ahead, and add a node only "
+        "after everything that it depends on (post-order).",
         stack(ADD_AT_ONCE),
         stack(ADD_AT_ONCE, NEAREST_FIRST),
         fails=("one_direction", IN_A_TREE, IN_A_DIAMOND, *FAR),
     ),
     wrong(
-        "reversed_pre_order",
-        "You note nodes as you meet them and reverse the list. In a tree that is right; in a diamond the shared node "
-        "is met on the first way down, before its other user, and after the reversal it stands behind that user. "
-        "Post-order needs no reversal: add a node after its inputs.",
+        "no_order_in_a_diamond",
+        "Right in a tree; but in the diamond, where two nodes use a third, one stands before its input. That happens "
+        "where nodes are noted as they are met and the list is reversed: the shared node is met on the first way down, "
+        "before its other user. Post-order needs no reversal: add a node after its inputs.",
         stack(ADD_AT_ONCE, REVERSED),
         stack(ADD_AT_ONCE, REVERSED, OTHER_WAY),
         fails=("one_direction", IN_A_DIAMOND, *FAR),
     ),
     wrong(
-        "reversed_breadth_first",
-        "A node's place is decided when you first meet it, as in a breadth-first search that is then reversed. One "
-        "with a short and a long path to the root is met on the short one, and ends up behind a user on the long one. "
-        "Add a node after its inputs, or wait until all of its users are in the list, and then reverse.",
+        "no_order_on_unequal_paths",
+        "Right in a tree and in a diamond; but where a node has a short and a long path to the root, one stands before "
+        "its input. That happens where a node's place is decided when it is first met, as in a breadth-first search "
+        "that is then reversed. Add a node after its inputs, or wait until all of its users are in the list, and then "
+        "reverse.",
         stack(ADD_AT_ONCE, REVERSED, NEAREST_FIRST),
         stack(ADD_AT_ONCE, REVERSED, NEAREST_FIRST, OTHER_WAY),
         fails=("one_direction", *FAR),
     ),
     wrong(
         "duplicates",
-        "Inputs come before users, but a node with two users is in your list twice, and its derivative would be "
-        "passed on twice. Keep a set of seen nodes, and mark a node in the moment in which you ask.",
+        "Inputs come before users, but a node is in your list twice, and its derivative would be passed on twice. Keep "
+        "a set of the nodes that are done, and ask it when a node's turn comes: it may have come before.",
         stack(UNASKED),
         stack(("elif node not in seen:", "else:"), ("in node.inputs", "in node.inputs if each not in seen")),
-        fails=("no_node_twice", "same_graph_again", "visits_nodes_not_paths", "deep_graphs_end"),
+        fails=("no_node_twice", "same_graph_again", "visits_nodes_not_paths", "deep_graphs_end", EVERY_FORM),
     ),
     wrong(
         "remembers_the_last_call",
-        "Your function works once per graph: at the second call it still finds what the first one noted, on the nodes "
-        "or in a set or list that outlives the call (a default argument does), and leaves nodes out or repeats them. "
-        "Make the set inside the function.",
+        "Your function works once per graph: a second call on the same one does not give the whole list once more. "
+        "What the first call noted outlives it, as a set or list outside of the function does, or one in a default "
+        "argument. Make it inside the function.",
         stack(("(root: Node)", "(root: Node, seen: set[Node] = set())"), ("    seen: set[Node] = set()\n", "")),
-        stack(("node not in seen", 'not hasattr(node, "seen")'), ("seen.add(node)", "node.seen = True")),
         fails=("same_graph_again",),
+    ),
+    wrong(
+        "spoils_the_graph",
+        "Your function leaves the nodes other than they were, and works once per graph: a second call on the same one "
+        "does not give the whole list once more. Leave the nodes as they are, and keep what you note in a set inside "
+        "the function.",
+        stack(("node not in seen", 'not hasattr(node, "seen")'), ("seen.add(node)", "node.seen = True")),
+        fails=("same_graph_again", "graph_unchanged"),
+    ),
+    wrong(
+        "changes_the_graph",
+        "The order is right, but the nodes are not what they were before the call: an attribute is new, or has another "
+        "value. Keep what you note about nodes in a set or a dict inside the function.",
+        stack(("node not in seen", 'getattr(node, "seen", None) is not seen'), ("seen.add(node)", "node.seen = seen")),
+        stack(("order.append(node)", "order.append(node)\n            node.grad = 1.0")),
+        fails=("graph_unchanged",),
     ),
 )

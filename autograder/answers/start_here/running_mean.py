@@ -129,4 +129,23 @@ WRONG = (
         "nothing to divide by. Start with a sum of 0 and an empty result, and let the loop do all the work.",
         sums(*FIRST_APART),
     ),
+    wrong(
+        "looks_up_the_place",
+        "Where a number comes a second time, your count is that of its first place: `xs.index(x)` finds the first that "
+        "is equal. Count the numbers as they come, with `enumerate(xs, start=1)`.",
+        sums(("for count, x in enumerate(xs, start=1):", "for x in xs:\n        count = xs.index(x) + 1")),
+    ),
+    wrong(
+        "overwrites_xs",
+        "Your means are right, but they stand in `xs`, and the caller's numbers are gone. Start with an empty list, "
+        "append to it, and return that one.",
+        sums(("means.append(total / count)", "xs[count - 1] = total / count"), ("return means", "return xs")),
+        sums(("means = []", "means = xs"), ("means.append(total / count)", "means[count - 1] = total / count")),
+    ),
+    wrong(
+        "hands_xs_back",
+        "For an empty list you return `xs` itself. The same means belong into a new list: start with `[]`, and let the "
+        "loop fill it.",
+        sums(("    means = []", "    if not xs:\n        return xs\n    means = []")),
+    ),
 )

@@ -11,12 +11,28 @@ from typing import Any, cast
 
 import torch
 
-from course.exercises.computational_graphs.graphs import TooManyCalls, Watched, ladder, leaves, watched
-from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.exercises.computational_graphs.graphs import ALIKE, UNEVEN, TooManyCalls, Watched, ladder, leaves, watched
+from course.performing.exercise import (
+    EVERY_FORM,
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    observe,
+)
+from course.performing.forms import put
 from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
 
 CALLS_ALLOWED = 50  # of one node and call, before a backward pass that walks every path is stopped
+ZEROS: list[list[Any]] = [  # a difference that is 0, and relu of a number below 0 and of 0
+    *(["-", 0, 0], ["*", 2, 0], ["-", 0, 1], ["relu", 4], ["relu", 2]),
+    *(["*", 5, 1], ["+", 3, 7], ["+", 8, 6], ["+", 9, 0]),
+]
 COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diamonds")
 
 
@@ -37,20 +53,17 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     tree: list[list[Any]] = [["*", 0, 1], ["*", 2, 3], ["*", 4, 5]]
     shared = [["*", 0, 1], ["+", 2, 0], ["*", 3, 3], ["-", 4, 1], ["relu", 5], ["*", 6, 0]]
-    uneven = [["*", 0, 1], ["relu", 2], ["relu", 3], ["*", 2, 4]]  # node 2 is used near the root, left, and far from it
-    uneven += [["relu", 5], ["relu", 6], ["+", 7, 5]]  # node 5 too, its near use is on the right
-    uneven += [["*", 8, 8], ["-", 9, 1], ["*", 10, 0]]
     return [
         case("tree", leaves(rng, 4), tree),
         case("shared nodes", leaves(rng, 2), shared),
-        case("paths of unequal length", leaves(rng, 2), uneven),
+        case("paths of unequal length", leaves(rng, 2), UNEVEN),
         case("one leaf", leaves(rng, 1), []),
         case("two calls", leaves(rng, 2), shared, -1, -1),
         case("two roots, one a leaf", leaves(rng, 2), [["*", 0, 1]], 2, 0),
         case("ladder of 30 diamonds", leaves(rng, 1), ladder(30)),
         case("chain of 5,000", [1.0, 1e-4 * leaves(rng, 1)[0]], {"chain": 5_000}),
         counted(COUNTED[0], 4, tree),
-        counted(COUNTED[1], 2, uneven),
+        counted(COUNTED[1], 2, UNEVEN),
         counted(COUNTED[2], 1, ladder(5)),
     ]
 
@@ -179,6 +192,12 @@ EXERCISE = Exercise(
             cases=("chain of 5,000",),
             needs=("shared_nodes_accumulate",),
         ),
+        Property(
+            EVERY_FORM,
+            "Two nodes may hold the same and are different all the same: keep nodes themselves in a dict or a set. "
+            "Local derivatives may be 0, and those of one node by one input twice (x - x) may differ: go through them "
+            "in step with `inputs`. Only leaves that the root depends on get anything, in every call from any root.",
+        ),
     ),
     hints=(
         "When you come to a node, which other nodes must already have passed their share on to it?",
@@ -187,6 +206,23 @@ EXERCISE = Exercise(
         "Set the root's derivative to 1. Take the nodes from the back; each adds, to what has flowed into every input, "
         "its own derivative times the local one. When all is done, the leaves keep what flowed into them.",
     ),
+    forms=(
+        put("equal leaves, and one operation twice", leaves=[1.5, 1.5], program=ALIKE),
+        put("zeros on the way", leaves=[0.5, 1.5], program=ZEROS),
+        put("a root inside another's graph", roots=[5, 7, 5], of="shared nodes"),
+        put("a leaf that the root does not need", roots=[4, 0, 4]),
+    ),
+    promises={
+        "It may itself be a leaf": ("root_may_be_a_leaf",),
+        "d root / d root is 1": ("root_may_be_a_leaf", "gradients_of_a_tree"),
+        "A second call adds the same once more": ("calls_accumulate", "a root inside another's graph"),
+        "one number for each input": ("zeros on the way",),
+        "two may hold the same": ("equal leaves, and one operation twice",),
+        "`local_derivatives()` is asked for once per call": ("each_local_derivative_used_once",),
+        "its `inputs` are read a few times": ("thirty_diamonds",),
+        "5,000 nodes and more": ("deep_graphs_end",),
+        "is not to be raised": ("deep_graphs_end",),
+    },
     removes=("torch", "graphlib", "course.lessons.figures"),
     oracle=LocalDerivatives,
     seconds=2.0,

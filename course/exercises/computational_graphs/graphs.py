@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,14 @@ def leaves(rng: torch.Generator, count: int) -> list[Any]:
     return list((torch.rand(count, generator=rng, dtype=torch.float64) * 1.5 + 0.5).tolist())
 
 
+UNEVEN: list[list[Any]] = [
+    *(["*", 0, 1], ["relu", 2], ["relu", 3], ["*", 2, 4]),  # node 2 is used near the root, left, and far from it
+    *(["relu", 5], ["relu", 6], ["+", 7, 5]),  # node 5 too, its near use is on the right
+    *(["*", 8, 8], ["-", 9, 1], ["*", 10, 0]),
+]
+ALIKE: list[list[Any]] = [["*", 0, 1], ["*", 0, 1], ["*", 2, 3], ["-", 4, 0]]  # nodes 2 and 3 hold the same
+
+
 def ladder(rungs: int) -> list[list[Any]]:
     """A program over one leaf. Each rung adds the last node to itself, and then once more: the value triples, and so
     does the number of paths. The near use stands in turns left and right of the far one.
@@ -45,8 +54,10 @@ def ladder(rungs: int) -> list[list[Any]]:
 
 @functools.cache
 def chain(length: int) -> list[list[Any]]:
-    """A program over two leaves: `length - 1` operations in a row."""
-    return [["+", last, 1] if last % 2 else ["*", last, 0] for last in range(1, length)]
+    """A program over two leaves: `length - 1` operations in a row. The deep input is the left one and the right one in
+    turns, so that a loop along one side does not help.
+    """
+    return [["+", last, 1] if last % 2 else ["*", 0, last] for last in range(1, length)]
 
 
 def rows(inputs: Inputs) -> list[list[Any]]:
@@ -103,8 +114,35 @@ def watched(inputs: Inputs, calls: int, kind: type[Watched] = Watched) -> Iterat
     graphs a raised limit changes nothing, and costs no points.
     """
     program = rows(inputs)
+    deep = isinstance(inputs["program"], dict)
     reads = Reads(READS_ALLOWED * (len(inputs["leaves"]) + len(program)) * calls)
     limit = sys.getrecursionlimit()
-    yield run_program(inputs["leaves"], program, type("Node", (kind,), {"reads": reads}))
-    if isinstance(inputs["program"], dict) and reads.highest_limit > limit:
+    make = type("Node", (kind,), {"reads": reads})
+    with _no_collection():
+        yield _chained(inputs["leaves"], program, make) if deep else run_program(inputs["leaves"], program, make)
+    if deep and max(reads.highest_limit, sys.getrecursionlimit()) > limit:
         raise WrongOutput("Python's recursion limit must stay as it was; keep a stack of your own in a list")
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Thousands of nodes would make Python look for garbage among all objects of the process: more work than theirs."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+def _chained(values: list[float], program: list[list[Any]], make: type[Watched]) -> list[Node]:
+    """What `run_program` makes of a program of sums and products, in half the time: a proof builds thousands."""
+    nodes: list[Node] = [make(value) for value in values]
+    for op, left, right in program:
+        a, b = nodes[left], nodes[right]
+        if op == "+":
+            nodes.append(make(a.value + b.value, op, (a, b), "", 0.0, (1.0, 1.0)))
+        else:
+            nodes.append(make(a.value * b.value, op, (a, b), "", 0.0, (b.value, a.value)))
+    return nodes

@@ -7,9 +7,24 @@ from torch import Tensor
 
 from course.exercises.computational_graphs.lists import number, numbers
 from course.performing.compare import describe
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
+from course.performing.exercise import (
+    EVERY_FORM,
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    observe,
+    outputs,
+)
+from course.performing.forms import put
 
-ON = ("on", "on, one weight")
+ON = ("on", "on by the other weights", "on, one weight")
+OFF = ("off", "off by the other weights", "off, one weight")
+SOME_ALIKE = "12 weights, some equal and some 0"
+TINY = 2.0**-300  # z in two hard forms, whose products are 0: so small that float32 does not know it
 THROUGH_Z = ("dw", "dx", "db", "dz")
 
 
@@ -17,33 +32,41 @@ def cases(rng: torch.Generator) -> list[Case]:
     """z > 0, z < 0 and z = 0.
 
     Random decimals, of which no difference of two losses is exact; eighths at the kink, so that z = 0 is 0 in whatever
-    order it is added.
+    order it is added. Of w.x + b no part has the sign of z in all cases: not w.x, not a product, nor one product and b.
     """
 
-    def signed(sizes: Tensor) -> Tensor:
-        return sizes * (torch.randint(0, 2, sizes.shape, generator=rng) * 2 - 1)
+    def between(low: float, high: float, count: int = 1) -> Tensor:
+        return torch.rand(count, generator=rng, dtype=torch.float64) * (high - low) + low
 
-    def sizes(count: int, side: int) -> Tensor:
-        if side:
-            return torch.rand(count, generator=rng, dtype=torch.float64) * 3.9 + 0.1
-        return torch.randint(1, 33, (count,), generator=rng).double() / 8
+    def case(name: str, products: Tensor, b: float, y: float) -> Case:
+        """Any weights between 1 and 2 of both signs, and inputs that give about these products."""
+        w = between(1.0, 2.0, len(products)) * (torch.randint(0, 2, products.shape, generator=rng) * 2 - 1)
+        return Case(name=name, inputs={"w": w.tolist(), "x": (products / w).tolist(), "b": b, "y": y})
 
-    def case(name: str, count: int, side: int) -> Case:
-        """Chooses b so that z has the sign `side`. Of three weights w.x alone has the other sign, so that b decides."""
-        w, x = signed(sizes(count, side)), signed(sizes(count, side))
-        wanted = side if count == 1 else -side or 1
-        x = x if wanted * float(w @ x) > 0 else -x
-        b = side * float(sizes(1, side)) - float(w @ x)
-        y = sizes(1, side)
-        y = 4 + y if name == ON[0] else -y if name == ON[1] else signed(y)  # when on: a positive loss, a negative one
-        return Case(name=name, inputs={"w": w.tolist(), "x": x.tolist(), "b": b, "y": float(y)})
+    def by_the_first(side: int, name: str, y: float) -> Case:
+        """The first product and b have the sign of z; each other product is larger than b."""
+        b, z, others = between(2.0, 3.0), between(0.5, 1.5), between(3.5, 5.0, 2)
+        return case(name, side * torch.cat([z - b + others.sum(), -others]), side * float(b), y)
 
+    def by_the_others(side: int, name: str, y: float) -> Case:
+        """The first product and b have the other sign."""
+        b, z, first, second = between(5.5, 6.5), between(0.5, 1.5), between(2.0, 3.0), between(4.0, 5.0)
+        return case(name, side * torch.cat([-first, second, z + b + first - second]), -side * float(b), y)
+
+    def one_weight(side: int, name: str, y: float) -> Case:
+        return case(name, side * between(0.5, 1.0), side * float(between(1.5, 3.0)), y)
+
+    w, x = ((torch.randperm(32, generator=rng)[:3] + 1).double() / 8 for _ in "wx")
+    x[1] = -x[1]
+    large, small = float(between(4.0, 8.0)), float(between(0.1, 4.0))
     return [
-        case("on", 3, 1),
-        case("on, one weight", 1, 1),
-        case("off", 3, -1),
-        case("off, one weight", 1, -1),
-        case("kink", 3, 0),
+        by_the_first(1, ON[0], large),  # the loss is positive
+        by_the_others(1, ON[1], small),
+        one_weight(1, ON[2], -small),  # the loss is negative
+        by_the_first(-1, OFF[0], small),
+        by_the_others(-1, OFF[1], -small),
+        one_weight(-1, OFF[2], large),
+        Case(name="kink", inputs={"w": w.tolist(), "x": x.tolist(), "b": -float(w @ x), "y": small}),
     ]
 
 
@@ -73,7 +96,8 @@ EXERCISE = Exercise(
         Property(
             "magnitudes_when_on",
             "Where z > 0, z moves by x_i for each unit of w_i, by w_i for each unit of x_i, and by 1 for each unit of "
-            "b. dw and dx are lists as long as w and x.",
+            "b. dw and dx are lists as long as w and x. Zeros here mean that your z was not positive: is it all of "
+            "w.x + b, with every product?",
             holds=_right_up_to_sign,
             cases=ON,
         ),
@@ -91,7 +115,7 @@ EXERCISE = Exercise(
             "dx are then zeros, as many as w and x have numbers.",
             points=2,
             keys=THROUGH_Z,
-            cases=("off", "off, one weight"),
+            cases=OFF,
             needs=("magnitudes_when_on",),
         ),
         Property(
@@ -108,6 +132,13 @@ EXERCISE = Exercise(
             keys=("dy",),
             needs=("magnitudes_when_on",),
         ),
+        Property(
+            EVERY_FORM,
+            "z decides by its sign alone, however near to 0 it is. Numbers among w and x may be 0 or equal, there may "
+            "be many of them, and b and y may be 0.",
+            roundings=16,
+            needs=("magnitudes_when_on",),
+        ),
     ),
     hints=(
         "The loss is computed in three steps: z from w, x and b; max(0, z); the subtraction from y. What is the "
@@ -118,6 +149,22 @@ EXERCISE = Exercise(
         "not pass through z at all.",
     ),
     keeps=("w", "x"),
+    forms=(
+        put("z = 2^-300", w=[0.0, 0.0], x=[1.5, -2.0], b=TINY),
+        put("z = -2^-300", w=[0.0, 0.0], x=[1.5, -2.0], b=-TINY),
+        put("kink without a weight", w=[0.0, 0.0], x=[1.5, -2.0], b=0.0),
+        put(SOME_ALIKE, w=[-1.0, 0.0, 2.0, 2.0] * 3, x=[1.5, 0.5, 1.5, 0.0, 0.0, -0.5] * 2, b=-2.5),
+        put("b = 0 and y = 0", w=[0.5, -1.5], x=[3.0, 0.5], b=0.0, y=0.0),
+    ),
+    promises={
+        "two lists of the same length n >= 1": ("on, one weight", SOME_ALIKE),
+        "two floats": ("b = 0 and y = 0",),
+        "the derivatives with respect to w and x": ("magnitudes_when_on", "signs_when_on"),
+        "b, y and z (floats)": ("signs_when_on", "derivative_by_y", "nothing_flows_when_off"),
+        "The lists w and x are not changed": ("arguments_unchanged",),
+        "the derivative of max(0, z) counts as 0": ("kink_counts_as_off", "kink without a weight"),
+        "not near it": ("z = 2^-300", "z = -2^-300"),
+    },
     removes=("torch",),
     seconds=2.0,
 )

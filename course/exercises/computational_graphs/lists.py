@@ -15,12 +15,19 @@ from course.errors import WrongOutput
 
 
 def number(value: Any) -> Any:
-    """A fraction or a decimal as a float; everything else as it came."""
-    return float(value) if isinstance(value, (Fraction, Decimal)) else value
+    """A number of any real kind in float64, with -0.0 as 0.0; an integer and everything else as it came.
+
+    In float64, so that one which came in float32 is not allowed its roundings.
+    """
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.detach().to(torch.float64) + 0.0
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return value.astype(np.float64) + 0.0
+    return float(value) + 0.0 if isinstance(value, (float, np.floating, Fraction, Decimal)) else value
 
 
 def numbers(values: Any, name: str) -> Any:
-    """A sequence of any kind of numbers as one tensor in float64; what is one number stays as it came.
+    """A sequence of any kind of numbers as one tensor in float64, -0.0 as 0.0; one number as `number` reads it.
 
     Arrays and tensors keep their shape. Raises WrongOutput, which calls the values `name`, on everything else: an
     iterator is no list, because it can be read only once.
@@ -28,10 +35,10 @@ def numbers(values: Any, name: str) -> Any:
     if isinstance(values, (int, float, np.number, Fraction, Decimal)):
         return number(values)
     if isinstance(values, (Tensor, np.ndarray)) and values.dtype != object:
-        return torch.as_tensor(values).detach().to(torch.float64)
+        return torch.as_tensor(values).detach().to(torch.float64) + 0.0
     if not isinstance(values, (Sequence, np.ndarray)) or isinstance(values, (str, bytes)):
         raise WrongOutput(f"{name} must be a list of numbers, got {type(values).__name__}")
-    return torch.tensor([_entry(each, name) for each in values], dtype=torch.float64)
+    return torch.tensor([_entry(each, name) for each in values], dtype=torch.float64) + 0.0
 
 
 def _entry(value: Any, name: str) -> float:

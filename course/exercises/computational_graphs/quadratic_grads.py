@@ -8,16 +8,31 @@ import torch
 
 from course.exercises.computational_graphs.lists import number
 from course.performing.compare import as_numbers, describe
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
+from course.performing.exercise import (
+    EVERY_FORM,
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    observe,
+    outputs,
+)
+from course.performing.forms import put
 
 NEAR = 1 / 128  # half of 1/64: products of two eighths are whole numbers of 64ths
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Three points. Eighths make every product and sum exact, so that any way of writing the formula gives the same."""
+    """Three points in eighths, where every product and sum is exact: any way of writing the formula gives the same.
+
+    And one in decimals, where a rounded number and a small step lose digits; all positive, so that no sum cancels.
+    """
 
     def eighths(*, signed: bool) -> list[float]:
-        sizes = torch.randint(1, 33, (5,), generator=rng) / 8
+        sizes = (torch.randperm(32, generator=rng)[:5] + 1) / 8
         signs = torch.randint(0, 2, (5,), generator=rng) * 2 - 1
         return (sizes * signs if signed else sizes).double().tolist()
 
@@ -28,6 +43,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("positive numbers", eighths(signed=False)),
         case("any signs", eighths(signed=True)),
         case("another point", eighths(signed=True)),
+        case("decimal numbers", (torch.rand(5, generator=rng, dtype=torch.float64) + 0.5).tolist()),
     ]
 
 
@@ -73,9 +89,16 @@ EXERCISE = Exercise(
         Property(
             "exact_to_rounding",
             "The formulas of the two derivatives give all 15 digits. A difference of two values over a small step "
-            "does not.",
+            "does not, and neither does a number that was rounded.",
             keys=("dx", "dy"),
             needs=("derivative_by_x", "derivative_by_y"),
+        ),
+        Property(
+            EVERY_FORM,
+            "Every coefficient and both coordinates may be 0, or very small. The formulas hold there too: nothing is "
+            "divided, and no case needs a branch of its own.",
+            roundings=16,
+            needs=("value", "exact_to_rounding"),
         ),
     ),
     hints=(
@@ -84,6 +107,28 @@ EXERCISE = Exercise(
         "The derivative by x has two terms, one from a x^2 and one from b x y; the one by y mirrors it. "
         "Return (value, dx, dy).",
     ),
+    forms=(
+        put("x is 0", x=0.0),
+        put("y is 0", y=0.0),
+        put("both are 0", x=0.0, y=0.0, of="any signs"),
+        put("only a is not 0", b=0.0, c=0.0, of="any signs"),
+        put("only b is not 0", a=0.0, c=0.0, of="any signs"),
+        put("only c is not 0", a=0.0, b=0.0, of="any signs"),
+        put("a tiny point", x=3 * 2.0**-40, y=-5 * 2.0**-40),
+    ),
+    promises={
+        "Any of them may be 0": (
+            "x is 0",
+            "y is 0",
+            "both are 0",
+            "only a is not 0",
+            "only b is not 0",
+            "only c is not 0",
+        ),
+        "the point": ("any signs", "another point", "a tiny point"),
+        "(value, dx, dy)": ("value", "derivative_by_x", "derivative_by_y"),
+        "exact to the roundings of float64": ("exact_to_rounding", "decimal numbers"),
+    },
     removes=("torch",),
     seconds=2.0,
 )

@@ -7,20 +7,35 @@ itself, as numbers of nodes in the order in which they were built.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercises.computational_graphs.graphs import ladder, leaves, rows, watched
+from course.exercises.computational_graphs.graphs import ALIKE, UNEVEN, ladder, leaves, rows, watched
 from course.lessons.graph import Node
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import (
+    EVERY_FORM,
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    observe,
+)
+from course.performing.forms import put
 
 SMALL = ("tree", "diamond", "unequal paths", "one input twice", "one leaf", "part of a graph")
+SHARED: list[list[Any]] = [
+    *(["+", 0, 1], ["*", 2, 0], ["+", 1, 3], ["*", 4, 2], ["+", 3, 5], ["*", 6, 1]),
+    *(["+", 7, 4], ["*", 2, 8], ["+", 9, 6], ["*", 0, 10]),
+]
 LONGEST = 100_000  # nodes that are read of an order
+SMALLEST = 100  # nodes that are looked at for changes
 STRANGER = -1  # stands for an object that is no node of the graph
 
 
@@ -47,19 +62,27 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """Builds the graph, calls `answer(root)` once or twice, and reads the number of each node in the last order."""
+    """Builds the graph, calls `answer(root)` once or twice, and reads the number of each node in the last order.
+
+    Of small graphs it also counts the nodes on which something is not as it was.
+    """
     with watched(inputs, inputs["calls"]) as nodes:
+        small = nodes[:SMALLEST]
+        before = [dict(vars(node)) for node in small]
         for _ in range(inputs["calls"]):
             order = _numbers(answer(nodes[inputs["root"]]), nodes)
-    return observe({"order": torch.tensor(order, dtype=torch.int64)})
+        changed = sum(vars(node) != was for node, was in zip(small, before, strict=True))
+    return observe({"order": torch.tensor(order, dtype=torch.int64), "changed": changed})
 
 
 def _numbers(result: object, nodes: list[Node]) -> list[int]:
-    """The number of each node of an order. Raises WrongOutput on what is none."""
-    if not isinstance(result, Iterable):
-        raise WrongOutput(f"must return a list of nodes, got {type(result).__name__}; is a `return` missing?")
+    """The number of each node of an order. Raises WrongOutput on what is none: an iterator can be read only once."""
+    if not isinstance(result, Sequence):
+        raise WrongOutput(
+            f"must return a list of nodes, got {type(result).__name__}; is a `return` or list(...) missing?"
+        )
     number = {id(node): index for index, node in enumerate(nodes)}
-    return [number.get(id(each), STRANGER) for each in islice(result, LONGEST)]
+    return [number.get(id(each), STRANGER) for each in result[:LONGEST]]
 
 
 # --- statements on an order ------------------------------------------------------------------------
@@ -209,6 +232,21 @@ EXERCISE = Exercise(
             cases=("chain of 5,000",),
             needs=("no_node_twice", "inputs_first_on_unequal_paths"),
         ),
+        Property(
+            "graph_unchanged",
+            "Something on the nodes is not as it was before the call: a new attribute, or a changed one. Keep what you "
+            "note about nodes in a set or a dict inside the function.",
+            keys=("changed",),
+            cases=SMALL,
+            needs=("every_node_is_there",),
+        ),
+        Property(
+            EVERY_FORM,
+            "Two leaves may hold the same value, and the same operation may stand twice: they are different nodes all "
+            "the same, so keep nodes themselves in your set. The short way to a shared node may be its right or its "
+            "left one, many nodes may be shared, and the root may be a leaf that others use.",
+            holds=_right,
+        ),
     ),
     hints=(
         "When may a node be added to the list: when you first meet it, or at some later moment? What must "
@@ -218,5 +256,25 @@ EXERCISE = Exercise(
         "A node goes on the stack twice, with a mark that says whether its inputs have been sent ahead. On the second "
         "visit it is added.",
     ),
+    forms=(
+        put("equal leaves, and one operation twice", leaves=[1.5, 1.5], program=ALIKE),
+        put(
+            "the short way on the right", leaves=[1.5, 0.5], program=[["*", 0, 1], ["relu", 2], ["exp", 3], ["+", 4, 2]]
+        ),
+        put("the short way on either side", leaves=[1.5, 0.5], program=UNEVEN),
+        put("everything is shared", leaves=[1.5, 0.5], program=SHARED),
+        put("a leaf that others use", program=SHARED, root=0),
+    ),
+    promises={
+        "the node to start from": ("part of a graph", "one leaf", "a leaf that others use"),
+        "every node that it depends on, directly or not": ("every_node_is_there",),
+        "each exactly once": ("no_node_twice",),
+        "each after all of its inputs": ("inputs_first_on_unequal_paths", EVERY_FORM),
+        "Nodes are told apart as objects": ("equal leaves, and one operation twice",),
+        "The graph is not changed": ("graph_unchanged",),
+        "`inputs` are read a few times": ("visits_nodes_not_paths",),
+        "5,000 nodes and more": ("deep_graphs_end",),
+        "its limit is not to be raised": ("deep_graphs_end",),
+    },
     removes=("torch", "graphlib", "course.lessons.figures"),
 )

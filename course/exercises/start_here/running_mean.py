@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from course.errors import WrongOutput
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.performing.exercise import EVERY_FORM, Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.performing.forms import put
 
 FLOAT32 = 2**29  # roundings of float64 in one of float32: torch's default dtype is good enough for a warm-up
 
@@ -23,8 +24,9 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     decimal = torch.rand(7, generator=rng, dtype=torch.float64) * 8 + 1
     signed = torch.rand(4, generator=rng, dtype=torch.float64) * 18 - 9
+    signed[0] = -1 - signed[0].abs()  # so that a mean is negative
     return [
-        case("whole numbers", torch.randint(1, 10, (4,), generator=rng)),
+        case("whole numbers", torch.randperm(9, generator=rng)[:4] + 1),
         case("decimal numbers", decimal),
         case("negative numbers", signed),
         case("one number", decimal[:1]),
@@ -33,8 +35,9 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """Calls `answer(xs)` once."""
-    return observe({"means": _vector(answer(inputs["xs"]))})
+    """Calls `answer(xs)` once, and looks whether a list came back that was not handed in."""
+    result = answer(inputs["xs"])
+    return observe({"means": _vector(result), "new": result is not inputs["xs"]})
 
 
 def _vector(values: Any) -> Any:
@@ -62,13 +65,29 @@ EXERCISE = Exercise(
             "Number k of the result is the sum of the first k numbers, divided by k. Work out [2, 4, 9] by hand: it "
             "gives [2, 3, 5].",
             points=3,
+            keys=("means",),
             cases=("whole numbers", "decimal numbers", "negative numbers", "one number"),
             roundings=32 * FLOAT32,
         ),
         Property(
             "no_numbers_give_no_means",
             "An empty list has no first number: the result is an empty list, and nothing is divided.",
+            keys=("means",),
             cases=("no numbers",),
+            needs=("means_of_the_first_numbers",),
+        ),
+        Property(
+            "a_new_list",
+            "What comes back must be a list of its own, never `xs` itself, also where nothing needs to be worked out: "
+            "who changes the one would change the other.",
+            keys=("new",),
+            needs=("means_of_the_first_numbers",),
+        ),
+        Property(
+            EVERY_FORM,
+            "Any numbers may come: equal ones, zeros, whole or tiny ones, and many of them. Each counts once, whatever "
+            "it is. The case says where yours goes wrong.",
+            roundings=32 * FLOAT32,
             needs=("means_of_the_first_numbers",),
         ),
     ),
@@ -79,5 +98,21 @@ EXERCISE = Exercise(
         "For each number: add it to the sum, then append sum / count to a new list. Return the list after the loop.",
     ),
     keeps=("xs",),
+    forms=(
+        put("equal numbers", xs=[5.0, 2.0, 5.0, 5.0, 2.0]),
+        put("zeros", xs=[0.0, 0.0, 3.0, 0.0]),
+        put("numbers that cancel", xs=[3.0, -3.0, 0.0, 6.0]),
+        put("Python's integers", xs=[2, 3, 9]),
+        put("tiny numbers", xs=[3e-9, 1e-9, 8e-9]),
+        put("120 numbers", xs=[float(number % 7) for number in range(120)]),
+    ),
+    promises={
+        "n numbers": ("decimal numbers", "negative numbers", "equal numbers", "Python's integers", "120 numbers"),
+        "n may be 0": ("no numbers",),
+        "a new list": ("a_new_list",),
+        "entry k (counted from 1) is the mean of the first k numbers": ("means_of_the_first_numbers", EVERY_FORM),
+        "An empty list gives an empty list": ("no_numbers_give_no_means",),
+        "`xs` itself is not changed": ("arguments_unchanged",),
+    },
     seconds=2.0,
 )
