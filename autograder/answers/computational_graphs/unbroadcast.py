@@ -9,7 +9,7 @@ from torch import Tensor
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
-from course.exercises.computational_graphs.dtypes import EVERY_DIGIT
+from course.exercises.computational_graphs.tensors import DIGITS, EVERY_DIGIT
 from course.reference.computational_graphs.unbroadcast import unbroadcast
 
 Shape = tuple[int, ...]
@@ -166,8 +166,7 @@ WRONG = (
     ),
     wrong(
         "digits_lost_in_float64",
-        "Right in every coarser dtype; in float64 the last digits are not. A sum in float32 on the way keeps 7 digits "
-        "of 15, whatever it is converted to at the end.",
+        DIGITS,
         in_loops(("grad.clone()", "grad.float()"), ("return total", "return total.to(grad.dtype)")),
         fails=(EVERY_DIGIT,),
     ),

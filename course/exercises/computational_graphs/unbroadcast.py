@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from course.exercises.computational_graphs.dtypes import every_digit_in_float64, tensors_in_the_dtype_of, with_dtypes
+from course.exercises.computational_graphs.tensors import every_digit_in_float64, tensors_in_the_dtype_of, with_dtypes
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
 from course.performing.forms import cut, in_dtype, put, strided
 

@@ -1,4 +1,4 @@
-"""The dtype of each output as it came: an array of NumPy or a number of Python is no tensor."""
+"""What tensors are beside their numbers: each output's dtype, and whether an argument requires a gradient."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from torch import Tensor
 from course.performing.exercise import Inputs, Property, Values
 
 EVERY_DIGIT = "every_digit_in_float64"
+DIGITS = (
+    "Numbers that come in float64 have some 15 digits, and yours are not right to the last of them. What is computed "
+    "in float32 on the way keeps 7, whatever it is converted to at the end: look for .float() and for new tensors "
+    "without dtype=. Look also for an epsilon, and for a constant that is rounded."
+)
 
 
 def with_dtypes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, and beside them under `dtypes/` what each of them is."""
+    """The values, and beside them under `dtypes/` what each is as it came: an array of NumPy is no tensor."""
     return {**values, "dtypes": {key: _kind(value) for key, value in values.items()}}
 
 
 def _kind(value: object) -> str:
     return str(value.dtype) if isinstance(value, Tensor) else f"no tensor ({type(value).__name__})"
+
+
+def require_gradients(inputs: Inputs, *names: str) -> dict[str, bool]:
+    """Whether these inputs do, now: to be observed after the call, under `after`."""
+    return {f"{name}.requires_grad": inputs[name].requires_grad for name in names}
 
 
 def tensors_in_the_dtype_of(name: str, *keys: str) -> Callable[[Inputs, Values, Values], str | None]:
@@ -37,10 +47,4 @@ def tensors_in_the_dtype_of(name: str, *keys: str) -> Callable[[Inputs, Values, 
 
 def every_digit_in_float64(*keys: str, cases: tuple[str, ...] = ("in float64",)) -> Property:
     """The property that nothing on the way was computed in a coarser dtype."""
-    return Property(
-        EVERY_DIGIT,
-        "These numbers came in float64, which has 15 digits. Whatever is computed in float32 on the way has 7 of them: "
-        ".float(), a new tensor without dtype=. So has a rounded constant.",
-        keys=keys,
-        cases=cases,
-    )
+    return Property(EVERY_DIGIT, DIGITS, keys=keys, cases=cases)
