@@ -67,7 +67,7 @@ in_lists = partial(edited, row_by_row)
 RETURN, ONE_HOT = "return loss, dlogits / len(targets)", "torch.zeros_like(logits).scatter(1, targets[:, None], 1.0)"
 SHIFTED = "logits - logits.amax(dim=1, keepdim=True)"
 LOG_OF_P = ("logits - top - total.log()", "p.log()")
-EPSILONS = (1e-7, 1e-8, 1e-9, 1e-10, 1e-12)
+EPSILONS = (1e-7, 1e-8, 1e-10, 1e-12)
 SUM_OF_LOSSES, SUM_OF_GRADIENTS = (".mean()", ".sum()"), ("dlogits / len(targets)", "dlogits")
 MEAN_OVER_ENTRIES = ("-(one_hot * log_p).sum() / len(targets)", "-(one_hot * log_p).mean()")
 GRADIENT_OVER_ENTRIES = ("(log_p.exp() - one_hot) / len(targets)", "(log_p.exp() - one_hot) / logits.numel()")
@@ -131,8 +131,11 @@ WRONG = (
         "An epsilon inside the log, added to p or as its lower limit, hides the infinity and not the error: the loss "
         "cannot exceed -log(eps), 18 for 1e-8, however wrong the model is. Take the log of the sum of exponentials, "
         "which needs no epsilon.",
-        *(from_p((LOG_OF_P[0], f"(p + {eps}).log()")) for eps in EPSILONS),
-        *(from_p((LOG_OF_P[0], f"p.clamp(min={eps}).log()")) for eps in EPSILONS),
+        *(
+            from_p((LOG_OF_P[0], f"({floored}).log()"))
+            for eps in EPSILONS
+            for floored in (f"p + {eps}", f"p.clamp({eps})")
+        ),
     ),
     wrong(
         "normalises_over_the_batch",
@@ -193,7 +196,8 @@ WRONG = (
         "drops_dimensions_of_size_1",
         "Right until there is one row or one class: `squeeze()` drops every dimension of size 1, and dlogits has the "
         "shape of the logits, (N, C), always.",
-        from_log_p((RETURN, f"{RETURN}.squeeze()")),
+        from_log_p((RETURN, "return loss, (dlogits / len(targets)).squeeze()")),
+        from_log_p((RETURN, "return loss, (dlogits / len(targets)).squeeze(0)")),
     ),
     wrong(
         "view_of_scattered_numbers",

@@ -114,7 +114,6 @@ EXERCISE = Exercise(
         in_dtype(torch.float16, "grad", of="leading and size 1"),
         in_dtype(torch.bfloat16, "grad", of="leading and size 1"),
         strided("grad", of="two leading dimensions"),
-        strided("grad", of="leading, and inner 1s", name="views with inner 1s"),
         strided("grad", of="a matrix to a number", name="views for a number"),
         cut("a leading 1", grad=(0, 1)),
         cut("a 1 that is no repetition", grad=(2, 1), of="leading and size 1"),
