@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from course.exercises.computational_graphs.tensors import (
     every_digit_in_float64,
     require_gradients,
     tensors_in_the_dtype_of,
+    unchanged,
     with_dtypes,
 )
 from course.performing.exercise import (
@@ -19,7 +18,6 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
     every_form,
     observe,
     outputs,
@@ -100,8 +98,8 @@ EXERCISE = Exercise(
             cases=(*ONE_BATCH, "in float64", "in float16", "in bfloat16"),
             needs=("gradient_of_the_input", "gradient_of_the_weight", "gradient_of_the_bias"),
         ),
-        dataclasses.replace(
-            arguments_unchanged(needs=("gradient_of_the_input", "gradient_of_the_weight")),
+        unchanged(
+            needs=("gradient_of_the_input", "gradient_of_the_weight"),
             cases=(*ONE_BATCH, *ANY_BATCH, "in float64", LEAVES.name),
         ),
         every_form(needs=("gradient_of_the_input",), keys=GRADIENTS),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
@@ -11,6 +9,7 @@ from course.exercises.computational_graphs.tensors import (
     every_digit_in_float64,
     require_gradients,
     tensors_in_the_dtype_of,
+    unchanged,
     with_dtypes,
 )
 from course.performing.exercise import (
@@ -20,7 +19,6 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
     every_form,
     observe,
     outputs,
@@ -124,7 +122,7 @@ EXERCISE = Exercise(
             cases=(*ORDINARY, "10,000 and -10,000 in float16", "in bfloat16"),
             needs=("loss_of_a_row",),
         ),
-        dataclasses.replace(arguments_unchanged(needs=("loss_of_a_row",)), cases=(*ORDINARY, *LARGE, LEAVES.name)),
+        unchanged(needs=("loss_of_a_row",), cases=(*ORDINARY, *LARGE, LEAVES.name)),
         every_form(needs=("loss_of_a_row",), keys=RESULT),
     ),
     hints=(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from course.performing.exercise import Inputs, Property, Values
+from course.performing.exercise import Inputs, Property, Values, arguments_unchanged
 
 EVERY_DIGIT = "every_digit_in_float64"
 DIGITS = (
@@ -24,6 +25,16 @@ def with_dtypes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kind(value: object) -> str:
     return str(value.dtype) if isinstance(value, Tensor) else f"no tensor ({type(value).__name__})"
+
+
+def unchanged(*, needs: tuple[str, ...], cases: tuple[str, ...]) -> Property:
+    """The property that arguments are as they were: their numbers, and whether they require a gradient."""
+    return dataclasses.replace(
+        arguments_unchanged(needs=needs),
+        hint="An argument was changed: in place (+=, sub_, out=), or by `requires_grad_`. The caller still needs it as it "
+        "was: work on a new tensor, such as `x.clone()`, or `x.detach()` where only the gradient is in the way.",
+        cases=cases,
+    )
 
 
 def require_gradients(inputs: Inputs, *names: str) -> dict[str, bool]:
