@@ -755,7 +755,7 @@ from torch import Tensor
 def softmax_cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy of a batch, and its gradient with respect to the logits.
 
-    logits    (N, C), floating; entries up to 1e4 in size
+    logits    (N, C), floating, N and C at least 1; entries up to 1e4 in size
     targets   (N,), int64, each in 0 .. C-1
     Returns   (loss, dlogits): the mean over the N rows, a tensor of shape (), and d loss / d logits, (N, C), both in
               the dtype of the logits. Nothing that was handed in is changed.
@@ -1322,10 +1322,12 @@ from torch import Tensor
 def hvp(f: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
     """The Hessian of f at x, times v.
 
-    f         a function of one tensor that returns one number, a tensor of shape (), made of differentiable operations;
-              not linear: the gradient of a linear f does not depend on x, and torch finds no second graph
+    f         a function of one tensor of the shape of x that returns one number, a tensor of shape (), made of
+              differentiable operations; not linear: the gradient of a linear f does not depend on x, and torch finds no
+              second graph
     x, v      the point and the direction, of the same shape and floating dtype
-    Returns   H v, of the shape and dtype of x. x and v are not changed, nor is their `requires_grad`.
+    Returns   H v, of the shape and dtype of x. It carries no graph: it does not require grad.
+              x and v are not changed, nor are their `requires_grad` and `grad`.
     Cost      a few passes through f, however long x is. The Hessian is never built: no tensor of more than 4 times the
               numbers of x, and for 100 numbers at most 1,000 operations.
     Example   f = x[0]**2 * x[1], x = [1., 2.], v = [1., 1.] gives [6., 2.].

@@ -155,12 +155,15 @@ def _at(path: str, function: Callable[[Leaf], Leaf], tree: Tree, here: str = "")
 
 
 def _scattered(leaf: Leaf) -> Leaf:
-    """Every second number of a tensor that is twice as wide, from the second on."""
+    """Every second number of a tensor that is twice as wide, from the second on, with its dimensions in reverse order.
+
+    Reversed, because `.view` may still fold the first dimensions of one whose numbers are only farther apart.
+    """
     if not isinstance(leaf, Tensor):
         return leaf
-    *outer, inner = leaf.shape or (1,)
-    wide = torch.zeros(*outer, 2 * inner + 1, dtype=leaf.dtype)
-    view = wide[..., 1::2] if leaf.dim() else wide[1]
+    *outer, inner = leaf.shape[::-1] or (1,)
+    wide = torch.zeros(*outer, 2 * inner + 1, dtype=leaf.dtype)[..., 1::2]
+    view = wide.permute(*range(leaf.dim() - 1, -1, -1)) if leaf.dim() else wide[0]
     return view.copy_(leaf)
 
 

@@ -23,15 +23,15 @@ def torchs_own(f: Function, x: Tensor, v: Tensor) -> Tensor:
 
 def forward_over_reverse(f: Function, x: Tensor, v: Tensor) -> Tensor:
     """The gradient's derivative along v, in forward mode."""
-    product: Tensor = torch.func.jvp(torch.func.grad(f), (x,), (v,))[1]
+    product: Tensor = torch.func.jvp(torch.func.grad(f), (x.detach(),), (v.detach(),))[1]
     return product
 
 
 def v_as_upstream_gradient(f: Function, x: Tensor, v: Tensor) -> Tensor:
-    """v is what flows into the second backward pass; the result still carries a graph."""
-    point = x.clone().requires_grad_()
+    """v is what flows into the second backward pass."""
+    point = x.detach().clone().requires_grad_()
     (g,) = torch.autograd.grad(f(point), point, create_graph=True)
-    return torch.autograd.grad(g, point, grad_outputs=v, create_graph=True)[0]
+    return torch.autograd.grad(g, point, grad_outputs=v)[0]
 
 
 def through_the_grad_field(f: Function, x: Tensor, v: Tensor) -> Tensor | None:
@@ -56,18 +56,20 @@ def forward_difference(f: Function, x: Tensor, v: Tensor) -> Tensor:
     """The change of the gradient along v, over the step."""
     gradient, step = torch.func.grad(f), 1e-5
     product: Tensor = (gradient(x + step * v) - gradient(x)) / step
-    return product
+    return product.detach()
 
 
 def hessian_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
     """The whole Hessian in one call."""
     hessian: Tensor = torch.func.hessian(f)(x).reshape(x.numel(), x.numel())
-    return (hessian @ v.flatten()).reshape(x.shape)
+    return (hessian @ v.flatten()).reshape(x.shape).detach()
 
 
 double_backward = partial(edited, hvp)
 
 MARK, RETURN = "x = x.detach().requires_grad_()", "return product"
+IN_DTYPE = (RETURN, "return product.to(given.dtype)")
+FLAT = "x, shape = x.detach().flatten().requires_grad_(), x.shape"
 AGAIN = "(product,) = torch.autograd.grad((g * v).sum(), x)"
 ROWS = "(torch.autograd.grad(each, x, retain_graph=True)[0] for each in g.flatten())"
 
@@ -80,15 +82,38 @@ WRONG = (
         double_backward((MARK, "pass")),
     ),
     wrong(
-        "finite_difference_or_float32",
-        "Your result is near, not exact. A difference of two gradients does that, whatever the step; so does float32 "
-        "inside, which keeps 7 digits. Differentiate the gradient itself, which costs no more than a difference, and "
-        "stay in the dtype of x.",
+        "near_but_not_exact",
+        "Your result is right to a percent or better, and not to the last digits. What is computed in float32 on the "
+        "way keeps 7 of 15; a difference of two gradients loses digits, whatever the step; so do an epsilon and a "
+        "rounded constant. Differentiate the gradient itself, in the dtype of x.",
+        double_backward(("g * v", "g * v.float()")),
+        double_backward((MARK, "x, v, given = x.detach().float().requires_grad_(), v.float(), x"), IN_DTYPE),
         forward_difference,
         edited(forward_difference, ("1e-5", "1e-3"), ("gradient(x)) /", "gradient(x - step * v)) / 2 /")),
+        fails=("exact_to_rounding", "every_form"),
+    ),
+    wrong(
+        "rounded_result",
+        "Your result is right to a percent or better, neither exact nor a tensor in the dtype of x. float32 keeps 7 "
+        "digits of float64's 15: compute in the dtype of x, and return in it.",
         double_backward((RETURN, "return product.float()")),
-        double_backward(("g * v", "g * v.float()")),
-        fails=("exact_to_rounding",),
+        fails=("exact_to_rounding", "dtype_of_x", "every_form"),
+    ),
+    wrong(
+        "another_dtype",
+        "Your numbers are right, but what you return is not a tensor in the dtype of x. `.double()` makes float64 "
+        "where x may be float32, and what is multiplied by a float64 tensor becomes float64 too.",
+        double_backward((RETURN, "return product.double()")),
+        fails=("dtype_of_x",),
+    ),
+    wrong(
+        "keeps_the_graph",
+        "Your result is right and still carries a graph, which holds everything that both passes saved as long as the "
+        "result lives. Only the first derivative needs create_graph=True. Where the caller's x or v requires grad, "
+        "forward mode records one too: give it x.detach() and v.detach().",
+        edited(v_as_upstream_gradient, ("grad_outputs=v", "grad_outputs=v, create_graph=True")),
+        edited(forward_over_reverse, ("(x.detach(),), (v.detach(),)", "(x,), (v,)")),
+        fails=("result_without_a_graph",),
     ),
     wrong(
         "builds_the_hessian",
@@ -96,8 +121,19 @@ WRONG = (
         "after the other. For a model of a million parameters it has 10^12 entries. Multiply the gradient by v first, "
         "and differentiate the one number that this gives.",
         hessian_times_v,
-        double_backward((AGAIN, f"product = torch.stack([(row * v).sum() for row in {ROWS}]).reshape(x.shape)")),
+        double_backward(
+            (AGAIN, f"product = torch.stack([(row * v).sum() for row in {ROWS}]).reshape(x.shape).detach()")
+        ),
         fails=("never_builds_the_hessian",),
+    ),
+    wrong(
+        "builds_the_hessian_with_a_graph",
+        "Your numbers are right, and the price is n times too high: you build the Hessian, or go through its rows one "
+        "after the other. What you return also carries a graph where the caller's x or v requires grad. Multiply the "
+        "gradient by v first, and differentiate the one number that this gives by an x of your own, `x.detach()`.",
+        edited(hessian_times_v, (".reshape(x.shape).detach()", ".reshape(x.shape)")),
+        double_backward((AGAIN, f"product = torch.stack([(row * v).sum() for row in {ROWS}]).reshape(x.shape)")),
+        fails=("never_builds_the_hessian", "result_without_a_graph"),
     ),
     wrong(
         "multiplies_too_late",
@@ -117,6 +153,24 @@ WRONG = (
         "Your result is right, but afterwards the caller's x requires grad, and whatever is computed from it records a "
         "graph. Mark a tensor of your own: `x.detach()` makes one.",
         double_backward((MARK, "x.requires_grad_()")),
+    ),
+    wrong(
+        "unmarks_the_callers_x",
+        "Your result is right. But where the caller's x required grad it does not any more: you call "
+        "`requires_grad_(False)` on it. Mark a tensor of your own: `x.detach()` makes one.",
+        double_backward((MARK, "x.requires_grad_()"), (RETURN, f"x.requires_grad_(False)\n    {RETURN}")),
+    ),
+    wrong(
+        "fills_the_callers_grad",
+        "Your result is right. But where the caller's x requires grad, `backward` leaves something in its `grad`, and "
+        "the caller's next step adds it up. Work on a tensor of your own, `x.detach()`, or use torch.autograd.grad.",
+        edited(through_the_grad_field, (MARK, f"{MARK} if not x.requires_grad else x")),
+    ),
+    wrong(
+        "flattens_x",
+        "You call f with a flat tensor. f takes one in the shape of x: a matrix, a number. Differentiate by x as it "
+        "is; sum(g * v) works in every shape.",
+        double_backward((MARK, FLAT), ("g * v", "g * v.flatten()"), (RETURN, "return product.reshape(shape)")),
     ),
     wrong(
         "vectors_only",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
+from course.exercises.computational_graphs.tensors import DIGITS, EVERY_DIGIT
 from course.reference.computational_graphs.linear_vjp import linear_vjp
 
 Gradients = tuple[Tensor, ...]
@@ -61,6 +62,8 @@ in_einsum = partial(edited, einsum)
 row_by_row = partial(edited, adds_row_by_row)
 one_at_a_time = partial(edited, broadcasts_then_sums)
 
+IN_FLOAT32 = (("= dout.reshape", "= dout.float().reshape"), ("= x.reshape", "= x.float().reshape"))
+RETURN = "return dx, dw, db"
 DX, DW, DB = "dout @ w", "rows_of_dout.T @ rows_of_x", "rows_of_dout.sum(dim=0)"
 
 WRONG = (
@@ -94,11 +97,11 @@ WRONG = (
     wrong(
         "another_order",
         "Your three gradients are right and in another order: return (dx, dw, db), as the docstring says.",
-        in_rows(("return dx, dw, db", "return dw, dx, db")),
-        in_rows(("return dx, dw, db", "return dx, db, dw")),
-        in_rows(("return dx, dw, db", "return dw, db, dx")),
-        in_rows(("return dx, dw, db", "return db, dx, dw")),
-        in_rows(("return dx, dw, db", "return db, dw, dx")),
+        in_rows((RETURN, "return dw, dx, db")),
+        in_rows((RETURN, "return dx, db, dw")),
+        in_rows((RETURN, "return dw, db, dx")),
+        in_rows((RETURN, "return db, dx, dw")),
+        in_rows((RETURN, "return db, dw, dx")),
     ),
     wrong(
         "transposes_w",
@@ -137,6 +140,30 @@ WRONG = (
         in_rows((DB, "dout.sum(0)")),
     ),
     wrong(
+        "sums_one_batch_dimension",
+        "Right for a matrix of rows and for a single example. With more batch dimensions a gradient of w or b still "
+        "has some of them: one was summed, and every one must be. Fold them into one first.",
+        in_rows((DB, "dout.sum(0) if dout.dim() > 1 else dout")),
+        in_rows((DB, "dout.sum(-2) if dout.dim() > 1 else dout")),
+        one_at_a_time(("while db.dim() > 1", "if db.dim() > 1")),
+    ),
+    wrong(
+        "view_of_scattered_numbers",
+        "Right for tensors whose numbers lie in a row, and an exception for one where they do not: a transpose, or a "
+        "slice of a wider tensor. `view` cannot fold those; `reshape` copies where it must.",
+        in_rows(("x.reshape", "x.view")),
+        in_rows(("dout.reshape", "dout.view")),
+    ),
+    wrong(
+        "drops_dimensions_of_size_1",
+        "Right until there is one row, one input or one output: `squeeze()` drops every dimension of size 1, also one "
+        "that the gradient has. Name the dimension that shall vanish, or reshape to the shape that is wanted.",
+        in_rows((DX, f"({DX}).squeeze()")),
+        in_rows((DW, f"({DW}).squeeze()")),
+        in_rows((DB, f"{DB}.squeeze()")),
+        in_rows((RETURN, "return dx.squeeze(), dw.squeeze(), db.squeeze()")),
+    ),
+    wrong(
         "empty_dim_sums_everything",
         "Without batch dimensions there is nothing to sum, and your db became a single number: `sum(dim=())` sums over "
         "*all* dimensions in torch. Reshape to rows first, then sum over dimension 0.",
@@ -144,11 +171,25 @@ WRONG = (
     ),
     wrong(
         "another_dtype",
-        "Your numbers are right, but not in the dtype of what came in. torch.zeros makes float32 unless told "
-        "otherwise, NumPy and .double() make float64. A gradient has the dtype of what it belongs to: zeros_like and "
-        "new_zeros take it, and the device, from a tensor.",
+        "Your numbers are right, but not all gradients are tensors in the dtype of what came in. torch.zeros makes "
+        "float32 unless told otherwise, NumPy and .double() make float64. A gradient has the dtype of what it belongs "
+        "to: zeros_like and new_zeros take it, and the device, from a tensor.",
         row_by_row(("torch.zeros_like(w),", "torch.zeros(w.shape),")),
         in_rows((DX, "dout.double() @ w.double()")),
+        in_rows((RETURN, "return dx, dw, db.detach().double().numpy()")),
         fails=("dtype_of_the_inputs",),
+    ),
+    wrong(
+        "digits_lost_in_float64",
+        DIGITS,
+        in_rows((RETURN, f"{RETURN.replace(', ', '.to(x.dtype), ')}.to(x.dtype)"), *IN_FLOAT32),
+        fails=(EVERY_DIGIT,),
+    ),
+    wrong(
+        "takes_the_gradient_away",
+        "Your result is right, but afterwards a tensor that was handed in requires no gradient any more, and the next "
+        "backward pass leaves it out. `detach()` makes a tensor of your own with the same numbers.",
+        in_rows((RETURN, f"w.requires_grad_(False)\n    {RETURN}")),
+        in_rows((RETURN, f"for each in (dout, x, w):\n        each.requires_grad_(False)\n    {RETURN}")),
     ),
 )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
+from course.exercises.computational_graphs.tensors import DIGITS, EVERY_DIGIT
 from course.reference.computational_graphs.softmax_cross_entropy import softmax_cross_entropy
 
 
@@ -39,8 +40,8 @@ def probabilities_first(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor
     return loss, p / len(targets)
 
 
-def row_by_row(logits: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-    """Loops over rows of Python numbers; the loss is a float."""
+def row_by_row(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Loops over rows of Python numbers."""
     count, loss, rows = len(targets), 0.0, []
     for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
         top = max(row)
@@ -48,7 +49,7 @@ def row_by_row(logits: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         loss += (math.log(total) + top - row[target]) / count
         ps = [math.exp(value - top) / total for value in row]
         rows.append([(p - (index == target)) / count for index, p in enumerate(ps)])
-    return loss, torch.tensor(rows, dtype=logits.dtype)
+    return torch.tensor(loss, dtype=torch.float64).to(logits.dtype), torch.tensor(rows, dtype=logits.dtype)
 
 
 RIGHT = (
@@ -63,8 +64,10 @@ from_p = partial(edited, probabilities_first)
 with_one_hot = partial(edited, one_hot_matrix)
 in_lists = partial(edited, row_by_row)
 
+RETURN, ONE_HOT = "return loss, dlogits / len(targets)", "torch.zeros_like(logits).scatter(1, targets[:, None], 1.0)"
 SHIFTED = "logits - logits.amax(dim=1, keepdim=True)"
 LOG_OF_P = ("logits - top - total.log()", "p.log()")
+EPSILONS = (1e-7, 1e-8, 1e-10, 1e-12)
 SUM_OF_LOSSES, SUM_OF_GRADIENTS = (".mean()", ".sum()"), ("dlogits / len(targets)", "dlogits")
 MEAN_OVER_ENTRIES = ("-(one_hot * log_p).sum() / len(targets)", "-(one_hot * log_p).mean()")
 GRADIENT_OVER_ENTRIES = ("(log_p.exp() - one_hot) / len(targets)", "(log_p.exp() - one_hot) / logits.numel()")
@@ -125,9 +128,14 @@ WRONG = (
     ),
     wrong(
         "epsilon_in_the_log",
-        "An epsilon inside the log hides the infinity and not the error: the loss can then not exceed -log(eps), 18 "
-        "for 1e-8, however wrong the model is. Take the log of the sum of exponentials, which needs no epsilon.",
-        *(from_p((LOG_OF_P[0], f"(p + {eps}).log()")) for eps in (1e-7, 1e-8, 1e-9, 1e-10, 1e-12, 1e-15)),
+        "An epsilon inside the log, added to p or as its lower limit, hides the infinity and not the error: the loss "
+        "cannot exceed -log(eps), 18 for 1e-8, however wrong the model is. Take the log of the sum of exponentials, "
+        "which needs no epsilon.",
+        *(
+            from_p((LOG_OF_P[0], f"({floored}).log()"))
+            for eps in EPSILONS
+            for floored in (f"p + {eps}", f"p.clamp({eps})")
+        ),
     ),
     wrong(
         "normalises_over_the_batch",
@@ -179,12 +187,50 @@ WRONG = (
         from_log_p(GRADIENT_COLUMNS),
     ),
     wrong(
+        "counts_classes_from_the_targets",
+        "one_hot takes the largest target for the last class unless it is told their number: a class that no row of "
+        "the batch has is missing then. The logits know: they have C columns.",
+        with_one_hot((ONE_HOT, "torch.nn.functional.one_hot(targets)")),
+    ),
+    wrong(
+        "drops_dimensions_of_size_1",
+        "Right until there is one row or one class: `squeeze()` drops every dimension of size 1, and dlogits has the "
+        "shape of the logits, (N, C), always.",
+        from_log_p((RETURN, "return loss, (dlogits / len(targets)).squeeze()")),
+        from_log_p((RETURN, "return loss, (dlogits / len(targets)).squeeze(0)")),
+    ),
+    wrong(
+        "view_of_scattered_numbers",
+        "Right for logits whose numbers lie in a row, and an exception for those where they do not: a transpose, or a "
+        "slice of a wider tensor. `view` cannot fold these; `reshape` copies where it must.",
+        from_log_p(("log_p[rows, targets]", "log_p.view(-1)[rows * logits.shape[1] + targets]")),
+        from_log_p(("shifted = logits", "shifted = logits.view(logits.numel()).reshape(logits.shape)")),
+    ),
+    wrong(
         "another_dtype",
-        "Your numbers are right, but not in the dtype of the logits. .double() and NumPy make float64, and torch.zeros "
-        "makes float32 unless it is told otherwise. You may compute with more digits inside; what you return takes its "
-        "dtype from the logits.",
+        "Your numbers are right, but not both of what you return are tensors in the dtype of the logits. `.item()` "
+        "makes a Python number, .double() and NumPy make float64, and torch.zeros makes float32 unless it is told "
+        "otherwise. You may compute with more digits inside; what you return takes its dtype from the logits.",
         from_log_p((SHIFTED, f"{SHIFTED}.double()")),
-        in_lists((", dtype=logits.dtype", "")),
+        in_lists(("torch.tensor(rows, dtype=logits.dtype)", "torch.tensor(rows)")),
+        from_log_p(("return loss", "return loss.item()")),
+        with_one_hot((ONE_HOT, "torch.zeros(logits.shape).scatter(1, targets[:, None], 1.0)")),
         fails=("dtype_of_the_logits",),
+    ),
+    wrong(
+        "digits_lost_in_float64",
+        DIGITS,
+        from_log_p(
+            (SHIFTED, f"({SHIFTED}).float()"),
+            (RETURN, "return loss.to(logits.dtype), dlogits.to(logits.dtype) / len(targets)"),
+        ),
+        from_log_p((".mean()", ".float().mean().to(logits.dtype)")),
+        fails=(EVERY_DIGIT,),
+    ),
+    wrong(
+        "takes_the_gradient_away",
+        "Your result is right, but afterwards the logits that were handed in require no gradient any more, and the "
+        "next backward pass leaves them out. `detach()` makes a tensor of your own with the same numbers.",
+        from_log_p(("shifted = ", "logits.requires_grad_(False)\n    shifted = ")),
     ),
 )

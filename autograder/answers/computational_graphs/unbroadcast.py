@@ -9,6 +9,7 @@ from torch import Tensor
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
+from course.exercises.computational_graphs.tensors import DIGITS, EVERY_DIGIT
 from course.reference.computational_graphs.unbroadcast import unbroadcast
 
 Shape = tuple[int, ...]
@@ -30,7 +31,7 @@ def one_sum_and_reshape(grad: Tensor, shape: Shape) -> Tensor:
 
 def numpy_in_float64(grad: Tensor, shape: Shape) -> Tensor:
     """Float64 inside; last dimension first."""
-    array = grad.numpy().astype("float64")
+    array = grad.double().numpy()
     for back in range(1, array.ndim + 1):
         if back > len(shape) or shape[-back] == 1:
             array = array.sum(axis=-back, keepdims=True)
@@ -47,9 +48,13 @@ LEADING = "    for _ in range(grad.dim() - len(shape)):\n        total = total.s
 SUM_OVER_ONE = "        if size == 1:\n            total = total.sum(dim=i, keepdim=True)\n"
 SIZE_ONE = f"    for i, size in enumerate(shape):\n{SUM_OVER_ONE}"
 AT_THE_END = "    while total.dim() > len(shape):\n        total = total.sum(dim=-1)\n"
+FOLDED = (
+    "    lead = grad.dim() - len(shape)\n    total = total.view(grad.shape[:lead].numel(), *grad.shape[lead:]).sum(0)\n"
+)
 NO_RESHAPE = (".reshape(shape)", "")
 NO_KEEPDIM = (", keepdim=True", "")
 WHERE_SIZES_DIFFER = ("size == 1", "size != grad.shape[i]")
+MEAN_OF_LEADING, MEAN_OF_SIZE_ONE = ("sum(dim=0", "mean(dim=0"), ("sum(dim=i", "mean(dim=i")
 WITHOUT_ASKING = (" if dims else grad", "")
 
 
@@ -67,14 +72,33 @@ WRONG = (
         in_loops((LEADING, ""), (SIZE_ONE, SIZE_ONE + AT_THE_END)),
     ),
     wrong(
-        "wrong_keepdim",
-        "The shape of your result is not the operand's. It never had the leading dimensions: sum over them without "
-        "keepdim, so that they vanish. It has its dimensions of size 1: sum over those with keepdim=True. Without it, "
-        "each sum also moves the dimensions behind it, and a loop's next index points elsewhere.",
+        "keeps_the_leading_dimensions",
+        "Your result has the right numbers and too many dimensions, each new one of size 1. The operand never had the "
+        "leading dimensions: they must vanish, so sum over them without keepdim, or reshape at the end.",
         in_one_sum(NO_RESHAPE),
+    ),
+    wrong(
+        "drops_dimensions_of_size_1",
+        "Your result has the right numbers, but lacks dimensions of size 1 that the operand has. `sum` drops each "
+        "dimension that it sums unless keepdim=True; `squeeze()` drops every one of size 1.",
         in_one_sum(NO_KEEPDIM, NO_RESHAPE),
+        in_one_sum((".reshape(shape)", ".squeeze()")),
         in_one_sum(NO_KEEPDIM, NO_RESHAPE, WHERE_SIZES_DIFFER),
+    ),
+    wrong(
+        "loses_a_dimension_in_the_loop",
+        "Your loop sums over a dimension of size 1 without keepdim=True. The operand has that dimension; and without "
+        "it the dimensions behind move up, so that the loop's next index points elsewhere.",
         in_loops(NO_KEEPDIM),
+    ),
+    wrong(
+        "one_leading_dimension_only",
+        "Right where `grad` has one dimension more than the operand, and wrong where it has two: one leading dimension "
+        "is summed, the others stay. Sum as long as there is one too many (`while`, not `if`).",
+        in_loops((LEADING, "    if total.dim() > len(shape):\n        total = total.sum(dim=0)\n")),
+        in_loops(
+            (LEADING, ""), (SIZE_ONE, SIZE_ONE + "    if total.dim() > len(shape):\n        total = total.sum(0)\n")
+        ),
     ),
     wrong(
         "empty_sum",
@@ -89,7 +113,9 @@ WRONG = (
         "mean_for_sum",
         "The operand's number was used in many places, and a change of it changes the loss through all of them: the "
         "contributions add up. Their mean is not the gradient.",
-        in_loops(("sum(dim=0", "mean(dim=0"), ("sum(dim=i", "mean(dim=i")),
+        in_loops(MEAN_OF_LEADING, MEAN_OF_SIZE_ONE),
+        in_loops(MEAN_OF_LEADING),
+        in_loops(MEAN_OF_SIZE_ONE),
     ),
     wrong(
         "first_for_sum",
@@ -123,11 +149,25 @@ WRONG = (
         in_loops((LEADING, ""), ("dim=i", "dim=i - len(shape)")),
     ),
     wrong(
+        "view_of_scattered_numbers",
+        "Right for a tensor whose numbers lie in a row, and an exception for one where they do not: a transpose, or a "
+        "slice of a wider tensor. `view` cannot fold those; `reshape` copies where it must.",
+        in_loops(("grad.clone()", "grad"), (LEADING, FOLDED)),
+    ),
+    wrong(
         "wrong_dtype",
-        "The numbers are right, but their dtype is not that of `grad`. You may sum in a finer one, but convert the "
-        "result back; a new tensor is float32 unless you name its dtype.",
+        "The numbers are right, but your result is not a tensor in the dtype of `grad`. You may sum in a finer dtype, "
+        "but convert the result back; a new tensor is float32 unless you name its dtype, and `.item()` makes a Python "
+        "number.",
         in_numpy((".to(grad.dtype)", "")),
         in_numpy((".to(grad.dtype)", ".float()")),
+        in_loops(("return total", "return total if shape else total.item()")),
         fails=("dtype_of_grad",),
+    ),
+    wrong(
+        "digits_lost_in_float64",
+        DIGITS,
+        in_loops(("grad.clone()", "grad.float()"), ("return total", "return total.to(grad.dtype)")),
+        fails=(EVERY_DIGIT,),
     ),
 )

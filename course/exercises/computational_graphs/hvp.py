@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from typing import Any
 
 import torch
@@ -12,19 +12,47 @@ from course.errors import CourseError, WrongOutput
 from course.exercises.computational_graphs import long_x
 from course.exercises.computational_graphs.blocks import Sample
 from course.exercises.computational_graphs.long_x import LENGTHS, OPERATIONS, PIECE, Function
-from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, observe
+from course.exercises.computational_graphs.tensors import require_gradients, tensors_in_the_dtype_of, with_dtypes
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Form,
+    Inputs,
+    Observation,
+    Property,
+    every_form,
+    observe,
+)
+from course.performing.forms import in_dtype, leaves, strided
 
 PERCENT = 2**45  # roundings of float64 that make 1/128: what any finite difference with a sensible step reaches
 EXACT = 128  # two passes over two products of at most 6 terms and a sine, with some cancellation
-SHORT = ("quadratic", "waves", "another v", "2 v - 3 w", "another x", "x is a matrix", "x is a number")
+SHORT = (
+    "quadratic",
+    "waves",
+    "another v",
+    "2 v - 3 w",
+    "another x",
+    "x is a matrix",
+    "x of shape (1, 3, 1)",
+    "x is a number",
+)
 
 
 class NoGraph(CourseError):
     """torch was asked for a derivative of something that it holds no graph of."""
 
 
+class AnotherShape(CourseError):
+    """f was called with a tensor that has not the shape of x."""
+
+
 def cases(rng: torch.Generator) -> list[Case]:
     """f(x) = x.Q x / 2 + sum of c_i sin(m_i.x) in float64; three vectors at one point, and x of several shapes.
+
+    The cases that are changed into hard forms have a positive v: half precision has no digits to lose by cancelling.
 
     Float64 leaves eleven digits or fewer to finite differences, so that their error shows. The last x is long, is drawn
     by the probe, and its f holds no matrix.
@@ -44,12 +72,13 @@ def cases(rng: torch.Generator) -> list[Case]:
     square, wavy = function(4, 0), function(5, 4)
     x, v, w = vector(5), vector(5), vector(5)
     rows = [
-        (square, vector(4), vector(4)),
+        (square, vector(4), vector(4).abs() + 0.5),
         (wavy, x, v),
         (wavy, x, w),
         (wavy, x, 2 * v - 3 * w),
         (wavy, vector(5), v),
-        (function(6, 3), vector(3, 2), vector(3, 2)),
+        (function(6, 3), vector(3, 2), vector(3, 2).abs() + 0.5),
+        (function(3, 2), vector(1, 3, 1), vector(1, 3, 1)),
         (function(1, 1), vector(), vector() + 2),
     ]
     return [
@@ -59,28 +88,40 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def _function(inputs: Inputs) -> Function:
-    """The f that the case describes; it takes x of any shape."""
+    """The f that the case describes. It takes tensors in the shape of the case's x, in any dtype."""
+    shape = tuple(inputs["x"].shape)
 
     def f(x: Tensor) -> Tensor:
+        if tuple(x.shape) != shape:
+            raise AnotherShape(f"f takes a tensor of x's shape, {shape}, got one of shape {tuple(x.shape)}")
         flat = x.reshape(-1)
-        waves: Tensor = inputs["weights"] * torch.sin(inputs["mix"] @ flat)
-        quadratic: Tensor = flat @ (inputs["quadratic"] @ flat) / 2
+        waves: Tensor = inputs["weights"].to(x.dtype) * torch.sin(inputs["mix"].to(x.dtype) @ flat)
+        quadratic: Tensor = flat @ (inputs["quadratic"].to(x.dtype) @ flat) / 2
         return quadratic + waves.sum()
 
     return f
 
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    """Calls `answer(f, x, v)` once; the result is read in x's dtype, so that rounding it hides nothing."""
+    """Calls `answer(f, x, v)` once; hv is read in x's dtype, so that rounding it hides nothing."""
     if "seeds" in inputs:
-        return long_x.observe_long(functools.partial(_result, answer), inputs, ask)
+        return long_x.observe_long(lambda *given: _in_dtype_of_x(_result(answer, *given), given[1]), inputs, ask)
     x = inputs["x"]
     hv = _result(answer, _function(inputs), x, inputs["v"])
-    return observe({"hv": hv, "after": {"x_itself": _constant(x)}})
+    seen = {
+        **with_dtypes({"hv": hv}),
+        "hv": _in_dtype_of_x(hv, x),
+        "carries_a_graph": isinstance(hv, Tensor) and hv.requires_grad,
+        "after": {
+            **require_gradients(inputs, "x", "v"),
+            **{f"{name}.grad is None": inputs[name].grad is None for name in ("x", "v")},
+        },
+    }
+    return observe(seen)
 
 
 def _result(answer: Answer, f: Function, x: Tensor, v: Tensor) -> Any:
-    """What one call returns, a tensor in x's dtype. Raises WrongOutput on a tuple, NoGraph where torch found none."""
+    """What one call returns. Raises WrongOutput on a tuple, NoGraph where torch found none."""
     try:
         result = answer(f, x, v)
     except RuntimeError as error:
@@ -91,13 +132,25 @@ def _result(answer: Answer, f: Function, x: Tensor, v: Tensor) -> Any:
     if isinstance(result, (tuple, list)):
         came = type(result).__name__
         raise WrongOutput(f"must return one tensor, got a {came}; torch.autograd.grad returns a tuple, take its [0]")
+    return result
+
+
+def _in_dtype_of_x(result: Any, x: Tensor) -> Any:
     return result.to(x.dtype) if isinstance(result, Tensor) else result
 
 
-def _constant(x: Tensor) -> Tensor | str:
-    """x as it was given, a tensor that no gradient is recorded for; else what became of it."""
-    return "x requires grad" if x.requires_grad else x.clone()
+def _zero(name: str) -> Form:
+    """This vector with a 0 in every place."""
 
+    def change(case: Case) -> Case:
+        vector = case.inputs[name]
+        assert isinstance(vector, Tensor)
+        return dataclasses.replace(case, inputs={**case.inputs, name: torch.zeros_like(vector)})
+
+    return Form(name=f"{name} is 0", change=change, of="quadratic")
+
+
+LEAVES = leaves("x", "v", of="x is a matrix")
 
 EXERCISE = Exercise(
     id="computational_graphs.hvp",
@@ -107,6 +160,7 @@ EXERCISE = Exercise(
         Property(
             "quadratic_function",
             "For f(x) = x.Q x / 2 the gradient is (Q + Q^T) x / 2, and its derivative along v is (Q + Q^T) v / 2.",
+            keys=("hv",),
             cases=("quadratic",),
             roundings=PERCENT,
         ),
@@ -114,6 +168,7 @@ EXERCISE = Exercise(
             "curvature_at_x",
             "The Hessian of a function that is not quadratic changes with x: differentiate at the x "
             "that you are given.",
+            keys=("hv",),
             cases=("waves", "another x"),
             roundings=PERCENT,
         ),
@@ -121,13 +176,16 @@ EXERCISE = Exercise(
             "linear_in_v",
             "H (2 v - 3 w) must be 2 H v - 3 H w: every entry of the result is a sum over all entries "
             "of v, and nothing is added that does not depend on v.",
+            keys=("hv",),
             cases=("waves", "another v", "2 v - 3 w"),
             roundings=PERCENT,
         ),
         Property(
             "every_shape_of_x",
-            "x, v and the result have one shape, whatever it is: gradient times v is summed over all of its entries.",
-            cases=("x is a matrix", "x is a number"),
+            "x, v and the result have one shape, whatever it is, and f takes a tensor of that shape: gradient times v "
+            "is summed over all of its entries.",
+            keys=("hv",),
+            cases=("x is a matrix", "x of shape (1, 3, 1)", "x is a number"),
             roundings=PERCENT,
         ),
         Property(
@@ -136,6 +194,7 @@ EXERCISE = Exercise(
             "not, whatever the step: over a large one the gradient bends, over a small one its digits cancel. "
             "Nor is float32, which keeps 7 digits.",
             points=2,
+            keys=("hv",),
             cases=("quadratic", "waves", "another v", "2 v - 3 w", "another x"),
             roundings=EXACT,
             needs=("quadratic_function", "curvature_at_x"),
@@ -154,14 +213,31 @@ EXERCISE = Exercise(
             needs=("curvature_at_x",),
         ),
         Property(
-            "arguments_unchanged",
-            "An argument was changed: in place (+=, sub_), or by `requires_grad_()` on the caller's x. Work on a "
-            "new tensor: x.detach() is one, and holds x's numbers.",
-            keys=("after/*",),
-            roundings=0,
-            cases=SHORT,
+            "dtype_of_x",
+            "The result is a tensor in the dtype of x, whatever that is: float32 where x is, and not otherwise.",
+            holds=tensors_in_the_dtype_of("x", "hv"),
+            cases=("quadratic", "waves", "in float32", "in bfloat16"),
             needs=("curvature_at_x",),
         ),
+        Property(
+            "result_without_a_graph",
+            "Your result requires grad: it carries the graph of both passes, which stays in memory as long as the "
+            "result does. Record a graph for the first derivative only, or detach the result, also where the caller's "
+            "x or v requires grad.",
+            keys=("carries_a_graph",),
+            cases=(*SHORT, LEAVES.name),
+            needs=("curvature_at_x",),
+        ),
+        Property(
+            "arguments_unchanged",
+            "An argument was changed: in place (+=, sub_), by `requires_grad_()` on the caller's x, or by `backward()`, "
+            "which fills `grad`. Work on a new tensor: x.detach() is one, and holds x's numbers.",
+            keys=("after/*",),
+            roundings=0,
+            cases=(*SHORT, LEAVES.name),
+            needs=("curvature_at_x",),
+        ),
+        every_form(needs=("curvature_at_x",), keys=("hv",)),
     ),
     hints=(
         "The gradient g(x) is a vector. Which number, made of g(x) and a fixed v, has H v as its gradient?",
@@ -171,6 +247,25 @@ EXERCISE = Exercise(
         "that number.",
     ),
     keeps=("x", "v"),
+    forms=(
+        in_dtype(torch.float32, "x", "v"),
+        in_dtype(torch.bfloat16, "x", "v"),
+        _zero("x"),
+        _zero("v"),
+        strided("x", "v", of="x is a matrix"),
+        LEAVES,
+    ),
+    promises={
+        "a function of one tensor of the shape of x": ("every_shape_of_x",),
+        "not linear": ("quadratic_function",),
+        "of the same shape and floating dtype": ("every_shape_of_x", "every_form", "dtype_of_x"),
+        "of the shape and dtype of x": ("every_shape_of_x", "dtype_of_x", "exact_to_rounding"),
+        "It carries no graph": ("result_without_a_graph",),
+        "x and v are not changed, nor are their `requires_grad` and `grad`": ("arguments_unchanged",),
+        "a few passes through f, however long x is": ("never_builds_the_hessian",),
+        "no tensor of more than 4 times the numbers of x": ("never_builds_the_hessian",),
+        "for 100 numbers at most 1,000 operations": ("never_builds_the_hessian",),
+    },
     removes=("torch.autograd.functional",),
     oracle=Sample,
     measured=(long_x.NAME,),

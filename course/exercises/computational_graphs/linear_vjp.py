@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from course.exercises.computational_graphs.tensors import (
+    every_digit_in_float64,
+    require_gradients,
+    tensors_in_the_dtype_of,
+    unchanged,
+    with_dtypes,
+)
 from course.performing.exercise import (
     Answer,
     Case,
@@ -11,8 +18,7 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    arguments_unchanged,
-    in_the_dtype_of,
+    every_form,
     observe,
     outputs,
 )
@@ -42,11 +48,15 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call; the three gradients."""
-    return observe(outputs(answer(inputs["dout"], inputs["x"], inputs["w"]), "dx", "dw", "db"))
+    """One call; the three gradients, and whether what was handed in still requires a gradient where it did."""
+    gradients = outputs(answer(inputs["dout"], inputs["x"], inputs["w"]), *GRADIENTS)
+    return observe({**with_dtypes(gradients), "after": require_gradients(inputs, "dout", "x", "w")})
 
 
-ONE_BATCH = ("one batch dimension", "square weight", "in float64")
+GRADIENTS = ("dx", "dw", "db")
+ONE_BATCH = ("one batch dimension", "square weight")
+ANY_BATCH = ("no batch dimension", "two batch dimensions", "three batch dimensions")
+LEAVES = leaves("dout", "x", "w", of="two batch dimensions")
 
 EXERCISE = Exercise(
     id="computational_graphs.linear_vjp",
@@ -77,16 +87,22 @@ EXERCISE = Exercise(
             "However many batch dimensions there are, also none: each row of out was made alike. For dw and db fold "
             "them into one and sum over it; dx has all of them, as x does.",
             points=2,
-            cases=("no batch dimension", "two batch dimensions", "three batch dimensions"),
+            keys=GRADIENTS,
+            cases=ANY_BATCH,
         ),
+        every_digit_in_float64(*GRADIENTS),
         Property(
             "dtype_of_the_inputs",
-            "All three gradients come in the dtype of the inputs: float64 where those are, and not otherwise.",
-            holds=in_the_dtype_of("x", "dx", "dw", "db"),
-            cases=(*ONE_BATCH, "in float16", "in bfloat16"),
+            "All three gradients are tensors in the dtype of the inputs: float64 where those are, and not otherwise.",
+            holds=tensors_in_the_dtype_of("x", *GRADIENTS),
+            cases=(*ONE_BATCH, "in float64", "in float16", "in bfloat16"),
             needs=("gradient_of_the_input", "gradient_of_the_weight", "gradient_of_the_bias"),
         ),
-        arguments_unchanged(needs=("gradient_of_the_input", "gradient_of_the_weight")),
+        unchanged(
+            needs=("gradient_of_the_input", "gradient_of_the_weight"),
+            cases=(*ONE_BATCH, *ANY_BATCH, "in float64", LEAVES.name),
+        ),
+        every_form(needs=("gradient_of_the_input",), keys=GRADIENTS),
     ),
     hints=(
         "Which shapes must dx, dw and db have, and which dimensions of dout do not occur in each of them?",
@@ -100,7 +116,7 @@ EXERCISE = Exercise(
         in_dtype(torch.float16, "dout", "x", "w"),
         in_dtype(torch.bfloat16, "dout", "x", "w"),
         strided("dout", "x", "w", of="two batch dimensions"),
-        leaves("dout", "x", "w", of="two batch dimensions"),
+        LEAVES,
         cut("one row", dout=(0, 1), x=(0, 1)),
         cut("one input", x=(1, 1), w=(1, 1)),
         cut("one output", dout=(1, 1), w=(0, 1)),
@@ -112,7 +128,7 @@ EXERCISE = Exercise(
         "any number of batch dimensions, also none": ("no batch dimension", "three batch dimensions"),
         "(out, in)": ("one input", "one output"),
         "of the shapes of x, w and b": ("any_number_of_batch_dimensions", "one row", "no rows"),
-        "in the dtype of the inputs": ("dtype_of_the_inputs", "in float16", "in bfloat16"),
+        "in the dtype of the inputs": ("dtype_of_the_inputs", "every_digit_in_float64", "in float16", "in bfloat16"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },
     removes=("torch.autograd", "torch.func"),

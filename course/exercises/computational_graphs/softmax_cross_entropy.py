@@ -5,6 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from course.exercises.computational_graphs.tensors import (
+    every_digit_in_float64,
+    require_gradients,
+    tensors_in_the_dtype_of,
+    unchanged,
+    with_dtypes,
+)
 from course.performing.exercise import (
     Answer,
     Case,
@@ -12,10 +19,11 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
-    in_the_dtype_of,
+    every_form,
     observe,
     outputs,
 )
+from course.performing.forms import in_dtype, leaves, put, strided
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -23,7 +31,8 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     In one row alone the mean over the batch is no matter, so that a forgotten 1/N spoils only what speaks of batches.
 
-    Ordinary logits stay small enough that no probability comes near 1, where the loss would be all rounding.
+    Ordinary logits lie within 3 of each other, so that no probability comes near 1, where the loss would be all
+    rounding. The last class is never their target: one that is counted from the targets is missing.
     The wide gaps keep every probability at 0 or 1, so that a right answer may form `logits - logsumexp`, whose
     rounding at 10,000 would show in any other probability.
     """
@@ -32,8 +41,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"logits": logits, "targets": targets})
 
     def ordinary(name: str, rows: int, classes: int, dtype: torch.dtype = torch.float32) -> Case:
-        targets = torch.randint(classes, (rows,), generator=rng)
-        return case(name, torch.randn(rows, classes, generator=rng, dtype=dtype), targets)
+        targets = torch.randint(classes - 1, (rows,), generator=rng)
+        return case(name, 3 * torch.rand(rows, classes, generator=rng, dtype=dtype) - 1.5, targets)
 
     ranks = torch.stack([torch.randperm(5, generator=rng) for _ in range(4)])
     noise = torch.rand(4, 5, generator=rng)
@@ -51,12 +60,16 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call; the loss and the gradient."""
-    return observe(outputs(answer(inputs["logits"], inputs["targets"]), "loss", "dlogits"))
+    """One call; the loss and the gradient, and whether the logits still require a gradient where they did."""
+    result = outputs(answer(inputs["logits"], inputs["targets"]), *RESULT)
+    return observe({**with_dtypes(result), "after": require_gradients(inputs, "logits")})
 
 
+RESULT = ("loss", "dlogits")
 BATCHES = ("a batch", "as many rows as classes")
 ORDINARY = (*BATCHES, "one row", "in float64")
+LARGE = ("logits up to 10,000", "rows far apart")
+LEAVES = leaves("logits")
 
 EXERCISE = Exercise(
     id="computational_graphs.softmax_cross_entropy",
@@ -74,13 +87,14 @@ EXERCISE = Exercise(
             "A row of the gradient is probabilities - one-hot of the target, so it sums to 0.",
             points=2,
             keys=("dlogits",),
-            cases=("one row", "in float64"),
+            cases=("one row",),
         ),
         Property(
             "mean_over_the_batch",
             "The loss is one number, the mean over the N rows; then each row of the gradient is that of the row alone "
             "divided by N. Rows know nothing of each other: each has its own softmax and its own target.",
             points=2,
+            keys=RESULT,
             cases=BATCHES,
         ),
         Property(
@@ -89,23 +103,27 @@ EXERCISE = Exercise(
             "the log of the sum, never of a probability.",
             points=2,
             keys=("loss",),
-            cases=("logits up to 10,000",),
+            cases=LARGE[:1],
             needs=("loss_of_a_row",),
         ),
         Property(
             "rows_far_apart",
             "The rows of this batch lie 12,000 apart. Loss and gradient are finite only if every row is shifted by its "
             "own largest logit before exp.",
-            cases=("rows far apart",),
+            keys=RESULT,
+            cases=LARGE[1:],
             needs=("mean_over_the_batch", "large_logits"),
         ),
+        every_digit_in_float64(*RESULT),
         Property(
             "dtype_of_the_logits",
-            "Loss and gradient come in the dtype of the logits: float64 where those are, and not otherwise.",
-            holds=in_the_dtype_of("logits", "loss", "dlogits"),
-            cases=ORDINARY,
+            "Loss and gradient are tensors in the dtype of the logits: float64 where those are, and not otherwise.",
+            holds=tensors_in_the_dtype_of("logits", *RESULT),
+            cases=(*ORDINARY, "10,000 and -10,000 in float16", "in bfloat16"),
             needs=("loss_of_a_row",),
         ),
+        unchanged(needs=("loss_of_a_row",), cases=(*ORDINARY, *LARGE, LEAVES.name)),
+        every_form(needs=("loss_of_a_row",), keys=RESULT),
     ),
     hints=(
         "What happens to softmax when the same number is added to all logits of a row? Which number would you choose?",
@@ -116,5 +134,30 @@ EXERCISE = Exercise(
         "and is divided by N.",
     ),
     keeps=("logits", "targets"),
+    forms=(
+        in_dtype(torch.bfloat16, "logits"),
+        strided("logits", "targets"),
+        LEAVES,
+        put("equal logits, the last class", logits=torch.full((4, 5), 0.5), targets=torch.full((4,), 4)),
+        put("one row of one class", logits=torch.tensor([[-1e4]]), of="one row", targets=torch.tensor([0])),
+        put(
+            "10,000 and -10,000 in float16",
+            logits=torch.tensor([[-1e4, 1e4, 0.0], [0.0, -1e4, 1e4]], dtype=torch.float16),
+            targets=torch.tensor([0, 2]),
+            of=LARGE[0],
+        ),
+    ),
+    promises={
+        "(N, C)": ("a batch", "one row of one class"),
+        "floating": ("dtype_of_the_logits", "every_digit_in_float64", "10,000 and -10,000 in float16", "in bfloat16"),
+        "N and C at least 1": ("one row of one class",),
+        "entries up to 1e4 in size": ("large_logits", "rows_far_apart", "10,000 and -10,000 in float16"),
+        "int64, each in 0 .. C-1": ("mean_over_the_batch", "equal logits, the last class"),
+        "the mean over the N rows": ("mean_over_the_batch",),
+        "a tensor of shape ()": ("dtype_of_the_logits",),
+        "d loss / d logits, (N, C)": ("gradient_of_a_row", "mean_over_the_batch"),
+        "both in the dtype of the logits": ("dtype_of_the_logits",),
+        "Nothing that was handed in is changed": ("arguments_unchanged",),
+    },
     removes=("torch.autograd", "torch.func", "torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, in_the_dtype_of, observe
+from course.exercises.computational_graphs.tensors import every_digit_in_float64, tensors_in_the_dtype_of, with_dtypes
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
+from course.performing.forms import cut, in_dtype, put, strided
 
-LEADING = ("one leading dimension", "two leading dimensions", "square", "in float64")
+LEADING = ("one leading dimension", "two leading dimensions", "square", "three leading dimensions")
 SIZE_ONE = ("a column", "a row", "two at once", "square column", "no rows")
 BOTH = ("leading and size 1", "leading, and inner 1s")
 NOTHING = ("same shape", "same shape with a 1")
@@ -15,19 +17,20 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {  # of the result,
     "one leading dimension": ((4, 3), (3,)),
     "two leading dimensions": ((2, 5, 4, 3), (4, 3)),
     "square": ((3, 3), (3,)),  # the wrong axis has the right length
-    "in float64": ((4, 3), (3,)),
+    "three leading dimensions": ((1, 2, 3, 3), (3,)),
     "a column": ((4, 3), (4, 1)),
     "a row": ((4, 3), (1, 3)),
     "two at once": ((2, 3, 4), (1, 3, 1)),
     "square column": ((3, 3), (3, 1)),
     "no rows": ((0, 3), (1, 3)),  # size 1 broadcasts to size 0 too: a sum over nothing is 0
-    "leading and size 1": ((2, 4, 3), (4, 1)),
+    "leading and size 1": ((4, 4, 3), (4, 1)),  # the leading one has a size of the operand
     "leading, and inner 1s": ((3, 3, 3, 3), (1, 3, 1)),
     "same shape": ((4, 3), (4, 3)),
     "same shape with a 1": ((3, 1, 2), (3, 1, 2)),
     "a vector to a number": ((5,), ()),
     "a matrix to a number": ((3, 4), ()),
     "a number to a number": ((), ()),
+    "in float64": ((3, 2, 4, 3), (4, 1)),
 }
 
 
@@ -44,7 +47,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Calls `answer(grad, shape)` once, `shape` as a tuple."""
-    return observe({"summed": answer(inputs["grad"], tuple(inputs["shape"]))})
+    return observe(with_dtypes({"summed": answer(inputs["grad"], tuple(inputs["shape"]))}))
 
 
 EXERCISE = Exercise(
@@ -57,40 +60,47 @@ EXERCISE = Exercise(
             "Shapes are aligned at their last dimensions. Those that only `grad` has stand in front: sum over them, "
             "and let them vanish.",
             points=2,
+            keys=("summed",),
             cases=LEADING,
         ),
         Property(
             "dimensions_of_size_1",
             "Where the operand has size 1, one number met the whole dimension: sum over it, and keep it as size 1.",
             points=2,
+            keys=("summed",),
             cases=SIZE_ONE,
         ),
         Property(
             "both_at_once",
             "Dimension i of `shape` is dimension i + (grad.dim() - len(shape)) of `grad` until the leading ones are "
             "gone: sum those first, or count from the back.",
+            keys=("summed",),
             cases=BOTH,
         ),
         Property(
             "down_to_a_number",
             "For the shape () every dimension is a leading one. What is left is a tensor without dimensions.",
+            keys=("summed",),
             cases=NUMBER,
         ),
         Property(
             "same_shape_stays",
             "Where `grad` already has the operand's shape, nothing is summed. In torch `grad.sum(dim=())` does not sum "
             "over nothing: it sums over everything.",
+            keys=("summed",),
             cases=NOTHING,
             needs=("leading_dimensions",),
         ),
+        every_digit_in_float64("summed"),
         Property(
             "dtype_of_grad",
-            "The result has the dtype of `grad`. A sum keeps it; torch.zeros and torch.tensor choose another one "
-            "unless you name it.",
-            holds=in_the_dtype_of("grad", "summed"),
-            cases=("one leading dimension", "in float64"),
+            "The result is a tensor in the dtype of `grad`, for the shape () too. A sum keeps it; torch.zeros and "
+            "torch.tensor choose another one unless you name it.",
+            holds=tensors_in_the_dtype_of("grad", "summed"),
+            cases=("one leading dimension", *NOTHING, *NUMBER, "in float64", "in float16", "in bfloat16"),
             needs=("leading_dimensions",),
         ),
+        every_form(needs=("leading_dimensions",), keys=("summed",)),
     ),
     hints=(
         "One number of the operand was copied to several places of the result. How does a change of it reach the loss?",
@@ -100,5 +110,25 @@ EXERCISE = Exercise(
         "`shape` has a 1, without losing the dimension.",
     ),
     keeps=("grad",),
+    forms=(
+        in_dtype(torch.float16, "grad", of="leading and size 1"),
+        in_dtype(torch.bfloat16, "grad", of="leading and size 1"),
+        strided("grad", of="two leading dimensions"),
+        strided("grad", of="a matrix to a number", name="views for a number"),
+        cut("a leading 1", grad=(0, 1)),
+        cut("a 1 that is no repetition", grad=(2, 1), of="leading and size 1"),
+        cut("no leading rows", grad=(0, 0)),
+        put("no numbers", shape=[0, 3], of="no rows"),
+    ),
+    promises={
+        "any floating dtype": ("dtype_of_grad", "every_digit_in_float64", "in float16", "in bfloat16"),
+        "it broadcasts to grad.shape": ("leading_dimensions", "dimensions_of_size_1", "both_at_once", "every_form"),
+        "It may be ()": ("down_to_a_number",),
+        "it may equal grad.shape": ("same_shape_stays",),
+        "a tensor of shape `shape`": ("dtype_of_grad", "both_at_once"),
+        "the dtype of `grad`": ("dtype_of_grad",),
+        "over every dimension that broadcasting repeated, `grad` is summed": ("both_at_once", "a leading 1"),
+        "`grad` itself is not changed": ("arguments_unchanged",),
+    },
     removes=("torch.Tensor.sum_to_size", "torch.autograd", "torch.func"),
 )
