@@ -128,6 +128,7 @@ NOT_AGAIN = (f"        {S}\n        return dy", "        return dy")
 SAVE_Y = (SAVE, "y = x * torch.sigmoid(x)\n        ctx.save_for_backward(y)"), (VALUE, "return y")
 SAVE_S = (SAVE, f"{S}\n        ctx.save_for_backward(x, s)")
 HIDE_S = (SAVE, f"{SAVE}\n        ctx.{S}")
+DX = f"return dy * {SLOPE}"
 OWN_SIGMOID = (S, "s = torch.exp(x) / (1 + torch.exp(x))")
 
 WRONG = (
@@ -142,6 +143,7 @@ WRONG = (
         with_y(("(x, y)", "(x, s, y)"), ("x, y = ctx", "x, s, y = ctx"), NOT_AGAIN),
         only_x(SAVE_S),
         only_x(HIDE_S),
+        only_x((SAVE, f"{SAVE}\n        ctx.copy = x.double()")),
         KeepsTheGraph,
     ),
     wrong(
@@ -153,10 +155,12 @@ WRONG = (
     ),
     wrong(
         "breaks_double_backward",
-        "The first derivative is right, but yours cannot be differentiated again with respect to x: no_grad, "
-        "once_differentiable, detach, a tensor made in forward (which does not record), or an operation that has no "
-        "derivative cuts it off. Save the very x that was given, and let backward be ordinary torch operations on it.",
+        "The first derivative is right, but when yours is differentiated again, x, dy or a factor made of x counts as "
+        "a constant: no_grad, once_differentiable, detach, or a tensor made in forward (which does not record) cuts it "
+        "off. Save the very x that was given, and let backward be ordinary torch operations on it and on dy.",
         only_x((TAKE, f"{TAKE}.detach()")),
+        only_x((S, f"{S}.detach()")),
+        only_x(("dy *", "dy.detach() *")),
         only_x((SAVE, "ctx.save_for_backward(x.clone())")),
         only_x((SAVE, f"{S}\n        ctx.save_for_backward{SLOPE}"), NOT_AGAIN, (f"dy * {SLOPE}", "dy * x")),
         only_x(("return dy", "with torch.no_grad():\n            return dy")),
@@ -183,11 +187,21 @@ WRONG = (
     wrong(
         "half_a_product_rule",
         "x sigmoid(x) is a product of two functions of x, so its derivative has two terms: sigmoid(x) times 1, plus x "
-        "times the derivative of sigmoid. Part of that is missing in yours: a term, or the factor x of the second one.",
+        "times the derivative of sigmoid, s (1 - s). Part of that is missing in yours: a term, or a factor of one.",
         only_x((SLOPE, "s")),
         only_x((SLOPE, "x * s * (1 - s)")),
         only_x((SLOPE, "s * (1 - s)")),
         only_x((SLOPE, "(s + s * (1 - s))")),
+        only_x((SLOPE, "(s + x * s)")),
+        only_x((SLOPE, "(s + x * (1 - s))")),
+        only_x((SLOPE, "(1 + x * (1 - s))")),
+    ),
+    wrong(
+        "sign_in_the_slope",
+        "Your derivative has the right terms, and a sign in the second one is wrong. Sigmoid rises everywhere, and its "
+        "slope s (1 - s) is positive; so is the sign of the product rule.",
+        only_x((SLOPE, "(s - x * s * (1 - s))")),
+        only_x((SLOPE, "(s + x * s * (1 + s))")),
     ),
     wrong(
         "s_taken_out_twice",
@@ -213,6 +227,45 @@ WRONG = (
         "tensor.",
         only_x((SAVE, f"s = x.detach().sigmoid_()\n        {SAVE}"), (VALUE, "return x * s")),
         only_x((VALUE, "return x.mul_(torch.sigmoid(x))")),
+    ),
+    wrong(
+        "overwrites_dy",
+        "backward writes its result into dy (`mul_`, `*=`, out=). dy is not yours: the caller, or another branch of "
+        "the graph, still needs it, and where dy requires a gradient, or is one number expanded, torch refuses. "
+        "Return a new tensor.",
+        only_x((DX, f"return dy.mul_{SLOPE}")),
+        only_x((DX, f"return torch.mul(dy, {SLOPE}, out=dy)")),
+    ),
+    wrong(
+        "divides_y_by_x",
+        "y / x is sigmoid(x), except at x = 0: 0 / 0 is nan, and behind a torch.where its derivative still is. "
+        "torch.sigmoid(x) costs no more than the division, and is right everywhere.",
+        with_y((f"  {S}\n        return dy", "  s = y / x\n        return dy")),
+        with_y((f"  {S}\n        return dy", "  s = torch.where(x == 0, 0.5, y / x)\n        return dy")),
+    ),
+    wrong(
+        "kink_at_zero",
+        "Your sigmoid is made of exp(-|x|), which never overflows. But torch takes 0 for the slope of |x| at x = 0, "
+        "where sigmoid has the slope 1/4: your second derivative is wrong there. torch.sigmoid is right everywhere.",
+        only_x((S, "e = torch.exp(-x.abs())\n        s = torch.where(x >= 0, 1 / (1 + e), e / (1 + e))")),
+    ),
+    wrong(
+        "another_dtype",
+        "y does not always come in the dtype of x: `.double()` makes float64 of any x, and `.float()` makes float32, "
+        "which loses digits where x is in float64. Compute in the dtype of x, or in a finer one, and round what "
+        "forward returns back: `.to(x.dtype)`.",
+        only_x((VALUE, "return x.double() * torch.sigmoid(x.double())")),
+        only_x((VALUE, "return x.float() * torch.sigmoid(x.float())")),
+    ),
+    wrong(
+        "rounds_to_float32",
+        "Where x is in float64, part of your computation runs in float32 (`.float()`, a constructor without dtype) and "
+        "keeps 7 of 16 digits. Compute in the dtype of x or in a finer one.",
+        only_x(
+            (VALUE, "return (x.float() * torch.sigmoid(x.float())).to(x.dtype)"), (S, f"x = x.float()\n        {S}")
+        ),
+        only_x((SAVE, "ctx.save_for_backward(x.float())")),
+        rounds_to=torch.float32,
     ),
     wrong(
         "keeps_y_for_x",

@@ -4,11 +4,12 @@ First and second derivatives are observed as numbers and compared with the refer
 differences (`torch.autograd.gradcheck`) would say the same less sharply.
 
 Memory is that of many layers: small ones, whose tensors are counted, in a notebook; large ones, whose process is
-measured from outside, in grading.
+measured from outside, in grading. It is judged in float32: a copy of x in float64 is larger than x there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -17,23 +18,37 @@ from torch import Tensor
 from course.errors import WrongOutput
 from course.exercises.computational_graphs.blocks import Sample, draw, number
 from course.meter import kept_bytes
-from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    every_form,
+    in_the_dtype_of,
+    observe,
+)
+from course.performing.forms import cut, in_dtype, put, strided
 from course.performing.oracle import is_here
 from course.tree import Tree
 
-LAYERS = 16
+LAYERS, FEW_LAYERS = 16, 4  # in grading, and in a notebook
 PIECE = 64  # numbers of a layer in a notebook
-BLOCK, BLOCKS = 1_024, 96  # numbers and blocks of a layer in grading: 0.75 MiB in float64
-MEMORY = "16 layers"
+BLOCK, BLOCKS = 1_024, 192  # numbers and blocks of a layer in grading: 0.75 MiB in float32
+MEMORY = "many layers"
 PEAK = 36 * 2**20  # bytes in grading: right answers take 28 to 31 MiB, one tensor more for each layer 40 to 42 MiB
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Values, first and second derivatives on several shapes in float32 and float64, large |x|, memory of 16 layers.
+    """Values, first and second derivatives on several shapes, large |x|, memory of many layers.
 
     The second derivative has roots near |x| = 2.4, where all digits cancel: dy and v are near 1, so that no such place
-    outweighs the others, and a single x is one too. Where |x| is about 100, exp(|x|) overflows float32. Only the
-    first derivative is asked for there: the second of the right form 1 / (1 + exp(-x)) is nan.
+    outweighs the others. Where |x| is about 100, exp(|x|) overflows float32; where it is 11
+    or 22, the derivative is near its limit and not there yet (and 1 - s has lost so many digits that it takes most of
+    32 roundings). Only the first is asked for: the second of the right form 1 / (1 + exp(-x)) is nan at -100.
     """
 
     def case(name: str, asks: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Case:
@@ -41,26 +56,27 @@ def cases(rng: torch.Generator) -> list[Case]:
             return 0.5 + torch.rand(shape, generator=rng, dtype=dtype)
 
         inputs: dict[str, Any] = {"asks": asks}
-        inputs["x"] = torch.randn(shape, generator=rng, dtype=dtype) if shape else near_one()
+        inputs["x"] = torch.randn(shape, generator=rng, dtype=dtype)
         for each in {"value": [], "first": ["dy"], "second": ["dy", "v"]}[asks]:
             inputs[each] = near_one()
         return Case(name=name, inputs=inputs)
 
-    far = case("far from zero", "first", (6,))
-    far.inputs["x"] = torch.tensor([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0]) * (95 + 10 * torch.rand(6, generator=rng))
+    far = case("far from zero", "first", (6,)), case("far from zero in float64", "first", (6,), torch.float64)
+    for each in far:
+        stretched = torch.rand(6, generator=rng, dtype=each.inputs["dy"].dtype) / 10 + 1
+        each.inputs["x"] = torch.tensor([-95.0, 95.0, -22.0, 22.0, -11.0, 11.0]) * stretched
     limits = {"seed": 2**31, "layer": LAYERS, "block": BLOCKS, "start": BLOCK - PIECE}
+    one = case("one number", "first", ())
+    one.inputs["x"] = 0.5 + torch.rand((), generator=rng)
     hidden: dict[str, Tree] = {name: int(torch.randint(limit, (), generator=rng)) for name, limit in limits.items()}
-    scale = 1 + torch.rand((), generator=rng, dtype=torch.float64)
+    scale = 1 + torch.rand((), generator=rng)
     layers: dict[str, Tree] = {"asks": "memory", "seed": hidden.pop("seed"), "scale": scale}
     return [
         case("value", "value", (3, 4)),
-        case("value of one number", "value", ()),
-        case("derivative", "first", (7,)),
-        case("derivative in float64", "first", (2, 3, 4), torch.float64),
-        case("twice", "second", (6,)),
-        case("twice in float64", "second", (2, 3), torch.float64),
-        case("twice for one number", "second", ()),
-        far,
+        case("derivative", "first", (2, 3, 4)),
+        case("twice", "second", (6,), torch.float64),
+        one,
+        *far,
         Case(name=MEMORY, inputs=layers, hidden=hidden),
     ]
 
@@ -90,16 +106,21 @@ def _other_form(answer: Answer) -> str:
 
 def _values(answer: Any, inputs: Inputs) -> dict[str, Tree]:
     """y; with dy its derivative; with v the derivatives of v . dx, zeros where no path of the graph leads back."""
-    x = inputs["x"]
-    if inputs["asks"] == "value":
-        return {"y": answer.apply(x)}
-    y = answer.apply(x.requires_grad_())
-    if inputs["asks"] == "first":
-        return {"y": y, "dx": torch.autograd.grad(y, x, inputs["dy"])[0]}
-    dy = inputs["dy"].requires_grad_()
-    (dx,) = torch.autograd.grad(y, x, dy, create_graph=True)
-    again = torch.autograd.grad((inputs["v"] * dx).sum(), (x, dy), materialize_grads=True)
-    return {"dx": dx, "second_x": again[0], "second_dy": again[1]}
+    asks, given = inputs["asks"], [inputs[each] for each in ("x", "dy") if each in inputs]
+    for tensor in given if asks == "second" else given[: asks != "value"]:
+        tensor.requires_grad_()
+    x, before = inputs["x"], [tensor._version for tensor in given]
+    y = answer.apply(x)
+    values: dict[str, Any] = {"y": y}
+    if asks == "sum":
+        values["dx"] = torch.autograd.grad(y.sum(), x)[0]
+    elif asks != "value":
+        values["dx"] = torch.autograd.grad(y, x, inputs["dy"], create_graph=asks == "second")[0]
+    if asks == "second":
+        again = torch.autograd.grad((inputs["v"] * values["dx"]).sum(), given, materialize_grads=True)
+        values.update(second_x=again[0], second_dy=again[1])
+    writes = [tensor._version - version for tensor, version in zip(given, before, strict=True)]
+    return {**values, "after": {"x_and_dy": given, "writes": writes}}
 
 
 def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
@@ -110,25 +131,25 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     does not own (a NumPy copy) is not seen, so an answer of which nothing is seen does not hold either.
     """
     if not is_here(ask):
-        leaf, ys = _all_layers(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
-        return observe(_one_layer(leaf, ys, ask, number(ask, "block"), number(ask, "start")))
-    block, start = number(ask, "block"), number(ask, "start")
+        leaf, ys = _layers(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK), range(LAYERS))
+        y, block, start = ys[number(ask, "layer")], number(ask, "block"), number(ask, "start")
+        return observe(_a_piece(leaf, y, block, start))
+    layer, block, start = (number(ask, name) for name in ("layer", "block", "start"))
     piece = draw(inputs["seed"], range(block, block + 1), BLOCK)[:, start : start + PIECE]
     with kept_bytes() as meter:
-        leaf, ys = _all_layers(answer, inputs, piece)
+        leaf, ys = _layers(answer, inputs, piece, range(layer, layer + FEW_LAYERS))
     kept = meter.bytes_alive() - sum(tensor.nbytes for tensor in (leaf, *ys))
-    return observe(_one_layer(leaf, ys, ask, 0, 0), {"kept_bytes": kept})
+    return observe(_a_piece(leaf, ys[0], 0, 0), {"kept_bytes": kept})
 
 
-def _all_layers(answer: Any, inputs: Inputs, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+def _layers(answer: Any, inputs: Inputs, x: Tensor, layers: range) -> tuple[Tensor, list[Tensor]]:
     """A leaf of numbers between 0 and 2, and the y of each layer; no two layers have the same x."""
-    leaf = (x * inputs["scale"]).requires_grad_()
-    return leaf, [answer.apply(leaf * (1 + layer / LAYERS)) for layer in range(LAYERS)]
+    leaf = (x * inputs["scale"]).float().requires_grad_()  # also for the reference, whose bytes are shown beside
+    return leaf, [answer.apply(leaf * (1 + layer / LAYERS)) for layer in layers]
 
 
-def _one_layer(leaf: Tensor, ys: list[Tensor], ask: Ask, block: int, start: int) -> dict[str, Any]:
-    """A piece of one layer's y, and of its derivative. Which layer and which piece, nobody knew before."""
-    y = ys[number(ask, "layer")]
+def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
+    """A piece of one layer's y, and of its derivative. Which layer and which piece, no answer knew before."""
     (dx,) = torch.autograd.grad(y, leaf, torch.ones_like(leaf))
     return {name: each[block, start : start + PIECE].clone() for name, each in {"y": y, "dx": dx}.items()}
 
@@ -140,13 +161,27 @@ def _at_most_x(inputs: Inputs, got: Values, expected: Values) -> str | None:
         if isinstance(peak, int) and peak <= PEAK:
             return None
         return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for every x and y"
-    kept, allowed = got["kept_bytes"], LAYERS * PIECE * inputs["scale"].element_size()
+    kept, allowed = got["kept_bytes"], FEW_LAYERS * PIECE * torch.float32.itemsize
     if isinstance(kept, int) and 0 < kept <= allowed:
         return None
     if kept == 0:
         return "no tensor besides y is kept, and y alone does not tell which x it came from"
-    return f"{kept} bytes are kept besides the y of {LAYERS} layers, where their x have {allowed}"
+    return f"{kept} bytes are kept besides the y of {FEW_LAYERS} layers, where their x have {allowed}"
 
+
+FEW = 8  # roundings, each 1/128 in bfloat16
+ONCE = (
+    strided("x", "dy", of="derivative"),
+    put("x at 0, and the dy of a sum", asks="sum", x=torch.zeros(2, 3, 4), of="derivative"),
+    cut("no numbers", x=(1, 0), dy=(1, 0), of="derivative"),
+    in_dtype(torch.float64, "x", "dy", of="derivative"),
+    in_dtype(torch.bfloat16, "x", "dy", of="derivative"),
+    in_dtype(torch.float16, "x", "dy", of="far from zero", name="far from zero in float16"),
+)
+TWICE = (
+    in_dtype(torch.float16, "x", "dy", "v", of="twice", name="twice in float16"),
+    put("twice at 0", x=torch.zeros(6, dtype=torch.float64), of="twice"),
+)
 
 EXERCISE = Exercise(
     id="computational_graphs.SaveLess",
@@ -156,7 +191,8 @@ EXERCISE = Exercise(
         Property(
             "value",
             "y is x times sigmoid(x), element by element, in a new tensor.",
-            cases=("value", "value of one number"),
+            keys=("y",),
+            cases=("value", "derivative"),
         ),
         Property(
             "derivative",
@@ -164,24 +200,46 @@ EXERCISE = Exercise(
             "multiplies both. The x in them is what forward was given, not y and not a tensor written over since.",
             points=2,
             keys=("dx",),
-            cases=("derivative", "derivative in float64"),
+            cases=("derivative",),
         ),
         Property(
             "second_derivative",
-            "Backward itself must be differentiable: torch operations on the saved x and on dy, with "
-            "nothing detached and nothing that forward computed. forward runs without recording, so its "
-            "results are constants later.",
+            "Backward itself must be differentiable, also at x = 0 and in every dtype: torch operations on the saved x "
+            "and on dy, with nothing detached and nothing that forward computed. forward runs without recording, so "
+            "its results are constants later.",
             points=3,
             keys=("second_x", "second_dy"),
-            cases=("twice", "twice in float64", "twice for one number"),
+            cases=("twice", *(form.name for form in TWICE)),
             needs=("derivative",),
         ),
         Property(
             "far_from_zero",
             "exp overflows float32 above 88, and infinity over infinity, or times 0, is nan. torch.sigmoid is "
             "finite for every x, and so is every term that is made of it.",
-            cases=("far from zero",),
+            keys=("y", "dx"),
+            cases=("far from zero", "far from zero in float64"),
             needs=("value", "derivative"),
+        ),
+        dataclasses.replace(
+            every_form(needs=("value",), keys=("y", "dx"), roundings=FEW),
+            cases=("one number", *(form.name for form in ONCE)),
+        ),
+        Property(
+            "dtype_of_x",
+            "y comes in the dtype of x: backward may compute in a finer one, and forward too, but what it returns is "
+            "rounded back.",
+            holds=in_the_dtype_of("x", "y"),
+            cases=("value", "in float64", "in bfloat16"),
+            needs=("value",),
+        ),
+        Property(
+            "nothing_overwritten",
+            "Neither x nor dy is yours to write into, not even for a moment: no +=, mul_ or out= on them. The caller "
+            "and the rest of the graph still need both.",
+            keys=("after/*",),
+            roundings=0,
+            cases=("value", "derivative"),
+            needs=("value",),
         ),
         Property(
             "keeps_only_x",
@@ -204,6 +262,16 @@ EXERCISE = Exercise(
         "forward: save x, return x times its sigmoid. backward: take x back, compute s = sigmoid(x) anew, and "
         "return dy times (s plus x times the derivative of s).",
     ),
+    forms=(*ONCE, *TWICE),
+    promises={
+        "x of any shape and floating dtype": ("every_form", "one number", "no numbers", "in float64", "in bfloat16"),
+        "y is a new tensor of that shape and dtype": ("value", "dtype_of_x", "nothing_overwritten"),
+        "as many bytes as x has, and no more": ("keeps_only_x",),
+        "y and dy/dx are finite and right, also at x = 100": ("far_from_zero", "far from zero in float16"),
+        "in float32 and in float16": ("far from zero", "far from zero in float16"),
+        "with respect to x and to dy": ("second_derivative", "twice in float16", "twice at 0"),
+        "x and dy as they are": ("nothing_overwritten",),
+    },
     removes=("torch.nn.functional.silu", "torch.utils.checkpoint"),
     oracle=Sample,
     measured=(MEMORY,),
