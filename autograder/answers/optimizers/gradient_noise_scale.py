@@ -159,8 +159,8 @@ WRONG = (
     wrong(
         "noise_cut_off_at_0",
         "A variance is not negative, but an estimate of it may be: it is too low by chance as it is too high. If "
-        "you cut it off at 0, or refuse it, what is left is too high on average. Return it as it is; only |G|^2, by "
-        "which you divide, must be positive.",
+        "you cut it off at 0, take its absolute value or refuse it, what is left is too high on average. Return it and "
+        "its ratio as they are; only |G|^2, by which you divide, must be positive.",
         formulas((NOISE, f"max({NOISE}, 0.0)")),
         formulas((NOISE, f"max({NOISE}, 1e-12)")),
         formulas((NOISE, f"abs({NOISE})")),
