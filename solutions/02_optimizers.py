@@ -266,6 +266,7 @@ def sgd_step(
             g = g + momentum * kept["b"] if nesterov else kept["b"]
         p -= lr * g  # p <- p - lr g
 
+
 # %%
 check(sgd_step)
 
@@ -374,7 +375,8 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
     grads     (n, d), floating; row i is the gradient of example i
     probs     (n,), the probability of each example in one draw, in the dtype of grads. It may be 0 for some; those are
               never drawn.
-    indices   (b,), int64: the examples of the batch, drawn one by one with replacement, so that some may repeat
+    indices   (b,), int64, b at least 1: the examples of the batch, drawn one by one with replacement, so that some
+              may repeat
     Returns   (d,), in the dtype of grads: the mean over the b draws of w_i g_i. The weight w_i depends on p_i and n
               alone, and is such that the expectation over all possible draws is the mean gradient, whatever grads hold,
               if every probability is above 0. (An example of probability 0 is never seen: its share is missing.)
@@ -385,6 +387,7 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
     p = probs[indices]  # (b,)
     weights = 1 / (len(probs) * p)  # sum over i of p_i w_i g_i is the mean if w_i = 1 / (n p_i)
     return (weights[:, None] * grads[indices]).mean(dim=0)
+
 
 # %%
 check(minibatch_gradient)
@@ -497,6 +500,7 @@ def adaptive_step(
     else:
         d = grad / (torch.sqrt(v) + eps)  # d = g / (sqrt(v) + eps)
     param -= lr * d
+
 
 # %%
 check(adaptive_step)
@@ -612,6 +616,7 @@ def adamw_step(
         m_hat = kept["m"] / (1 - beta1 ** kept["t"])
         v_hat = kept["v"] / (1 - beta2 ** kept["t"])
         p -= lr * m_hat / (v_hat.sqrt() + eps)  # p <- p - lr m_hat / (sqrt(v_hat) + eps)
+
 
 # %%
 check(adamw_step)
@@ -783,6 +788,7 @@ def warmup_cosine(step: int, *, peak: float, warmup: int, total: int, floor: flo
     t = min(1.0, (step - warmup) / (total - warmup))  # the share of the descent that is over
     return floor + (peak - floor) * (1 + math.cos(math.pi * t)) / 2
 
+
 # %%
 check(warmup_cosine)
 
@@ -852,6 +858,7 @@ def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     for g in grads:
         g.mul_(factor)
     return norm
+
 
 # %%
 check(clip_grad_norm_)
@@ -979,13 +986,12 @@ from torch import Tensor
 def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: int) -> tuple[float, float, float]:
     """The noise S, the squared gradient |G|^2, and their ratio, the noise scale, from batches of two sizes.
 
-    small     (n, d): n draws, each row the mean gradient of a batch of `b_small` examples
+    small     (n, d), in float32 or float64: n draws, each row the mean gradient of a batch of `b_small` examples
     large     (m, d): m draws of batches of `b_large` examples; m and n may differ, and may be 1
     Returns   (S, |G|^2, S / |G|^2), three numbers. Squared norms are averaged over the draws *before* anything
               is subtracted or divided, so that S and |G|^2 are right on average. S may come out negative, and is
-              returned as it is. Draws in float64 give its digits.
-    Refused   with a ValueError: b_small that is not less than b_large; an estimate of |G|^2 that is 0 or negative
-              (the sentence says what to do: take more draws, or larger batches).
+              returned as it is. A |G|^2 above 0 is returned, however small it is. Draws in float64 give its digits.
+    Refused   with a ValueError: b_small that is not less than b_large; an estimate of |G|^2 that is 0 or negative.
     Example   small = [[3., 0.], [1., 0.]], large = [[2., 0.], [1., 1.]], b_small = 1, b_large = 3: the mean squared
               norms are 5 and 3, and (3., 2., 1.5) is returned.
     The draws are not changed.
@@ -1001,6 +1007,7 @@ def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: in
             f"the estimate of |G|^2 must be positive, got {squared_gradient:.3g}: take more draws or larger batches"
         )
     return noise, squared_gradient, noise / squared_gradient
+
 
 # %%
 check(gradient_noise_scale)
@@ -1066,9 +1073,7 @@ rules = {
     },
     "Adam": {"proportional to the root of B": rule("Adam", lambda size: size**0.5, batch_rates.critical(adam))},
 }
-rates_by_batch(
-    sizes, rates, rules, title="The best rate over the batch size, and two rules"
-)
+rates_by_batch(sizes, rates, rules, title="The best rate over the batch size, and two rules")
 
 # %% [markdown]
 # The rules that people use: for SGD where noise dominates, in proportion to the batch (Goyal et al., arXiv
@@ -1253,6 +1258,7 @@ def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, 
             total += 4  # the step counter of this tensor
     return total
 
+
 # %%
 check(optimizer_bytes)
 
@@ -1322,25 +1328,26 @@ from torch import Tensor
 def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
     """Adafactor's estimate of the moving average of g**2, from one number for each row and each column.
 
-    g         (r, c), this step's gradient, of a floating dtype and not 0 everywhere; it is not changed
-    rows      (r,), updated *in place*: the moving average of the mean of g**2 along each row
+    g         (r, c), in float32 or float64: this step's gradient, not 0 everywhere; it is not changed
+    rows      (r,), in the dtype of g, updated *in place*: the moving average of the mean of g**2 along each row
     cols      (c,), updated *in place*: the same along each column. Nothing else is kept between the steps.
     beta2     the share of what was there before; this step's means get 1 - beta2
     Returns   (r, c), in the dtype of g: rows times cols, each with each, over the mean of rows, all after their
               update.
-    Refused   with a ValueError: beta2 outside of [0, 1); rows or cols that are not as long as g has rows or columns.
+    Refused   with a ValueError: beta2 outside of [0, 1); rows that are not (r,); cols that are not (c,).
     Example   g = [[1., 2.], [3., 6.]], rows = [0., 0.], cols = [0., 0.], beta2 = 0.5: rows become [1.25, 11.25], cols
               [2.5, 10.], their mean is 6.25, and [[0.5, 2.], [4.5, 18.]] is returned, half of g**2.
     Not allowed: torch.optim.
     """
     if not 0 <= beta2 < 1:
         raise ValueError(f"beta2 must lie in [0, 1), got {beta2}")
-    if g.shape != (len(rows), len(cols)):
-        raise ValueError(f"rows and cols must fit g {tuple(g.shape)}, got {len(rows)} and {len(cols)} numbers")
+    if rows.shape != g.shape[:1] or cols.shape != g.shape[1:]:
+        raise ValueError(f"rows and cols must fit g {tuple(g.shape)}, got {tuple(rows.shape)} and {tuple(cols.shape)}")
     squared = g**2
     rows.mul_(beta2).add_(squared.mean(dim=1), alpha=1 - beta2)  # rows = beta2 rows + (1 - beta2) row means
     cols.mul_(beta2).add_(squared.mean(dim=0), alpha=1 - beta2)  # cols = beta2 cols + (1 - beta2) column means
     return torch.outer(rows, cols) / rows.mean()  # both hold the overall size: divide it out once
+
 
 # %%
 check(factored_second_moment)
@@ -1395,8 +1402,8 @@ print(f"{low:.2f}, {middle:.2f}, {high:.2f}")
 # $$
 #
 # - $\lVert G \rVert_F$ is the root of the sum of squares, so that no singular value is above 1;
-# - $(a, b, c) = (3.4445,\, -4.7750,\, 2.0315)$; five steps. A tall $G$ is transposed before and after, so that $A$
-#   has the shorter side.
+# - $(a, b, c) = (3.4445,\, -4.7750,\, 2.0315)$; five steps. A tall $G$ is best transposed before and after: $A$
+#   has the shorter side then, and costs less (the numbers are the same, and only those are checked).
 #
 # The matrices $U$ and $V$ pass through unchanged, and each singular value goes through the polynomial $p(\sigma) = a
 # \sigma + b \sigma^3 + c \sigma^5$. **Predict** from the picture: does it converge to 1?
@@ -1431,11 +1438,11 @@ from torch import Tensor
 def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:
     """g with all its singular values pushed towards 1, by Muon's Newton-Schulz steps.
 
-    g         (r, c), wide, tall or square, of a floating dtype and of any scale; it is not changed
+    g         (r, c), wide, tall or square, of a floating dtype and of any scale whose squares it holds; not changed
     steps     how often X <- a X + b (X X^T) X + c (X X^T)^2 X is applied, a = 3.4445, b = -4.7750, c = 2.0315, to
               X = g / (its Frobenius norm, or 1e-7 where the norm is less); with 0 steps this X is returned
     Returns   (r, c), in the dtype of g and computed in it (or a finer one): the singular vectors of g; after 5 steps
-              every singular value that was above 1% of the norm lies between 0.65 and 1.2. A g of zeros gives zeros.
+              every singular value that was above 1% of the norm lies between 0.6 and 1.25. A g of zeros gives zeros.
     Refused   with a ValueError: a g that has not two dimensions; negative steps.
     Example   g = [[5., 0.], [0., 0.]], steps = 1: X = [[1., 0.], [0., 0.]]; returned is [[0.701, 0.], [0., 0.]].
     Not allowed: torch.linalg.svd, torch.svd, torch.optim.
@@ -1452,6 +1459,7 @@ def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:
         A = X @ X.T
         X = a * X + (b * A + c * A @ A) @ X  # s -> a s + b s^3 + c s^5 for each singular value s
     return X.T if tall else X
+
 
 # %%
 check(orthogonalize)

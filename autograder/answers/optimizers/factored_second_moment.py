@@ -17,7 +17,7 @@ from course.reference.optimizers.factored_second_moment import factored_second_m
 def _refuse(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> None:
     if not 0 <= beta2 < 1:
         raise ValueError("beta2 must lie in [0, 1)")
-    if g.shape != (len(rows), len(cols)):
+    if (rows.shape, cols.shape) != (g.shape[:1], g.shape[1:]):
         raise ValueError("rows and cols must fit g")
 
 
@@ -141,6 +141,9 @@ WRONG = (
         "themselves, as factors or as what you divide by, know nothing of the steps before.",
         step((SQUARED, f"estimate = {ESTIMATE}\n    {SQUARED}"), (f"return {ESTIMATE}", "return estimate")),
         step(("rows.mean()", "squared.mean()")),
+        step(("rows.mean()", "size"), (SQUARED, f"size = rows.mean()\n    {SQUARED}")),
+        step(("outer(rows, cols)", "outer(old, cols)"), (SQUARED, f"old = rows.clone()\n    {SQUARED}")),
+        step(("outer(rows, cols)", "outer(rows, old)"), (SQUARED, f"old = cols.clone()\n    {SQUARED}")),
         step((ESTIMATE, f"torch.outer({ROW}, {COL}) / squared.mean()")),
     ),
     wrong(
@@ -159,17 +162,20 @@ WRONG = (
     ),
     wrong(
         "changes_the_gradient",
-        "Your estimate is right, and g is gone: square_, or an out= that writes into it. The step still has to be "
-        "made with g. Square into a new tensor.",
+        "Your estimate is right, but g is not what it was: square_, *= and an out= write into it. The step still "
+        "has to be made with g. Square into a new tensor.",
         step((SQUARED, "squared = g.square_()")),
         fails=("gradient_unchanged",),
     ),
     wrong(
         "refuses_too_little",
-        "Your numbers are right, but nonsense goes through, or ends in torch's own error. With beta2 = 1 nothing "
-        "ever moves, below 0 it swings, and rows of one number would be broadcast without a word. Raise a ValueError, "
-        "before anything is changed.",
+        "Your numbers are right, but not all nonsense is refused with a ValueError. With beta2 = 1 nothing ever moves, "
+        "below 0 it swings; rows of one number would be broadcast without a word, and len(rows) is r for rows of shape "
+        "(r, 1) as well. Compare shapes.",
         edited(lerps_and_divides_first, ("    _refuse(g, rows, cols, beta2)\n", "")),
+        edited(
+            in_numpy, ("(rows.shape, cols.shape) != (g.shape[:1], g.shape[1:])", "g.shape != (len(rows), len(cols))")
+        ),
         fails=("refuses_what_makes_no_sense",),
     ),
 )

@@ -48,7 +48,7 @@ def in_the_dtype_of_the_draws(small: Tensor, large: Tensor, b_small: int, b_larg
     one, other = ((rows @ rows.mT).trace() / rows.shape[0] for rows in (small, large))
     noise = (one - other) * b_small * b_large / (b_large - b_small)
     gradient = other - noise / b_large
-    if not gradient > 1e-12:
+    if not gradient > 0:
         raise ValueError("the gradient is lost in the noise")
     return float(noise), float(gradient), float(noise / gradient)
 
@@ -107,6 +107,9 @@ WRONG = (
         formulas((BETWEEN, ""), (LEFT, "")),
         formulas((BETWEEN, BETWEEN.replace("/", "*", 1))),
         formulas((BETWEEN, LEFT)),
+        formulas((BETWEEN, " * b_small")),
+        formulas((BETWEEN, " * b_large")),
+        formulas((NOISE, "(one - gradient)")),
     ),
     wrong(
         "another_order",
@@ -156,9 +159,12 @@ WRONG = (
     wrong(
         "noise_cut_off_at_0",
         "A variance is not negative, but an estimate of it may be: it is too low by chance as it is too high. If "
-        "you cut it off at 0, or refuse it, what is left is too high on average. Return it as it is; only |G|^2, by "
-        "which you divide, must be positive.",
+        "you cut it off at 0, take its absolute value or refuse it, what is left is too high on average. Return it and "
+        "its ratio as they are; only |G|^2, by which you divide, must be positive.",
         formulas((NOISE, f"max({NOISE}, 0.0)")),
+        formulas((NOISE, f"max({NOISE}, 1e-12)")),
+        formulas((NOISE, f"abs({NOISE})")),
+        formulas((RETURN, "return noise, gradient, max(noise, 0.0) / gradient")),
         formulas(("gradient <= 0", "gradient <= 0 or noise < 0")),
     ),
     wrong(
@@ -179,10 +185,19 @@ WRONG = (
     ),
     wrong(
         "rounded_to_float32",
-        "Your numbers are right to seven digits, though the draws have sixteen: somewhere they are rounded to "
-        "float32, by .float() or by a torch.tensor made of Python numbers without a dtype.",
+        "Only draws in float64 do not give all the digits that they should. .float() rounds to float32, and so does a "
+        "torch.tensor made of Python numbers without a dtype: neither belongs between the draws and the estimates.",
         formulas(("double", "float")),
+        formulas((RETURN, "import torch\n    return tuple(torch.tensor([noise, gradient, noise / gradient]))")),
         fails=("digits_of_float64",),
+    ),
+    wrong(
+        "bounded_from_below",
+        "A |G|^2 near 1e-16 does not come out as it is, and nonsense is not always refused. A bound from below, like "
+        "max(..., 1e-12), does both: it makes a tiny estimate larger, and a negative one positive. Put no bound on it; "
+        "refuse what is 0 or negative with a ValueError.",
+        lax((GRADIENT, f"max({GRADIENT}, 1e-12)")),
+        fails=("every_scale", "refuses_what_makes_no_sense"),
     ),
     wrong(
         "refuses_too_little",

@@ -127,6 +127,15 @@ WRONG = (
         *(picked(("probs[indices]", f"(probs[indices] + {eps})")) for eps in EPSILONS),
     ),
     wrong(
+        "weight_held_back",
+        "Only where an example of a very small probability was drawn is your estimate another. The weight is "
+        "1 / (n p_i) there as well, however large that is: look at what keeps a probability from being small, or a "
+        "weight from being large (a clamp, a max or min, a small number that is added).",
+        picked(("probs[indices])", "probs[indices].clamp(min=1e-8))")),
+        picked((WEIGHT, f"({WEIGHT}).clamp(max=100)")),
+        fails=("a_rare_example",),
+    ),
+    wrong(
         "probabilities_of_others",
         "The weights do not belong to the gradients beside them. Take the probabilities with the same indices as "
         "the gradients: probs[indices] and grads[indices], both of length b.",
@@ -152,5 +161,12 @@ WRONG = (
         picked(("dim=0", "dim=1")),
         picked(("dim=0", "")),
         picked((".mean(dim=0)", "")),
+    ),
+    wrong(
+        "dimension_of_length_1_dropped",
+        "squeeze() drops every dimension of length 1: where d is 1, that of the numbers of a gradient too. The result "
+        "must be (d,) there as well, with one number in it.",
+        picked((MEAN, f"{MEAN}.squeeze()")),
+        picked(("* grads[indices]", "* grads[indices].squeeze()")),
     ),
 )

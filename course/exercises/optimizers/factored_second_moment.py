@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from course.exercises.optimizers.refusals import all_refused, refused
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Form,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    every_form,
+    observe,
+)
+from course.performing.forms import cut, put, strided
 
 FIRST = "beta2 is 0"
 RANK_ONE = ("rank one", "rank one, square")
-STEPS = ("wide", "tall", "square", "one row", "beta2 grows", "in float64")
+STEPS = ("wide", "tall", "square", "beta2 grows", "in float64")
 TWO = "two matrices in turns"
 KEPT = ("grads", "rows", "cols")
 
@@ -47,7 +60,6 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("wide", several(2, 5, 3), [0.9] * 3, before=gradient(2, 5)),
         case("tall", several(6, 3, 2), [0.75] * 2),
         case("square", several(4, 4, 2), [0.9] * 2, before=gradient(4, 4)),
-        case("one row", several(1, 4, 2), [0.6] * 2, before=gradient(1, 4)),
         case("beta2 grows", several(3, 2, 4), [1 - t**-0.8 for t in range(1, 5)]),
         case("in float64", several(3, 4, 2, torch.float64), [0.95] * 2, before=gradient(3, 4, torch.float64)),
         Case(name=TWO, inputs={**two, **{f"other_{key}": other[key] for key in KEPT}}),
@@ -60,19 +72,19 @@ def _means(g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """Step after step on tensors of our own; after each the estimate, rows, cols and g are read.
+    """Step after step on the case's own tensors; after each the estimate, rows, cols and g are read.
 
     Where there are two matrices, their steps take turns. In one case calls that make no sense follow.
     """
     seen: dict[str, Any] = {name: [] for name in ("estimates", "rows", "cols", "grads")}
     matrices = [
-        (inputs[f"{of}grads"], inputs[f"{of}rows"].clone(), inputs[f"{of}cols"].clone())
+        (inputs[f"{of}grads"], inputs[f"{of}rows"], inputs[f"{of}cols"])
         for of in ("", "other_")
         if f"{of}rows" in inputs
     ]
     for step, beta2 in enumerate(inputs["betas"]):
         for grads, rows, cols in matrices:
-            g = grads[step].clone()
+            g = grads[step]
             estimate = answer(g, rows, cols, beta2)
             for name, value in zip(seen, (estimate, rows, cols, g), strict=True):
                 seen[name].append(value.clone() if isinstance(value, Tensor) else value)
@@ -84,16 +96,42 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 def _nonsense(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     """Calls that must be refused, by what is wrong with them; each on tensors of its own."""
 
-    def call(beta2: float, more_rows: int = 0, more_cols: int = 0) -> Any:
-        g = inputs["grads"][0].clone()
-        return lambda: answer(g, g.new_ones(len(g) + more_rows), g.new_ones(len(g.T) + more_cols), beta2)
+    g = torch.ones_like(inputs["grads"][0])
+    r, c = g.shape
+
+    def call(*, rows: tuple[int, ...] = (r,), cols: tuple[int, ...] = (c,), beta2: float = 0.5) -> Any:
+        return lambda: answer(g.clone(), g.new_ones(rows), g.new_ones(cols), beta2)
 
     return {
-        "a beta2 of 1": call(1.0),
-        "a negative beta2": call(-0.1),
-        "a number too many in rows": call(0.5, more_rows=1),
-        "a number too many in cols": call(0.5, more_cols=1),
+        "a beta2 of 1": call(beta2=1.0),
+        "a beta2 of 2": call(beta2=2.0),
+        "a beta2 just below 0": call(beta2=-1e-6),
+        "a number too many in rows": call(rows=(r + 1,)),
+        "a number too few in rows": call(rows=(r - 1,)),
+        "one number in rows": call(rows=(1,)),
+        "rows of two dimensions": call(rows=(r, 1)),
+        "rows of no dimension": call(rows=()),
+        "a number too many in cols": call(cols=(c + 1,)),
+        "a number too few in cols": call(cols=(c - 1,)),
+        "one number in cols": call(cols=(1,)),
+        "cols of two dimensions": call(cols=(1, c)),
+        "cols of no dimension": call(cols=()),
+        "rows and cols in each other's place": call(rows=(c,), cols=(r,)),
+        "r c numbers in each other's number": call(rows=(r * c,), cols=(1,)),
     }
+
+
+def _with_zeros(case: Case) -> Case:
+    """The first row and the last column of each g are 0: what was not used has no gradient."""
+    grads: Any = case.inputs["grads"]
+    left = [torch.nn.functional.pad(g[1:, :-1], (0, 1, 1, 0)) for g in grads]
+    return dataclasses.replace(case, inputs={**case.inputs, "grads": left})
+
+
+def _tiny(case: Case) -> Case:
+    """Squares near 1e-16: what is added to them, or bounds them, shows."""
+    grads: Any = case.inputs["grads"]
+    return dataclasses.replace(case, inputs={**case.inputs, "grads": [1e-8 * g for g in grads]})
 
 
 def _in_the_dtype_of_g(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -162,12 +200,13 @@ EXERCISE = Exercise(
         ),
         Property(
             "refuses_what_makes_no_sense",
-            "Raise a ValueError where beta2 is not in [0, 1), and where rows and cols are not as long as g has "
-            "rows and columns.",
+            "Raise a ValueError where beta2 is not in [0, 1), where rows are not (r,), and where cols are not (c,): "
+            "look at the shapes, because a length or a number of entries says less.",
             holds=all_refused,
             cases=(FIRST,),
             needs=("first_estimate",),
         ),
+        every_form(keys=("estimates/*", "rows", "cols"), needs=("first_estimate",)),
     ),
     hints=(
         "If g**2 were an outer product a_i b_j, what would its row means and its column means be, and what do you get "
@@ -177,5 +216,27 @@ EXERCISE = Exercise(
         "Means of the squares along dimension 1 for rows and along dimension 0 for cols; mul_ and add_ keep the "
         "caller's tensors. Then an outer product over one number, the mean of rows.",
     ),
+    forms=(
+        strided("grads", "rows", "cols", of="in float64"),
+        cut("one row", grads=(0, 1), rows=(0, 1), of="tall"),
+        cut("one column", grads=(1, 1), cols=(0, 1), of="tall"),
+        put("a beta2 of 0 after another", {"betas/1": 0.0}, of="square"),
+        Form(name="a row and a column of zeros", change=_with_zeros, of="tall"),
+        Form(name="entries of 1e-8", change=_tiny, of="tall"),
+    ),
+    promises={
+        "(r, c), in float32 or float64": ("estimates", "one row", "one column", "entries of 1e-8", "in float64"),
+        "not 0 everywhere": ("a row and a column of zeros",),
+        "it is not changed": ("gradient_unchanged",),
+        "the moving average of the mean of g**2 along each row": ("rows_and_cols_in_place",),
+        "Nothing else is kept between the steps": ("two_matrices",),
+        "the same along each column": ("rows_and_cols_in_place",),
+        "the share of what was there before": ("beta2 is 0", "a beta2 of 0 after another"),
+        "in the dtype of g": ("dtype_of_g",),
+        "rows times cols, each with each, over the mean of rows": ("estimates", "exact_on_rank_one"),
+        "beta2 outside of [0, 1)": ("refuses_what_makes_no_sense",),
+        "rows that are not (r,)": ("refuses_what_makes_no_sense",),
+        "cols that are not (c,)": ("refuses_what_makes_no_sense",),
+    },
     removes=("torch.optim",),
 )

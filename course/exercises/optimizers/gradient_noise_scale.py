@@ -9,11 +9,14 @@ from torch import Tensor
 
 from course.exercises.optimizers.refusals import all_refused, refused
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
+from course.performing.forms import strided
 
 DRAWN = ("as many draws of each", "more small draws", "much noise")
 ONE, FINE, UNLUCKY = "one draw of each", "in float64", "noise below 0"
 ROUNDINGS = 128  # sums of up to 240 squares, and differences an eighth as large as their terms
 EXACT = ("all draws of 1 and 2 from 4", "all draws of 2 and 4 from 3")
+EVERY_SIZE = (ONE, "one small draw", "one large draw, of one number")
+TINY = "gradients of 1e-8"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -29,14 +32,14 @@ def cases(rng: torch.Generator) -> list[Case]:
     def size(least: float) -> float:
         return least * (1 + float(torch.rand((), generator=rng)))
 
-    def drawn(name: str, draws: tuple[int, int], batches: tuple[int, int], noisy: float = 1.0) -> Case:
+    def drawn(name: str, draws: tuple[int, int], batches: tuple[int, int], noisy: float = 1.0, d: int = 6) -> Case:
         dtype = torch.float64 if name == FINE else torch.float32
         squared_gradient, noise = size(1.0), size(noisy * batches[0])
         small, large = (
-            _of_mean_square(torch.randn(n, 6, generator=rng, dtype=dtype) + 0.5, squared_gradient + noise / b)
+            _of_mean_square(torch.randn(n, d, generator=rng, dtype=dtype) + 0.5, squared_gradient + noise / b)
             for n, b in zip(draws, batches, strict=True)
         )
-        return case(name, small, large, *batches)
+        return case(name, *((1e-8 * rows for rows in (small, large)) if name == TINY else (small, large)), *batches)
 
     def exact(name: str, n: int, batches: tuple[int, int]) -> Case:
         noise = torch.randn(n, 5, generator=rng)
@@ -52,6 +55,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         drawn(DRAWN[2], (40, 40), (1, 16), noisy=8.0),
         drawn(FINE, (7, 7), (3, 64)),
         drawn(UNLUCKY, (5, 5), (2, 12), noisy=-0.4),
+        drawn(TINY, (8, 8), (4, 24)),
+        drawn(EVERY_SIZE[1], (1, 5), (2, 16)),
+        drawn(EVERY_SIZE[2], (6, 1), (3, 16), d=1),
         exact(EXACT[0], 4, (1, 2)),
         exact(EXACT[1], 3, (2, 4)),
     ]
@@ -69,16 +75,23 @@ def _all_draws(population: Tensor, b: int) -> Tensor:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call, and in one case some that make no sense; the draws handed to those are copies."""
+    """One call, and in one case some that make no sense; the draws handed to those are copies.
+
+    A tensor of one number is read as that: else one in float32 would be judged by float32's digits everywhere.
+    """
     small, large, b_small, b_large = (inputs[name] for name in ("small", "large", "b_small", "b_large"))
-    result = outputs(answer(small, large, b_small, b_large), "noise", "squared_gradient", "ratio")
-    if len(small) > 1:
+    found = outputs(answer(small, large, b_small, b_large), "noise", "squared_gradient", "ratio")
+    result = {key: each.item() if isinstance(each, Tensor) and not each.dim() else each for key, each in found.items()}
+    if len(small) > 1 or len(large) > 1:
         return observe(result)
     one, other = small.clone(), large.clone()
+    root = (0.999 * b_small * one.square().sum() / (b_large * other.square().sum())).sqrt()
     nonsense = {
         "batches of equal size": lambda: answer(one, other, b_small, b_small),
         "small batches that are larger": lambda: answer(one, other, b_large, b_small),
+        "small batches that are larger by 1": lambda: answer(one, other, b_small + 1, b_small),
         "a |G|^2 below 0": lambda: answer(one, other * 0, b_small, b_large),
+        "a |G|^2 just below 0": lambda: answer(one, other * root, b_small, b_large),
         "a |G|^2 of 0": lambda: answer(one * 0, other * 0, b_small, b_large),
     }
     return observe({**result, "refused": {**refused(nonsense)}})
@@ -113,13 +126,21 @@ EXERCISE = Exercise(
             points=2,
             keys=("ratio",),
             roundings=ROUNDINGS,
-            cases=DRAWN,
+            cases=(*DRAWN, UNLUCKY),
         ),
         Property(
-            "one_draw_of_each",
-            "With one draw of each size the means are over one squared norm. There is no variance over draws to "
-            "be had from one draw; the formulas need none.",
-            cases=(ONE,),
+            "every_number_of_draws",
+            "With one draw of a size the mean is over one squared norm: there is no variance over draws to be had, and "
+            "the formulas need none. With one number in each gradient its square is the squared norm. Keep both "
+            "dimensions, whatever their lengths.",
+            cases=EVERY_SIZE,
+            roundings=ROUNDINGS,
+        ),
+        Property(
+            "every_scale",
+            "Gradients of 1e-8 have squared norms of 1e-16, and the same noise scale as any others. Compare |G|^2 "
+            "with 0 itself, and add nothing to it.",
+            cases=(TINY,),
             roundings=ROUNDINGS,
         ),
         Property(
@@ -136,7 +157,6 @@ EXERCISE = Exercise(
             "which keeps seven of them.",
             cases=(FINE,),
             roundings=ROUNDINGS,
-            needs=("squared_gradient", "noise"),
         ),
         Property(
             "refuses_what_makes_no_sense",
@@ -156,4 +176,17 @@ EXERCISE = Exercise(
         "b times the other, over B - b; and their difference over 1/b - 1/B. Look at the sign before you divide.",
     ),
     keeps=("small", "large"),
+    forms=(strided("small", "large"),),
+    promises={
+        "(n, d), in float32 or float64": ("squared_gradient", "digits_of_float64", "one large draw, of one number"),
+        "m and n may differ, and may be 1": ("more small draws", "every_number_of_draws"),
+        "(S, |G|^2, S / |G|^2), three numbers": ("squared_gradient", "noise", "ratio_of_the_means"),
+        "*before* anything is subtracted or divided": ("ratio_of_the_means", "right_on_average"),
+        "S may come out negative, and is returned as it is": (UNLUCKY,),
+        "Draws in float64 give its digits": ("digits_of_float64",),
+        "b_small that is not less than b_large": ("refuses_what_makes_no_sense", EXACT[0]),
+        "an estimate of |G|^2 that is 0 or negative": ("refuses_what_makes_no_sense",),
+        "A |G|^2 above 0 is returned, however small it is": ("every_scale",),
+        "The draws are not changed": ("arguments_unchanged",),
+    },
 )

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, in_the_dtype_of, observe
+from course.performing.forms import cut, in_dtype, put, strided
+
+RARE = 1e-16  # the least probability: below every epsilon that is beside one, or bounds one
 
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Single draws: with equal and unequal probabilities, with repeated indices, with an example that is never drawn,
-    in float64. And two in which every draw of three, or of two, examples is tried.
+    one that is almost never drawn, in float64. And two in which every draw of three, or of two, examples is tried.
 
     Gradients lie between 1/2 and 3/2, so that no sum cancels; probabilities are wide apart, so that a weight shows.
     """
@@ -33,6 +36,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     never = torch.cat([unequal(5), torch.zeros(1)])[some]
     drawn = never.nonzero().flatten()
     twice = torch.randperm(5, generator=rng)
+    rare, others = unequal(5), torch.randperm(5, generator=rng)
+    rare[others[0]] = RARE
     none = torch.zeros(0, dtype=torch.int64)
     return [
         case("equal probabilities", torch.full((8,), 1 / 8), torch.randperm(8, generator=rng)[:3]),
@@ -40,6 +45,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("in float64", unequal(5, torch.float64), torch.randperm(5, generator=rng)[:3]),
         case("repeated indices", unequal(5), twice[[0, 1, 0, 0, 2, 1]]),
         case("an example of probability 0", never, drawn[torch.randperm(5, generator=rng)[:4]]),
+        case("a rare example", rare / rare.sum(), others[[1, 0, 2]]),
         case("every draw of 3 of 3", unequal(3), none, draws=3),
         case("every draw of 2 of 4", unequal(4, torch.float64), none, draws=2),
     ]
@@ -103,10 +109,17 @@ EXERCISE = Exercise(
             needs=("unequal_probabilities",),
         ),
         Property(
+            "a_rare_example",
+            f"An example of a probability near {RARE:g} was drawn. However rarely that happens, its weight must be "
+            "1 / (n p_i): with a smaller one its share would be missing from the mean.",
+            cases=("a rare example",),
+            needs=("unequal_probabilities",),
+        ),
+        Property(
             "dtype_of_the_gradients",
             "The estimate has the dtype of `grads`: float64 where that is, and not otherwise.",
             holds=in_the_dtype_of("grads", "gradient"),
-            cases=ONE_DRAW,
+            cases=(*ONE_DRAW, "in float16", "in bfloat16"),
             needs=("equal_probabilities",),
         ),
     ),
@@ -119,5 +132,31 @@ EXERCISE = Exercise(
         "probabilities into weights; broadcast them over the columns; take the mean over the rows.",
     ),
     keeps=("grads", "probs", "indices"),
+    forms=(
+        in_dtype(torch.float16, "grads", "probs", of="unequal probabilities"),
+        in_dtype(torch.bfloat16, "grads", "probs", of="unequal probabilities"),
+        strided("grads", "probs", "indices", of="in float64"),
+        cut("one number in each gradient", grads=(1, 1), of="in float64"),
+        cut("one draw", indices=(0, 1), of="in float64"),
+        put(
+            "one example",
+            grads=torch.tensor([[0.5, 0.75, 1.25]], dtype=torch.float64),
+            probs=torch.ones(1, dtype=torch.float64),
+            indices=torch.zeros(3, dtype=torch.int64),
+            of="in float64",
+        ),
+    ),
+    promises={
+        "(n, d), floating": ("in float16", "in float64", "one number in each gradient", "one example"),
+        "the probability of each example": ("unequal_probabilities", "a_rare_example"),
+        "in the dtype of grads. It may be 0": ("in float16", "an_example_never_drawn"),
+        "(b,), int64, b at least 1": ("one draw",),
+        "some may repeat": ("repeated_indices",),
+        "(d,), in the dtype of grads": ("one number in each gradient", "dtype_of_the_gradients"),
+        "the mean over the b draws of w_i g_i": ("equal_probabilities", "unequal_probabilities", "one draw"),
+        "the expectation over all possible draws is the mean gradient": ("right_on_average",),
+        "its share is missing": ("an_example_never_drawn",),
+        "Nothing that was handed in is changed": ("arguments_unchanged",),
+    },
     seconds=2.0,
 )

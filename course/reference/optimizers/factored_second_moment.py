@@ -23,7 +23,7 @@ def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) 
     Source: Shazeer and Stern, Adafactor (arXiv:1804.04235), section 3. They keep sums, which gives the same estimate.
     """
     below_one(beta2=beta2)
-    if g.shape != rows.shape + cols.shape:
+    if rows.shape != g.shape[:1] or cols.shape != g.shape[1:]:
         raise BadArgument(
             f"rows and cols must hold one number for each row and column of g {tuple(g.shape)}, "
             f"got {tuple(rows.shape)} and {tuple(cols.shape)}"
