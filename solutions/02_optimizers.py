@@ -762,12 +762,13 @@ def warmup_cosine(step: int, *, peak: float, warmup: int, total: int, floor: flo
     """The learning rate of one step: a straight line up to `peak`, then half a cosine down to `floor`.
 
     step      counts from 0
-    peak      the highest rate, reached at step `warmup`
+    peak      the rate at step `warmup`, where the way up ends and the way down begins; it may be 0
     warmup    how many steps the way up takes: the rate is 0 at step 0 and grows by the same amount with each step. 0:
               there is no way up, and step 0 has the peak.
-    total     the step at which the rate arrives at `floor`. It stays there for every step after it.
-    floor     the lowest rate of the way down; the way up does not know it
-    Returns   a float
+    total     the step at which the rate arrives at `floor`, at least warmup + 1; it stays there for every step after it
+    floor     the rate that the way down ends with: it may be 0, as high as `peak`, or higher (the formula stays the
+              same, the rate then rises); the way up does not know it
+    Returns   a number
     Refused   with a ValueError: a negative step, peak, warmup or floor; a total that is not greater than warmup
     Example   with peak=1.0, warmup=4, total=12: steps 0, 1, 4, 6, 8, 12, 100 have the rates
               0.0, 0.25, 1.0, 0.8536, 0.5, 0.0, 0.0.
