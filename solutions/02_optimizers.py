@@ -830,24 +830,26 @@ from torch import Tensor
 def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     """Shorten all gradients together to a norm of `max_norm`, in place; shorter ones stay as they are.
 
-    grads     tensors of any shapes, () too, and floating dtypes; the very tensors are changed, all by one factor:
-              the smaller of 1 and max_norm / (norm + 1e-6). Where the norm is below max_norm - 1e-6 that is 1, and no
-              bit changes.
-    max_norm  the limit, at least 0
+    grads     tensors of any shapes, () and (0, 3) too, and views too, in any floating dtypes, which may differ. All are
+              multiplied by one factor: the smaller of 1 and max_norm / (norm + 1e-6). Where the norm is below
+              max_norm - 1e-6 that is 1, and no bit changes. The new numbers go into the memory of the very tensors:
+              `g.data = ...` would give g another.
+    max_norm  the limit, at least 0; inf allowed
     Returns   the norm *before*, a tensor of shape (), or a number: the Euclidean norm of all numbers in all tensors, as
-              if they were one vector. 0 for an empty list.
+              if they were one vector. Squares are added up in float32 or finer, because float16 ends at 65504. 0 for an
+              empty list.
     inf, nan  are no errors. If the norm is inf, the factor is 0: finite numbers become 0, and the infinite one becomes
               0 * inf = nan. If the norm is nan, the factor is nan, and so is everything then.
-    Refused   with a ValueError: a negative max_norm
+    Refused   with a ValueError, before anything is changed: a negative max_norm; nan
     Example   grads [tensor([3.]), tensor([[4.]])], max_norm 1.0: returns 5.0, and the tensors hold 0.6 and 0.8.
     Not allowed: torch.nn.utils.
     """
-    if max_norm < 0:
+    if not max_norm >= 0:  # nan < 0 is false
         raise ValueError(f"max_norm must be at least 0, got {max_norm}")
     if not grads:
         return torch.tensor(0.0)
-    norms = torch.stack([g.square().sum().sqrt() for g in grads])
-    norm = norms.square().sum().sqrt()  # |g| = sqrt(sum of |g_k|^2)
+    norms = torch.stack([torch.linalg.vector_norm(g) for g in grads])  # adds up the squares of float16 in float32
+    norm = torch.linalg.vector_norm(norms)  # |g| = sqrt(sum of |g_k|^2)
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # Python's min(1.0, nan) would be 1.0
     for g in grads:
         g.mul_(factor)
