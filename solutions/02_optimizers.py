@@ -1222,9 +1222,11 @@ import math
 def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, torch.dtype]) -> int:
     """Bytes that an optimizer keeps beside parameters and gradients, after its first step.
 
-    shapes    of the parameters, in any number of dimensions; () is one number. No size is 0.
+    shapes    of the parameters, in any number of dimensions; () is one number. No size is 0, a size may be 1.
+              The list may be empty.
     name      "sgd" (without momentum), "momentum" (SGD with it), "adagrad", "rmsprop", "adamw", "adafactor" or "muon"
-    dtypes    {"param": dtype of the parameters, "state": dtype of the moments}; a dtype knows its `itemsize` in bytes
+    dtypes    {"param": dtype of the parameters, "state": dtype of the moments}, floating dtypes of 1 to 8 bytes a
+              number; a dtype knows its `itemsize` in bytes
     Returns   the sum of three parts over all shapes:
               moments, in dtypes["state"]: none for sgd, two of the parameter's size for adamw, one for the others but
               adafactor. Adafactor keeps a tensor with fewer than 2 dimensions in full, one of (r, c) as r + c numbers,
