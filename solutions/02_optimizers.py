@@ -768,12 +768,13 @@ def warmup_cosine(step: int, *, peak: float, warmup: int, total: int, floor: flo
     """The learning rate of one step: a straight line up to `peak`, then half a cosine down to `floor`.
 
     step      counts from 0
-    peak      the highest rate, reached at step `warmup`
+    peak      the rate at step `warmup`, where the way up ends and the way down begins; it may be 0
     warmup    how many steps the way up takes: the rate is 0 at step 0 and grows by the same amount with each step. 0:
               there is no way up, and step 0 has the peak.
-    total     the step at which the rate arrives at `floor`. It stays there for every step after it.
-    floor     the lowest rate of the way down; the way up does not know it
-    Returns   a float
+    total     the step at which the rate arrives at `floor`, at least warmup + 1; it stays there for every step after it
+    floor     the rate that the way down ends with: it may be 0, as high as `peak`, or higher (the formula stays the
+              same, the rate then rises); the way up does not know it
+    Returns   a number
     Refused   with a ValueError: a negative step, peak, warmup or floor; a total that is not greater than warmup
     Example   with peak=1.0, warmup=4, total=12: steps 0, 1, 4, 6, 8, 12, 100 have the rates
               0.0, 0.25, 1.0, 0.8536, 0.5, 0.0, 0.0.
@@ -836,24 +837,26 @@ from torch import Tensor
 def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     """Shorten all gradients together to a norm of `max_norm`, in place; shorter ones stay as they are.
 
-    grads     tensors of any shapes, () too, and floating dtypes; the very tensors are changed, all by one factor:
-              the smaller of 1 and max_norm / (norm + 1e-6). Where the norm is below max_norm - 1e-6 that is 1, and no
-              bit changes.
-    max_norm  the limit, at least 0
+    grads     tensors of any shapes, () and (0, 3) too, and views too, in any floating dtypes, which may differ. All are
+              multiplied by one factor: the smaller of 1 and max_norm / (norm + 1e-6). Where the norm is below
+              max_norm - 1e-6 that is 1, and no bit changes. The new numbers go into the memory of the very tensors:
+              `g.data = ...` would give g another.
+    max_norm  the limit, at least 0; inf allowed
     Returns   the norm *before*, a tensor of shape (), or a number: the Euclidean norm of all numbers in all tensors, as
-              if they were one vector. 0 for an empty list.
+              if they were one vector. Squares are added up in float32 or finer, because float16 ends at 65504. 0 for an
+              empty list.
     inf, nan  are no errors. If the norm is inf, the factor is 0: finite numbers become 0, and the infinite one becomes
               0 * inf = nan. If the norm is nan, the factor is nan, and so is everything then.
-    Refused   with a ValueError: a negative max_norm
+    Refused   with a ValueError, before anything is changed: a negative max_norm; nan
     Example   grads [tensor([3.]), tensor([[4.]])], max_norm 1.0: returns 5.0, and the tensors hold 0.6 and 0.8.
     Not allowed: torch.nn.utils.
     """
-    if max_norm < 0:
+    if not max_norm >= 0:  # nan < 0 is false
         raise ValueError(f"max_norm must be at least 0, got {max_norm}")
     if not grads:
         return torch.tensor(0.0)
-    norms = torch.stack([g.square().sum().sqrt() for g in grads])
-    norm = norms.square().sum().sqrt()  # |g| = sqrt(sum of |g_k|^2)
+    norms = torch.stack([torch.linalg.vector_norm(g) for g in grads])  # adds up the squares of float16 in float32
+    norm = torch.linalg.vector_norm(norms)  # |g| = sqrt(sum of |g_k|^2)
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # Python's min(1.0, nan) would be 1.0
     for g in grads:
         g.mul_(factor)
@@ -1225,9 +1228,11 @@ import math
 def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, torch.dtype]) -> int:
     """Bytes that an optimizer keeps beside parameters and gradients, after its first step.
 
-    shapes    of the parameters, in any number of dimensions; () is one number. No size is 0.
+    shapes    of the parameters, in any number of dimensions; () is one number. No size is 0, a size may be 1.
+              The list may be empty.
     name      "sgd" (without momentum), "momentum" (SGD with it), "adagrad", "rmsprop", "adamw", "adafactor" or "muon"
-    dtypes    {"param": dtype of the parameters, "state": dtype of the moments}; a dtype knows its `itemsize` in bytes
+    dtypes    {"param": dtype of the parameters, "state": dtype of the moments}, floating dtypes of 1 to 8 bytes a
+              number; a dtype knows its `itemsize` in bytes
     Returns   the sum of three parts over all shapes:
               moments, in dtypes["state"]: none for sgd, two of the parameter's size for adamw, one for the others but
               adafactor. Adafactor keeps a tensor with fewer than 2 dimensions in full, one of (r, c) as r + c numbers,

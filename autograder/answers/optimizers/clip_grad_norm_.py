@@ -40,14 +40,15 @@ def one_long_vector(grads: list[Tensor], max_norm: float) -> Tensor:
 
 
 def running_sum(grads: list[Tensor], max_norm: float) -> Tensor:
-    """Squares are added up in float64, of no gradients too; `not <=` is true of a nan."""
+    """Squares are added up in float64, of no gradients too; `not >=` is true of a nan."""
     _refuse(max_norm)
     squares = torch.zeros((), dtype=torch.float64)
     for g in grads:
-        squares += g.square().sum()
+        squares += g.double().square().sum()
     norm = squares.sqrt()
-    if not norm <= max_norm:
-        torch._foreach_mul_(grads, max_norm / (norm + 1e-6))
+    factor = max_norm / (norm + 1e-6)
+    if not factor >= 1:
+        torch._foreach_mul_(grads, factor)
     return norm
 
 
@@ -81,12 +82,22 @@ FACTOR = "(max_norm / (norm + 1e-6)).clamp(max=1.0)"
 SCALED = "g.mul_(factor.to(g.device))"
 VECTOR = "torch.cat([g.reshape(-1) for g in grads])"
 NO_EPS = "norm + 1e-6", "norm"
+UNLESS = "not factor >= 1"
+LARGER = "norm > max_norm"
+ONE_BY_ONE = "n = g.norm()\n        if n > max_norm:\n            g.mul_(max_norm / (n + 1e-6))"
+
+coarse = edited(clip_grad_norm_, ("torch.linalg.vector_norm(g)", "g.square().sum().sqrt()"))
+ASKED = "max_norm / (norm + 1e-6) if norm > max_norm else torch.ones(())"
+TOO_FEW = "max_norm > 0", "0 <= max_norm < float('inf')"
+REFUSED = "at_least_zero(max_norm=max_norm)"
+in_both = norm_of_norms, partial(edited, coarse)  # many a wrong answer has squares in float16 besides
 
 WRONG = (
     wrong(
         "per_tensor",
         "You clip each tensor by its own norm. That shortens large tensors and leaves small ones, so the "
         "direction of the step changes. There is one norm, of all tensors together, and one factor for all of them.",
+        *(way((SCALED, ONE_BY_ONE)) for way in in_both),
         norm_of_norms((SCALED, "g.mul_((max_norm / (g.norm() + 1e-6)).clamp(max=1.0))")),
         norm_of_norms((SCALED, f"norm = g.norm()\n        g.mul_({FACTOR})")),
     ),
@@ -101,7 +112,7 @@ WRONG = (
         "You lengthen short gradients: near a minimum, where gradients vanish, each step would still be long. The "
         "factor is at most 1, the smaller of 1 and max_norm / (norm + 1e-6); a tensor is limited from above by "
         "clamp(max=1.0).",
-        norm_of_norms((FACTOR, "max_norm / (norm + 1e-6)")),
+        *(way((FACTOR, "max_norm / (norm + 1e-6)")) for way in in_both),
         norm_of_norms((FACTOR, "max_norm / norm")),
         norm_of_norms(("max=1.0", "min=1.0")),
     ),
@@ -109,14 +120,15 @@ WRONG = (
         "clips_by_value",
         "You cut each number off at max_norm. That is another method: it bends the direction, and the norm may "
         "still be far above the limit. Here all numbers are multiplied by one factor.",
-        norm_of_norms((SCALED, "g.clamp_(-max_norm, max_norm)")),
+        *(way((SCALED, "g.clamp_(-max_norm, max_norm)")) for way in in_both),
+        norm_of_norms((SCALED, "g.clamp_(max=max_norm)")),
     ),
     wrong(
         "not_in_place",
-        "The caller's tensors are unchanged: `g = g * factor` makes a new tensor and gives it a name, and a "
-        "place in the list is a name too. An operation in place ends in an underscore (mul_), or is an augmented "
-        "assignment to the tensor itself.",
-        long_vector(("g *= factor", "g = g * factor")),
+        "The memory of the caller's tensors is unchanged: `g = g * factor` makes a new tensor and gives it a name, "
+        "a place in the list is a name too, and `g.data = ...` gives g other memory, which no view of it sees. An "
+        "operation in place ends in an underscore (mul_), or is an augmented assignment to the tensor itself.",
+        *(way((SCALED, "g = g * factor")) for way in in_both),
     ),
     wrong(
         "root_missing",
@@ -133,6 +145,21 @@ WRONG = (
         norm_of_norms((NORM, "torch.stack(norms).sum().sqrt()")),
     ),
     wrong(
+        "another_norm",
+        "Your norm is not the Euclidean one. That is the root of the sum of all squares: not the largest number (the "
+        "norm for inf), not the sum of all sizes (the norm for 1), and not the root of the mean of the squares.",
+        long_vector((f"{VECTOR}.norm()", f"{VECTOR}.abs().max()")),
+        norm_of_norms(("torch.linalg.vector_norm(g)", "g.abs().max()"), (NORM, "max(norms)")),
+        long_vector((f"{VECTOR}.norm()", f"{VECTOR}.abs().sum()")),
+        norm_of_norms((NORM, f"({NORM} / sum(g.numel() for g in grads) ** 0.5)")),
+    ),
+    wrong(
+        "squares_in_float16",
+        "All is right where numbers have 32 bits. Your squares of float16 numbers are in float16, which ends at 65504: "
+        "from 256 on they are infinite. Add up the squares of g.float(), or let torch.linalg.vector_norm do it.",
+        coarse,
+    ),
+    wrong(
         "one_shape_only",
         "Your norm works for vectors, or for tensors of one shape. Gradients have all shapes, a single number "
         "too: take the norm of each tensor's numbers (square, then sum over everything), and join those. "
@@ -147,8 +174,8 @@ WRONG = (
         "1e-6 acts like a gradient of norm 1e-3. Without it gradients of norm 0 divide by 0; with it a clipped norm "
         "is a trifle below max_norm, which is what torch does.",
         edited(python_numbers, NO_EPS),
-        summed(NO_EPS, ("not norm <= max_norm", "norm > max_norm")),
-        norm_of_norms(NO_EPS),
+        summed(NO_EPS, (UNLESS, LARGER)),
+        *(way(NO_EPS) for way in in_both),
         norm_of_norms(("1e-6", "1e-8")),
         norm_of_norms((NORM, "torch.stack(norms).square().sum().add(1e-6).sqrt()"), NO_EPS),
     ),
@@ -162,11 +189,24 @@ WRONG = (
     ),
     wrong(
         "nan_slips_through",
-        "With a nan in one gradient you leave all of them alone: a comparison with nan is false, in `if norm > "
-        "max_norm` and inside Python's min(1.0, ...). Here the factor is then nan, and every gradient shows it. A "
-        "tensor's clamp(max=1.0) keeps a nan.",
-        summed(("not norm <= max_norm", "norm > max_norm")),
+        "With a nan in one gradient you leave all of them alone: a comparison with nan is false, in an `if` and "
+        "inside Python's min(1.0, ...). Here the factor is then nan, and every gradient shows it. A tensor's "
+        "clamp(max=1.0) keeps a nan.",
+        summed((UNLESS, "factor < 1")),
         norm_of_norms((FACTOR, "min(torch.tensor(1.0), max_norm / (norm + 1e-6))")),
+    ),
+    wrong(
+        "asks_for_the_norm",
+        "Your `if` asks whether the norm is above max_norm. Just below it, by less than 1e-6, the factor is below 1 "
+        "too; and of a nan `norm > max_norm` is false, where the factor is nan. Ask nothing: compute the factor, and "
+        "limit it to 1 with a tensor's clamp(max=1.0), which keeps a nan.",
+        *(way((FACTOR, ASKED)) for way in in_both),
+    ),
+    wrong(
+        "leaves_the_limit_alone",
+        "All is right but where the norm lies within 1e-6 below max_norm: there the factor max_norm / (norm + 1e-6) is "
+        "below 1 already. Compare the factor with 1, not the norm with max_norm.",
+        summed((UNLESS, "not norm <= max_norm")),
     ),
     wrong(
         "special_case_for_what_is_not_finite",
@@ -186,9 +226,16 @@ WRONG = (
     ),
     wrong(
         "refuses_too_little",
-        "All is right but for a negative max_norm: it makes the factor negative, and the step goes uphill. Raise "
-        "a ValueError before anything is changed.",
+        "All is right but what you do with a max_norm that makes no sense, a negative one or nan: raise a ValueError, "
+        "and nothing else, before anything is changed. `max_norm < 0` is false of nan, `not max_norm >= 0` is true.",
         summed(("    _refuse(max_norm)\n", "")),
+        summed(("not max_norm >= 0", "max_norm < 0")),
         fails=("refuses_a_negative_limit",),
+    ),
+    wrong(
+        "refuses_too_much",
+        "You refuse a limit that makes sense. 0 is not negative: all gradients become 0 then. With inf none is "
+        "shortened, which is how one asks for the norm alone. Refuse what is below 0 and nan, nothing else.",
+        *(norm_of_norms((REFUSED, f"if not {limits}:\n        raise ValueError")) for limits in TOO_FEW),
     ),
 )

@@ -30,17 +30,20 @@ COUNT_STEPS = ("adagrad", "rmsprop", "adamw", "adafactor")
 
 
 def measured_after_a_step(shapes: list[Shape], name: str, dtypes: Dtypes) -> int:
-    """torch's own optimizer takes a step, and its state is weighed."""
+    """torch's own optimizer, which wants at least one tensor, takes a step in float32, and its state is weighed."""
     if name not in OPTIMIZERS:
         raise ValueError(f"unknown name {name}")
-    params = [torch.zeros(shape, dtype=dtypes["state"], requires_grad=True) for shape in shapes]
+    if not shapes:
+        return 0
+    params = [torch.zeros(shape, requires_grad=True) for shape in shapes]
     optimizer = OPTIMIZERS[name](params)
     for param in params:
         param.grad = torch.zeros_like(param)
     optimizer.step()
-    kept = [each for state in optimizer.state.values() for each in state.values() if isinstance(each, Tensor)]
-    coarse = [torch.zeros(shape, dtype=dtypes["param"]) for shape in shapes if dtypes["param"].itemsize < 4]
-    return sum(each.nbytes for each in [*kept, *(each.float() for each in coarse)])
+    kept = [(key, each) for state in optimizer.state.values() for key, each in state.items() if each is not None]
+    weighed = [each if key == "step" else each.to(dtypes["state"]) for key, each in kept]
+    master = params if dtypes["param"].itemsize < 4 else []
+    return sum(each.nbytes for each in [*weighed, *master])
 
 
 def three_sums(shapes: list[Shape], name: str, dtypes: Dtypes) -> int:
@@ -180,8 +183,9 @@ WRONG = (
     ),
     wrong(
         "not_refused",
-        "Your numbers are right, but something that does not exist gets a number too: an optimizer of another "
-        "name, or Muon on a tensor that is not a matrix. Both raise ValueError, as torch.optim.Muon does.",
+        "Your numbers are right, but not all that makes no sense is refused with a ValueError: an optimizer of another "
+        "name, with shapes or without, and Muon on a tensor that is not a matrix, wherever it stands among others. A "
+        "number comes back, or another exception, as from a dict that lacks the name.",
         sums(("    _refuse(shapes, name)\n", "")),
         fails=("refusals",),
     ),

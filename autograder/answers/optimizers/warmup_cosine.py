@@ -62,8 +62,11 @@ UP = "peak * step / warmup"
 T = "(step - warmup) / (total - warmup)"
 T_LIMITED = f"min(1.0, {T})"
 ANGLE = "math.pi * t"
+REFUSED = "at_least_zero(step=step, peak=peak, warmup=warmup, floor=floor)"
 FALL = f"(1 + math.cos({ANGLE})) / 2"
 STRETCHED = f"floor + (peak - floor) * {FALL}"
+TOO_MUCH = ("peak <= 0", "warmup <= 0", "total <= warmup + 1", "floor > peak", "floor >= peak")
+ANGLES = ("2 * math.pi * t", "math.pi / 2 * t", "t", "180 * t")
 
 WRONG = (
     wrong(
@@ -104,8 +107,8 @@ WRONG = (
         "another_period",
         "Your cosine goes through another angle than it should. cos falls from 1 to -1 over *half* a period: an "
         "angle of pi, in radians. With 2 pi the rate comes back to the peak, with less than pi it stops half-way, and "
-        "cos from 0 to pi / 2 is level at one end only.",
-        *(style((ANGLE, angle)) for style in STYLES for angle in ("2 * math.pi * t", "math.pi / 2 * t", "t")),
+        "cos from 0 to pi / 2 is level at one end only. math.cos takes no degrees: half a turn is math.pi, not 180.",
+        *(style((ANGLE, angle)) for style in STYLES for angle in ANGLES),
         *(style((FALL, "math.cos(math.pi / 2 * t)")) for style in STYLES),
     ),
     wrong(
@@ -117,6 +120,12 @@ WRONG = (
         *(style((FALL, "(1 + math.cos(math.pi * t))")) for style in STYLES),
         *(style((FALL, "(1 + math.cos(math.pi * t) / 2)")) for style in STYLES),
         *(style((FALL, "(1 - math.cos(math.pi * t)) / 2")) for style in STYLES),
+    ),
+    wrong(
+        "straight_down",
+        "Your way down is a straight line. The share of the peak is (1 + cos(pi t)) / 2: a curve that is level at "
+        "both ends and steepest in the middle.",
+        limited((FALL, "(1 - t)")),
     ),
     wrong(
         "rises_again",
@@ -176,5 +185,12 @@ WRONG = (
         "exception, and is skipped under `python -O`.",
         ending(("    _refuse(step, peak, warmup, total, floor)\n", "")),
         fails=("refuses_what_makes_no_sense",),
+    ),
+    wrong(
+        "refuses_too_much",
+        "You refuse something that makes sense: 0 is not negative, so a peak, a warmup and a floor of 0 are allowed "
+        "(compare with `< 0`, not `<= 0`), as is a total of warmup + 1, and a floor that is as high as the peak or "
+        "higher. Only what the docstring names is refused.",
+        *(limited((REFUSED, f"{REFUSED}\n    if {wrong}:\n        raise ValueError(peak)")) for wrong in TOO_MUCH),
     ),
 )

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import all_refused, refused
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.exercises.optimizers.refusals import LEFT, all_refused, refused
+from course.performing.compare import as_numbers
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    every_form,
+    observe,
+)
+from course.performing.forms import put, strided
 
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (5,), (2, 3, 2), ())  # a weight, a bias, a kernel, a single number
+TWO = ((3, 4), ())
+NONSENSE = {"a negative max_norm": -1.0, "one just below 0": -1e-9, "nan": math.nan}
+FOUR = {torch.float16: 300.0, torch.bfloat16: 1e5, torch.float32: 1e5, torch.float64: 1e4}
+HALF = 4  # roundings: of two norms, the factor and the product; more of them in bfloat16 would allow anything
 
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Gradients above the limit and below it, some that are all zero, tiny, infinite or undefined, and none at all.
 
-    What is not finite stands in the first tensor, so that the others show what it does to the rest.
+    What is not finite stands in the first tensor, so that the others show what it does to the rest. Close to the limit
+    the norm, 5, has no rounding. Numbers in float16 have squares beyond it.
     """
 
     def draw(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -30,26 +48,33 @@ def cases(rng: torch.Generator) -> list[Case]:
         return math.sqrt(sum(float(g.double().square().sum()) for g in grads))
 
     def case(name: str, grads: list[Tensor], max_norm: float) -> Case:
-        inputs: dict[str, Any] = {"grads": grads, "max_norm": max_norm}
+        inputs: dict[str, Any] = {"grads": grads, "max_norm": max_norm, "asks_for_refusals": name == "one tensor"}
         return Case(name=name, inputs=inputs)
 
     def above(name: str, grads: list[Tensor]) -> Case:
         return case(name, grads, share(0.2, 0.6) * norm(grads))
 
     def with_a(value: float) -> list[Tensor]:
-        grads = draw(*SHAPES)
+        grads = draw(*TWO)
         grads[0][1, 2] = value
         return grads
 
+    def large(size: float, dtype: torch.dtype) -> Tensor:
+        return (draw((2, 3))[0].sign() * size * share(1.0, 1.5)).to(dtype)
+
+    three_four = [torch.tensor([3.0], dtype=torch.float64), torch.tensor([[4.0]], dtype=torch.float64)]
     tiny = [g * (share(2e-6, 4e-6) / norm([g])) for g in draw((3, 4))]
-    below = draw(*SHAPES)
+    below = draw(*TWO)
     return [
         above("one tensor", draw((6,))),
         above("several shapes", draw(*SHAPES)),
-        above("two dtypes", [*draw((3, 4)), *draw((5,), dtype=torch.float64), *draw((2, 2))]),
-        above("in float64", draw(*SHAPES, dtype=torch.float64)),
+        above("in float16", [large(300.0, torch.float16), large(1000.0, torch.float16)]),
+        above("four dtypes", [large(size, dtype) for dtype, size in FOUR.items()]),
+        above("in float64", draw(*TWO, dtype=torch.float64)),
         case("below the limit", below, share(1.5, 4.0) * norm(below)),
-        case("all zero", [torch.zeros(shape) for shape in SHAPES], share(0.5, 2.0)),
+        case("2e-6 below the limit", three_four, 5 + 2e-6),
+        case("5e-7 below the limit", three_four, 5 + 5e-7),
+        case("all zero", [torch.zeros(shape) for shape in TWO], share(0.5, 2.0)),
         case("tiny", tiny, 1e-6),
         case("an infinity", with_a(math.inf), share(0.5, 2.0)),
         case("a nan", with_a(math.nan), share(0.5, 2.0)),
@@ -58,17 +83,33 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """What is returned, and what the very tensors that went in hold afterwards; and what is refused."""
-    grads = [g.clone() for g in inputs["grads"]]
+    """What is returned, and what the memory of the tensors that went in holds afterwards; and what is refused."""
+    grads = inputs["grads"]
+    memory = [g.detach() for g in grads]  # `g.data = ...` would give g another
+    given = [[g.clone() for g in grads] for _ in NONSENSE]
     norm = answer(list(grads), inputs["max_norm"])
-    values: dict[str, Any] = {"norm": norm, "clipped": grads}
-    if grads:  # for an empty list it is a matter of style whether the limit is looked at
-        others = [g.clone() for g in inputs["grads"]]
-        values["refused"] = refused({"a negative max_norm": lambda: answer(others, -1.0)})
+    values: dict[str, Any] = {"norm": norm, "clipped": [g.clone() for g in memory]}
+    if inputs["asks_for_refusals"]:
+
+        def call(others: list[Tensor], limit: float) -> Callable[[], object]:
+            return lambda: answer(list(others), limit)
+
+        limits = zip(NONSENSE.items(), given, strict=True)
+        came = refused({words: call(others, limit) for (words, limit), others in limits})
+        values["refused"] = {**came, "left": dict(zip(NONSENSE, given, strict=True))}
     return observe(values)
 
 
-ABOVE = ("one tensor", "several shapes", "two dtypes")
+def _refused_in_time(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: every limit that makes no sense was refused, and the gradients are as before."""
+    for key, wanted in expected.items():
+        a, b = as_numbers(got.get(key)), as_numbers(wanted)
+        if key.startswith(LEFT) and not (a is not None and b is not None and torch.equal(a, b)):
+            return f"{key.removeprefix(LEFT)}: a gradient was changed"
+    return all_refused(inputs, got, expected)
+
+
+ABOVE = ("one tensor", "several shapes")
 
 EXERCISE = Exercise(
     id="optimizers.clip_grad_norm_",
@@ -84,8 +125,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "one_tensor",
-            "A gradient above the limit is multiplied by max_norm over its norm, in place: the caller's own "
-            "tensor must change (mul_, *=), not a name that you give to a product.",
+            "A gradient above the limit is multiplied by max_norm over its norm, in place: the memory of "
+            "the caller's own tensor must change (mul_, copy_, *=). A product under a new name, or put in its place by "
+            "`.data =`, changes nothing there.",
             keys=("clipped/*",),
             cases=("one tensor",),
         ),
@@ -98,12 +140,19 @@ EXERCISE = Exercise(
             cases=ABOVE,
         ),
         Property(
+            "half_precision",
+            "float16 ends at 65504: the square of 300 is infinite in it. Add up squares in float32 (g.float(), or "
+            "torch.linalg.vector_norm, which does so); the tensors keep their dtypes, which may differ.",
+            cases=("in float16", "four dtypes"),
+            roundings=HALF,
+        ),
+        Property(
             "untouched_below_the_limit",
             "Below the limit the factor is 1, and each number stays as it is to the last bit: nothing is ever "
             "scaled up.",
             keys=("clipped/*",),
             roundings=0,
-            cases=("below the limit",),
+            cases=("below the limit", "2e-6 below the limit"),
             needs=("one_tensor",),
         ),
         Property(
@@ -114,17 +163,16 @@ EXERCISE = Exercise(
         ),
         Property(
             "every_digit_of_the_factor",
-            "The factor is max_norm / (norm + 1e-6), which shows where the norm is small or there are many "
-            "digits; what is returned is the norm alone. In float64 neither of them may pass through a float32 tensor.",
-            cases=("tiny", "in float64"),
-            needs=("one_tensor",),
+            "The factor is max_norm / (norm + 1e-6), which shows where the norm is small or close to the limit, or "
+            "there are many digits; what is returned is the norm alone. In float64 neither of them may pass through a "
+            "float32 tensor.",
+            cases=("tiny", "in float64", "5e-7 below the limit"),
         ),
         Property(
             "not_finite",
             "No special case: an infinite norm gives the factor 0, and 0 * inf is nan; a nan gives the factor "
             "nan. Beware of `if norm > max_norm` and of Python's min: a comparison with nan is false.",
             cases=("an infinity", "a nan"),
-            needs=("one_norm_for_all",),
         ),
         Property(
             "no_gradients",
@@ -136,11 +184,12 @@ EXERCISE = Exercise(
         Property(
             "refuses_a_negative_limit",
             "A norm is never negative, and a negative limit would turn every gradient around: raise a ValueError "
-            "before anything is changed.",
-            holds=all_refused,
-            cases=("several shapes",),
+            "before anything is changed. nan is refused too, and `nan < 0` is false: ask `not max_norm >= 0`.",
+            holds=_refused_in_time,
+            cases=("one tensor",),
             needs=("one_tensor",),
         ),
+        every_form(needs=()),
     ),
     hints=(
         "If all gradients of a model were laid end to end as one long vector: what would be its norm, in terms of the "
@@ -149,6 +198,30 @@ EXERCISE = Exercise(
         "Refuse; return 0 for an empty list; the norm of the norms; the factor max_norm / (norm + 1e-6), limited to 1 "
         "by a tensor's own method; multiply each tensor in place; return the norm.",
     ),
+    forms=(
+        strided("grads", of="in float64"),
+        put("a tensor without numbers", {"grads/1": torch.zeros(0, 3)}, of="several shapes"),
+        put("a limit of 0", max_norm=0.0, of="below the limit"),
+        put("a limit of inf", max_norm=math.inf, of="below the limit"),
+    ),
+    promises={
+        "of any shapes, () and (0, 3) too": ("one_norm_for_all", "a tensor without numbers"),
+        "views too": ("views that are not contiguous",),
+        "in any floating dtypes, which may differ": ("half_precision", "four dtypes", "in float64"),
+        "The new numbers go into the memory of the very tensors": ("one_tensor",),
+        "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor",),
+        "no bit changes": ("untouched_below_the_limit", "2e-6 below the limit"),
+        "at least 0": ("a limit of 0",),
+        "inf allowed": ("a limit of inf",),
+        "the norm *before*": ("returns_the_norm_before",),
+        "added up in float32 or finer": ("half_precision",),
+        "0 for an empty list": ("no_gradients",),
+        "If the norm is inf, the factor is 0": ("not_finite", "an infinity"),
+        "If the norm is nan, the factor is nan": ("not_finite", "a nan"),
+        "before anything is changed": ("refuses_a_negative_limit",),
+        "a negative max_norm": ("refuses_a_negative_limit",),
+        "nan": ("refuses_a_negative_limit",),
+    },
     removes=("torch.nn.utils",),
     seconds=2.0,
 )

@@ -7,7 +7,8 @@ the parameters. Only "whole models" is judged as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 FULL = ("sgd", "momentum", "adagrad", "rmsprop", "adamw", "muon")
 NAMES = (*FULL, "adafactor")
+STRANGERS = ("adam", "AdamW", "SGD", "ada", "", "lion", "muon ")
 Shapes = list[list[int]]
 
 
@@ -29,15 +31,20 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     a, b, c = size(), size(), size()
     matrix = [size(5), size(5)]
-    refused_shape = [size(), size(), size()][: 1 + 2 * int(torch.randint(2, (), generator=rng))]
     return [
         Case(name="moments", inputs=_moments(a, b, c)),
         Case(name="master copy", inputs=_master_copy([[a, b], [c, 2]])),
         Case(name="step counters", inputs=_step_counters(a, b, c)),
         Case(name="matrices", inputs=_shapes_of_one([[a, b + 30], [a, b + 50], [c + 60, b + 30]])),
-        Case(name="other dimensions", inputs=_shapes_of_one([matrix, [], [a], [a, b, c], [a, 3, 4, 5], [b, c, 1, 1]])),
+        Case(
+            name="other dimensions",
+            inputs=_shapes_of_one(
+                [matrix, [], [a], [1], [1, b], [c, 1], [a, b, c], [a, 3, 4, 5], [b, c, 1, 1], [2, 3, a, 1, b]]
+            ),
+        ),
         Case(name="whole models", inputs=_whole_models([a, b, c, *matrix])),
-        Case(name="what is refused", inputs={"refused shape": [*refused_shape], "fine": [a, b]}),
+        Case(name="one shape or none", inputs=_few([[a, b], [1, c], [c, 1], [1, 1]])),
+        Case(name="what is refused", inputs={"numbers": [a, b, c, *matrix]}),
     ]
 
 
@@ -48,7 +55,7 @@ def _asked(name: str, shapes: Shapes, param: str, state: str) -> dict[str, Any]:
 def _moments(a: int, b: int, c: int) -> dict[str, Any]:
     """One matrix, and one with b c numbers more. No master copy in either."""
     sizes = {"few": [[a, c]], "many": [[a + b, c]]}
-    dtypes = [("float32", "float32"), ("float32", "bfloat16"), ("float64", "float64")]
+    dtypes = [("float32", "bfloat16"), ("float64", "float32"), ("float32", "float64")]
     return {
         f"{name}/{param} {state}/{which}": _asked(name, shapes, param, state)
         for name in FULL
@@ -58,7 +65,7 @@ def _moments(a: int, b: int, c: int) -> dict[str, Any]:
 
 
 def _master_copy(shapes: Shapes) -> dict[str, Any]:
-    """The same parameters in all dtypes; the moments keep theirs."""
+    """The same parameters in all dtypes, of 1, 2, 4 and 8 bytes; the moments keep theirs."""
     params = ("float32", "float64", "bfloat16", "float16", "float8_e4m3fn")
     return {
         f"{name}/{state}/{param}": _asked(name, shapes, param, state)
@@ -97,15 +104,26 @@ def _shapes_of_one(shapes: Shapes) -> dict[str, Any]:
 
 
 def _whole_models(sizes: list[int]) -> dict[str, Any]:
-    """A few layers: matrices for Muon, biases and a convolution beside them for the others."""
+    """A few layers, some of one shape: matrices for Muon, biases and a convolution beside them for the others."""
     a, b, c, d, e = sizes
-    matrices = [[a, b], [b, c], [d, e]]
-    rest = [[b], [c], [a, 3, 3, 2], []]
+    matrices = [[a, b], [b, c], [d, e], [d, e]]
+    rest = [[b], [c], [c], [a, 3, 3, 2], []]
     dtypes = [("float32", "float32"), ("bfloat16", "float32"), ("bfloat16", "bfloat16")]
     return {
         f"{name}/{param} {state}": _asked(name, matrices if name == "muon" else matrices + rest, param, state)
         for name in NAMES
         for param, state in dtypes
+    }
+
+
+def _few(matrices: Shapes) -> dict[str, Any]:
+    """No shape at all; one matrix, with a 1 or without, and moments of one byte a number."""
+    asked = {f"{name}/no shapes": _asked(name, [], "bfloat16", "float32") for name in NAMES}
+    return asked | {
+        f"{name}/{param}/{tuple(shape)}": _asked(name, [shape], param, "float8_e5m2")
+        for name in ("momentum", "adamw", "muon", "adafactor")
+        for param in ("float8_e4m3fn", "float64")
+        for shape in matrices
     }
 
 
@@ -116,13 +134,29 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         dtypes = {"param": getattr(torch, param), "state": getattr(torch, state)}
         return answer([tuple(shape) for shape in shapes], name, dtypes)
 
-    if "fine" in inputs:
-        calls: dict[str, Callable[[], object]] = {
-            "an unknown name": lambda: ask("adam2", [inputs["fine"]], "float32", "float32"),
-            "no matrix for muon": lambda: ask("muon", [inputs["fine"], inputs["refused shape"]], "float32", "float32"),
-        }
-        return observe({"refused": {**refused(calls)}})
+    if "numbers" in inputs:
+        nonsense = _nonsense(*inputs["numbers"])
+        return observe({"refused": refused({words: partial(ask, **asked) for words, asked in nonsense.items()})})
     return observe({label: ask(**asked) for label, asked in inputs.items()})
+
+
+def _nonsense(a: int, b: int, c: int, d: int, e: int) -> dict[str, dict[str, Any]]:
+    """Names that only look known; for Muon every rank but 2, alone and at each place among matrices."""
+    names = {f"the name {name!r}": _asked(name, [[a, b]], "float32", "float32") for name in STRANGERS}
+    unknown = {"an unknown name for no shapes": _asked("adam", [], "float32", "float32")}
+    shapes: dict[str, list[int]] = {"()": [], "1-D": [a], "3-D": [a, b, c], "4-D": [a, b, 3, 3]}
+    among = {
+        "alone": lambda shape: [shape],
+        "first": lambda shape: [shape, [b, c], [d, e]],
+        "in the middle": lambda shape: [[b, c], shape, [d, e]],
+        "last": lambda shape: [[b, c], [d, e], shape],
+    }
+    muon = {
+        f"muon with a shape that is {words}, {where}": _asked("muon", place(shape), "float32", "float32")
+        for words, shape in shapes.items()
+        for where, place in among.items()
+    }
+    return names | unknown | muon
 
 
 def _bytes(value: Any) -> float:
@@ -192,18 +226,18 @@ EXERCISE = Exercise(
             "matrix of the last two dimensions is factored by itself.",
             holds=_right_differences,
             cases=("other dimensions",),
-            needs=("factored_matrices",),
         ),
         Property(
             "whole_models",
-            "Moments, master copy and step counters of all tensors, added up; parameters and gradients "
-            "themselves are not counted.",
+            "Moments, master copy and step counters of all tensors, added up, 0 where there is no tensor; parameters "
+            "and gradients themselves are not counted.",
             points=2,
-            cases=("whole models",),
+            cases=("whole models", "one shape or none"),
         ),
         Property(
             "refusals",
-            "A name that is not in the list, and for muon a shape that is not 2-D, raise ValueError.",
+            "A name that is not in the list, be there shapes or not, and for muon a shape that is not 2-D, wherever it "
+            "stands, raise ValueError. A dict without the name raises a KeyError, which is another exception.",
             holds=all_refused,
             cases=("what is refused",),
             needs=("moments",),
@@ -217,5 +251,27 @@ EXERCISE = Exercise(
         "is apart: from 2 dimensions on, the product without the last dimension plus the product without the last but "
         "one.",
     ),
+    promises={
+        "in any number of dimensions": ("other_dimensions", "whole_models"),
+        "() is one number": ("other dimensions", "whole models"),
+        "The list may be empty": ("one shape or none",),
+        "a size may be 1": ("other dimensions", "one shape or none"),
+        '"sgd" (without momentum), "momentum" (SGD with it)': ("moments",),
+        '{"param": dtype of the parameters, "state": dtype of the moments}': ("moments", "master_copy"),
+        "a dtype knows its `itemsize` in bytes": ("moments", "master_copy"),
+        "floating dtypes of 1 to 8 bytes": ("moments", "master copy", "one shape or none"),
+        "the sum of three parts over all shapes": ("whole_models",),
+        'moments, in dtypes["state"]': ("moments",),
+        "a tensor with fewer than 2 dimensions in full": ("other_dimensions",),
+        "one of (r, c) as r + c numbers": ("factored_matrices",),
+        "r + c numbers for each of the matrices": ("other_dimensions",),
+        'where a number in dtypes["param"] has fewer than 4, for every optimizer': ("master_copy",),
+        "4 bytes a tensor for adagrad, rmsprop, adamw and adafactor": ("step_counters",),
+        "whatever the other dtypes": ("step_counters", "step counters"),
+        "none for sgd, momentum and muon": ("step_counters",),
+        "another name": ("refusals",),
+        "as torch.optim.Muon does": ("refusals",),
+        "a shape for muon that is not 2-D": ("refusals",),
+    },
     removes=("torch.optim",),
 )
