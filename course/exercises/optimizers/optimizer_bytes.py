@@ -136,25 +136,20 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
     if "numbers" in inputs:
         nonsense = _nonsense(*inputs["numbers"])
-        return observe({"refused": refused({words: partial(ask, **asked) for words, asked in nonsense.items()})})
+        calls = {words: partial(ask, **asked) for words, asked in nonsense.items()}
+        return observe({"refused": {**refused(calls)}})
     return observe({label: ask(**asked) for label, asked in inputs.items()})
 
 
 def _nonsense(a: int, b: int, c: int, d: int, e: int) -> dict[str, dict[str, Any]]:
-    """Names that only look known; for Muon every rank but 2, alone and at each place among matrices."""
+    """Names that only look known; for Muon every rank but 2, alone, between matrices and behind them."""
     names = {f"the name {name!r}": _asked(name, [[a, b]], "float32", "float32") for name in STRANGERS}
     unknown = {"an unknown name for no shapes": _asked("adam", [], "float32", "float32")}
     shapes: dict[str, list[int]] = {"()": [], "1-D": [a], "3-D": [a, b, c], "4-D": [a, b, 3, 3]}
-    among = {
-        "alone": lambda shape: [shape],
-        "first": lambda shape: [shape, [b, c], [d, e]],
-        "in the middle": lambda shape: [[b, c], shape, [d, e]],
-        "last": lambda shape: [[b, c], [d, e], shape],
-    }
     muon = {
-        f"muon with a shape that is {words}, {where}": _asked("muon", place(shape), "float32", "float32")
+        f"muon with a shape that is {words}, number {place + 1}": _asked("muon", among, "float32", "float32")
         for words, shape in shapes.items()
-        for where, place in among.items()
+        for place, among in enumerate(([shape], [[b, c], shape, [d, e]], [[b, c], [d, e], shape]))
     }
     return names | unknown | muon
 
