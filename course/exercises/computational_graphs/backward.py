@@ -29,7 +29,7 @@ from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
 
 CALLS_ALLOWED = 50  # of one node and call, before a backward pass that walks every path is stopped
-ZEROS: list[list[Any]] = [  # a difference that is 0, and relu of a number below 0 and of 0
+ZEROS: list[Any] = [  # a difference that is 0, and relu of a number below 0 and of 0
     *(["-", 0, 0], ["*", 2, 0], ["-", 0, 1], ["relu", 4], ["relu", 2]),
     *(["*", 5, 1], ["+", 3, 7], ["+", 8, 6], ["+", 9, 0]),
 ]

@@ -31,12 +31,12 @@ def leaves(rng: torch.Generator, count: int) -> list[Any]:
     return list((torch.rand(count, generator=rng, dtype=torch.float64) * 1.5 + 0.5).tolist())
 
 
-UNEVEN: list[list[Any]] = [
+UNEVEN: list[Any] = [
     *(["*", 0, 1], ["relu", 2], ["relu", 3], ["*", 2, 4]),  # node 2 is used near the root, left, and far from it
     *(["relu", 5], ["relu", 6], ["+", 7, 5]),  # node 5 too, its near use is on the right
     *(["*", 8, 8], ["-", 9, 1], ["*", 10, 0]),
 ]
-ALIKE: list[list[Any]] = [["*", 0, 1], ["*", 0, 1], ["*", 2, 3], ["-", 4, 0]]  # nodes 2 and 3 hold the same
+ALIKE: list[Any] = [["*", 0, 1], ["*", 0, 1], ["*", 2, 3], ["-", 4, 0]]  # nodes 2 and 3 hold the same
 
 
 def ladder(rungs: int) -> list[list[Any]]:

@@ -30,12 +30,12 @@ from course.performing.exercise import (
 from course.performing.forms import put
 
 SMALL = ("tree", "diamond", "unequal paths", "one input twice", "one leaf", "part of a graph")
-SHARED: list[list[Any]] = [
+SHARED: list[Any] = [
     *(["+", 0, 1], ["*", 2, 0], ["+", 1, 3], ["*", 4, 2], ["+", 3, 5], ["*", 6, 1]),
     *(["+", 7, 4], ["*", 2, 8], ["+", 9, 6], ["*", 0, 10]),
 ]
 LONGEST = 100_000  # nodes that are read of an order
-SMALLEST = 100  # nodes that are looked at for changes
+WATCHED = 100  # nodes of which is asked whether they are as they were
 STRANGER = -1  # stands for an object that is no node of the graph
 
 
@@ -46,6 +46,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         values = leaves(rng, count)
         return Case(name=name, inputs={"leaves": values, "program": program, "root": root, "calls": calls})
 
+    once: dict[str, Any] = {"root": -1, "calls": 1}
     diamond = [["*", 0, 1], ["relu", 2], ["exp", 2], ["+", 3, 4]]
     unequal = [["*", 0, 1], ["relu", 2], ["exp", 3], ["+", 2, 4]]  # node 2: one step from the root, and three
     return [
@@ -57,21 +58,21 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("part of a graph", 4, [["*", 0, 1], ["*", 2, 3], ["exp", 4], ["*", 6, 5]], root=6),
         case("the same graph again", 2, diamond, calls=2),
         case("ladder of 30 diamonds", 1, ladder(30)),
-        case("chain of 5,000", 2, {"chain": 5_000}),
+        Case(name="chain of 5,000", inputs={"leaves": [1.0, *leaves(rng, 1)], "program": {"chain": 5_000}, **once}),
     ]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Builds the graph, calls `answer(root)` once or twice, and reads the number of each node in the last order.
 
-    Of small graphs it also counts the nodes on which something is not as it was.
+    It also counts the nodes on which something is not as it was, of large graphs among the first ones.
     """
     with watched(inputs, inputs["calls"]) as nodes:
-        small = nodes[:SMALLEST]
-        before = [dict(vars(node)) for node in small]
+        first = nodes[:WATCHED]
+        before = [dict(vars(node)) for node in first]
         for _ in range(inputs["calls"]):
             order = _numbers(answer(nodes[inputs["root"]]), nodes)
-        changed = sum(vars(node) != was for node, was in zip(small, before, strict=True))
+        changed = sum(vars(node) != was for node, was in zip(first, before, strict=True))
     return observe({"order": torch.tensor(order, dtype=torch.int64), "changed": changed})
 
 
