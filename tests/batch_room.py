@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import unsynced  # noqa: F401 -- in the process that is killed, too
 from nbgrader.api import Gradebook
 from small_class import ASSIGNMENT, RIGHT, hand_in, notebook, publish, release
 from toy_judge import Nowhere, ToyJudge

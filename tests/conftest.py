@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import unsynced  # noqa: F401
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 

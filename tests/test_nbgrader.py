@@ -67,11 +67,10 @@ STUDENTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def runner():
-    """One warm process for all tests of this file."""
-    with open_runner(trusted=True) as plain:
-        yield plain
+@pytest.fixture(scope="session")
+def runner(warm):
+    """Where students' code runs."""
+    return warm
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from small_class import RIGHT, hand_in, notebook
 
 from autograder.engine.cells import verbatim
 from autograder.nbgrader_bridge import exporters
-from autograder.sandbox import open_runner
 
 ATTACKS = [
     "<script>alert(1)</script>",
@@ -84,14 +83,14 @@ def tempting(attack: str):
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def pages(tmp_path_factory, warm):
     """Feedback and formgrader pages: by attack, and of a notebook with harmless words in the same places."""
     root = open_course(tmp_path_factory.mktemp("html") / "build")
     for number, attack in enumerate(["harmless", *ATTACKS]):
         hand_in(root, f"s{number}", tempting(attack))
-    with open_runner(trusted=True) as runner, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "close", lambda: None)
-        patch.setattr(exporters, "open_runner", lambda **trust: runner)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm, "close", lambda: None)
+        patch.setattr(exporters, "open_runner", lambda **trust: warm)
         autograde(root)
     make_feedback(root)
     names = [f"s{number}" for number in range(len(ATTACKS) + 1)]
