@@ -345,7 +345,7 @@ def test_plain_nbgrader_commands_give_the_same_grades(checkout, graded):
     assert {row["max_score"] for row in rows} == {str(float(TOP))}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.sandbox
 def test_a_run_that_is_killed_is_taken_up_by_the_next(checkout, runner, monkeypatch):
     root, names = checkout / "build", [f"s{number}" for number in range(5)]
