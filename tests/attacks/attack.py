@@ -84,7 +84,7 @@ class Attack:
     times    how often it is graded: something of an earlier run may be what a later one looks for
     wait     seconds until the trace would show
     costly   to grade it takes seconds or gigabytes: only a release's tests do so
-    heavy    so costly that the large class of a release leaves it out, too
+    heavy    so costly that even the large class of a release leaves it out
     """
 
     name: str
