@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import unsynced  # noqa: F401 -- in the process that is killed, too
 from nbgrader.api import Gradebook
 from small_class import ASSIGNMENT, RIGHT, hand_in, notebook, publish, release
 from toy_judge import Nowhere, ToyJudge
@@ -92,11 +93,11 @@ def seeds(result) -> dict[str, int]:
 def run_killed(room: Class, owner: str, name: str, call: int, *, after: bool, **how) -> None:
     """Grade in a process that is killed before or after the given call of a function.
 
-    It comes from a fork server, which has one thread and has imported nbgrader once for all tests.
+    It comes from the fork server of all tests, which has one thread.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["autograder.nbgrader_bridge"])
-    process = context.Process(target=_grade_and_die, args=(room.root, owner, name, call, after, how))
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_grade_and_die, args=(room.root, owner, name, call, after, how)
+    )
     process.start()
     process.join(300)
     assert process.exitcode == -signal.SIGKILL

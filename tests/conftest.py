@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import socket
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 import torch
+import unsynced  # noqa: F401
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from autograder.engine import pool
+from autograder.sandbox import open_runner
+from course.cluster.processes.launch import PRELOADED
 from course.judging.sheet import Record
 from course.performing.exercise import Observation
 from course.tree import Leaf
@@ -31,7 +37,7 @@ settings.register_profile("course", deadline=None, max_examples=60, suppress_hea
 settings.load_profile("course")
 
 
-SPREAD = ("attacks/test_one_by_one.py", "test_every_exercise.py")  # every process runs some of their tests
+SPREAD = "test_every_exercise.py"  # every process runs some of its tests
 
 # Only these tests are traced where coverage is taken: tracing the others would slow down all that they load and run.
 JUDGING = ("test_judge", "test_perform", "test_sheet")
@@ -48,10 +54,15 @@ def pytest_collection_modifyitems(config, items):
 
 
 class FilesTogether(LoadScopeScheduling):
-    """Gives a file to one process, which makes what its tests share once; the longest files to all of them."""
+    """Gives a file or a folder below `tests/` to one process, which makes what its tests share once; the longest file
+    to all of them.
+    """
 
     def _split_scope(self, nodeid):
-        return nodeid if nodeid.split("::")[0].endswith(SPREAD) else nodeid.split("::")[0]
+        file = Path(nodeid.split("::")[0])
+        if file.name == SPREAD:
+            return nodeid
+        return str(file if file.parent.name == "tests" else file.parent)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -107,6 +118,39 @@ def _no_network(monkeypatch):
         return connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+def soak(*values):
+    """A row of a table of which a cheaper row stays in `make test`."""
+    return pytest.param(*values, marks=pytest.mark.soak)
+
+
+@pytest.fixture(scope="session")
+def warm():
+    """One warm process without walls, for all tests that grade what does no harm."""
+    with open_runner(trusted=True) as plain:
+        yield plain
+
+
+@pytest.fixture(scope="session")
+def fork_server():
+    """The standard library's fork server, which has imported for all tests what a judge, a batch and a rank need.
+
+    One that ranks have started before knows nothing of judges, and would have every fork import it.
+    """
+    forkserver._forkserver._stop()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["autograder.nbgrader_bridge", *PRELOADED])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        forkserver.ensure_running()
+    return context
+
+
+@pytest.fixture
+def forked_judges(fork_server, monkeypatch):
+    """Processes of the pool are forks of that server: to spawn each takes seconds, and is the same for the pool."""
+    monkeypatch.setattr(pool, "get_context", lambda method: fork_server)
 
 
 def same_leaf(a: Leaf, b: Leaf) -> bool:

@@ -64,7 +64,7 @@ def test_afterwards_signals_mean_what_they_meant(room):
 # --- judges ----------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("forked_judges")
 def test_of_two_judges_one_that_dies_fails_its_submission_and_all_others_have_the_grades_of_one_judge(room):
     room.grade(seed=6)
     before = room.calls()

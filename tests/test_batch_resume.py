@@ -15,7 +15,7 @@ from course.errors import CourseError
 
 
 @pytest.fixture
-def room(tmp_path):
+def room(tmp_path, fork_server):
     """A class of six."""
     return made(tmp_path)
 
@@ -37,7 +37,10 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+# What has happened before a moment has happened after the one before it.
+@pytest.mark.parametrize(
+    "after", [pytest.param(False, id="before", marks=pytest.mark.soak), pytest.param(True, id="after")]
+)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(room, moment, after):
     run_killed(room, *MOMENTS[moment], after=after, seed=7)
@@ -86,7 +89,7 @@ def graded_seed(room: Class, student: str) -> int:
     return json.loads(room.notebook(student).read_text())["metadata"]["hpml"]["grading"]["seed"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_coordinator_of_two_judges_that_is_killed_loses_nobody(room):
     run_killed(room, *MOMENTS["write"], after=True, seed=7, jobs=2)
     assert outcome(room.grade(seed=7)) == undisturbed()

@@ -17,18 +17,24 @@ from course.performing.perform import in_float64, perform_all
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=20.0)  # what is told at once comes long before
 
 
-@pytest.fixture(scope="module", params=[pytest.param("sandbox", marks=pytest.mark.sandbox), "trusted"])
-def room(request):
-    """One warm process with the toy exercise, with walls and without."""
-    with staged_with_toy(), open_runner(trusted=request.param == "trusted", display=False) as opened:
-        yield opened
-
-
 @pytest.fixture(scope="module")
 def sandbox():
     """One warm process with the toy exercise, with walls."""
     with staged_with_toy(), open_runner(display=False) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def trusted():
+    """The same without walls."""
+    with staged_with_toy(), open_runner(trusted=True, display=False) as opened:
+        yield opened
+
+
+@pytest.fixture(params=[pytest.param("sandbox", marks=pytest.mark.sandbox), "trusted"])
+def room(request):
+    """With walls and without."""
+    return request.getfixturevalue(request.param)
 
 
 def ring():

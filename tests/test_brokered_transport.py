@@ -165,7 +165,7 @@ with Brokered() as brokered:
 )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_one_function_of_a_notebook_runs_unchanged_on_every_transport():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in NOTEBOOK])
     NotebookClient(notebook, timeout=120).execute()

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from conftest import soak
 from rich.console import Console
 
 from autograder import bank as banks
@@ -73,7 +74,7 @@ def test_every_misconception_has_a_source_that_can_be_handed_in(tmp_path, assign
     assert len(everyone) == len(set(everyone)) == len(KINDS) + len(known)
 
 
-@pytest.mark.parametrize("assignment", LESSONS[1:])
+@pytest.mark.parametrize("assignment", [LESSONS[1], *map(soak, LESSONS[2:])])
 def test_a_class_shows_every_kind_and_each_mistake_in_it_is_named(tmp_path, assignment, monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # loading replaces it
     found = classroom.make(built(tmp_path, assignment), assignment)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import soak
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
@@ -385,7 +386,7 @@ def test_the_title_counts_messages_and_names_who_sends_most() -> None:
 
 
 @pytest.mark.parametrize("draw", [timeline, messages])
-@pytest.mark.parametrize(("function", "ranks"), [(ring_all_reduce, 1), (ring_all_reduce, 64), (of_two_levels, 8)])
+@pytest.mark.parametrize(("function", "ranks"), [(ring_all_reduce, 1), soak(ring_all_reduce, 64), (of_two_levels, 8)])
 def test_runs_of_all_sizes_are_drawn_without_a_warning(
     draw: Callable[[Ledger], Figure], function: Callable[[Comm], None], ranks: int
 ) -> None:

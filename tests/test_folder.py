@@ -71,7 +71,13 @@ def test_a_folder_of_this_process_stays_until_it_is_removed(temporary):
     assert not list(temporary.iterdir())
 
 
-@pytest.mark.parametrize("trusted", [pytest.param(False, marks=pytest.mark.sandbox), True], ids=["sandbox", "trusted"])
+@pytest.mark.parametrize(
+    "trusted",
+    [
+        pytest.param(False, id="sandbox", marks=pytest.mark.sandbox),
+        pytest.param(True, id="trusted", marks=pytest.mark.soak),
+    ],
+)
 def test_nothing_is_left_of_a_grader_that_was_killed(trusted, temporary):
     with another(GRADE.format(trusted=trusted)) as (_, (left, warm)):
         assert Path(left).is_dir()

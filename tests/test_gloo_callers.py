@@ -207,8 +207,8 @@ def test_a_caller_that_ran_a_backward_on_two_threads_may_run_ranks(tmp_path):
     assert told.split() == ["0", "1"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("runs", [8, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("runs", [8, 30])
 def test_runs_in_a_row_end(tmp_path, runs):
     told, _ = script(THREADED.format(runs=runs), folder=tmp_path).communicate(timeout=600)
     assert told.split() == [str(turn) for turn in range(runs)]

@@ -9,6 +9,7 @@ import dataclasses
 
 import pytest
 import toy_ranks
+from conftest import soak
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 
 from autograder.sandbox import Limits, open_runner
@@ -54,21 +55,21 @@ def attack(sandbox, body: str) -> tuple[str, int | None, str]:
     [
         "call('all_reduce', 1, range(3), [x], [x.shape], op='sum')",
         "call('send', 1, [0, 2], [x], peer=2)",
-        "call('send', 1, [1, 1, 2], [x], peer=2)",
-        "call('send', 1, range(4), [x], peer=2)",
+        soak("call('send', 1, [1, 1, 2], [x], peer=2)"),
+        soak("call('send', 1, range(4), [x], peer=2)"),
         "call('send', 1, range(3), [x], peer=1)",
-        "call('send', 1, range(3), [x], peer=-1)",
-        "call('send', 1, range(3), [x, x], peer=2)",
-        "call('send', 1, range(3), peer=2)",
+        soak("call('send', 1, range(3), [x], peer=-1)"),
+        soak("call('send', 1, range(3), [x, x], peer=2)"),
+        soak("call('send', 1, range(3), peer=2)"),
         "call('recv', 1, range(3), takes=[(2**39, 2**39)], peer=2)",
-        "call('recv', 1, range(3), takes=[(-1,)], peer=2)",
-        "call('broadcast', 1, range(3), [x], [x.shape], peer=0)",
-        "call('broadcast', 1, range(3), takes=[x.shape], peer=None)",
-        "call('barrier', 1, range(3), op='sum')",
+        soak("call('recv', 1, range(3), takes=[(-1,)], peer=2)"),
+        soak("call('broadcast', 1, range(3), [x], [x.shape], peer=0)"),
+        soak("call('broadcast', 1, range(3), takes=[x.shape], peer=None)"),
+        soak("call('barrier', 1, range(3), op='sum')"),
         "call('exec', 1, range(3))",
         "{**call('send', 1, range(3), [x], peer=2), 'rank': 0}",
         "{'compute': -1.0, 'label': ''}",
-        "{'compute': float(2**1023), 'label': 3}",
+        soak("{'compute': float(2**1023), 'label': 3}"),
         "[1, 2]",
     ],
 )
@@ -81,15 +82,15 @@ def test_a_call_that_no_communicator_makes_is_refused(sandbox, item):
     "body",
     [
         "raw(port, {'items': [], 'waits': 7})",
-        "raw(port, {'items': [], 'waits': -1})",
-        "raw(port, {'items': 3, 'waits': None})",
+        soak("raw(port, {'items': [], 'waits': -1})"),
+        soak("raw(port, {'items': 3, 'waits': None})"),
         "raw(port, {'items': [[]] * 2000, 'waits': None})",
         "raw(port, {'seen': []})",
-        "raw(port, {'asks': 0})",
-        "raw(port, 5)",
+        soak("raw(port, {'asks': 0})"),
+        soak("raw(port, 5)"),
         "port._token = 'another'\n    said(port)",
-        "port._sock.sendall(b'\\0' * 8)",
-        "port._sock.sendall(b'\\xff' * 8)",
+        soak("port._sock.sendall(b'\\0' * 8)"),
+        soak("port._sock.sendall(b'\\xff' * 8)"),
         "port._sock.sendall((100).to_bytes(8, 'big') + b'?' * 100)",
     ],
 )
@@ -149,14 +150,14 @@ for _ in range(10):
     ("body", "kinds"),
     [
         ("while True:\n    comm.send(x, (rank + 1) % size)", ("Flood", "TimeLimit")),
-        ("big = torch.zeros(2**22)\nwhile True:\n    comm.send(big, (rank + 1) % size)", ("Flood", "TimeLimit")),
-        ("while True:\n    said(port)", ("Flood", "TimeLimit")),
+        soak("big = torch.zeros(2**22)\nwhile True:\n    comm.send(big, (rank + 1) % size)", ("Flood", "TimeLimit")),
+        soak("while True:\n    said(port)", ("Flood", "TimeLimit")),
         ("port._sock.sendall((2**26).to_bytes(8, 'big'))\nwhile True:\n    port._sock.sendall(bytes(2**20))",
          ("BadReply", "TimeLimit")),
         ("port._sock.sendall((2**20).to_bytes(8, 'big'))\nwhile True:\n    port._sock.sendall(b'x'); time.sleep(0.05)",
          ("TimeLimit",)),
-        ("time.sleep(60)", ("TimeLimit",)),
-        ("import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\nwhile True: pass", ("TimeLimit",)),
+        soak("time.sleep(60)", ("TimeLimit",)),
+        soak("import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\nwhile True: pass", ("TimeLimit",)),
         ("while True:\n    try:\n        comm.recv(x, 0)\n    except BaseException:\n        pass",
          ("TimeLimit", "Deadlock", "BadReply")),
     ],
@@ -191,11 +192,11 @@ comm.barrier()
     "body",
     [
         "os._exit(0)",
-        "os.kill(os.getpid(), 9)",
-        "os.kill(os.getppid(), 9)\n    os.kill(os.getpid(), 9)",
+        soak("os.kill(os.getpid(), 9)"),
+        soak("os.kill(os.getppid(), 9)\n    os.kill(os.getpid(), 9)"),
         "os.kill(-1, 9)\n    os._exit(1)",
         "port._sock.close()\n    time.sleep(60)",
-        "import ctypes\n    ctypes.string_at(0)",
+        soak("import ctypes\n    ctypes.string_at(0)"),
     ],
 )
 def test_a_rank_that_dies_is_named_at_once(sandbox, body):

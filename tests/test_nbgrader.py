@@ -67,11 +67,10 @@ STUDENTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def runner():
-    """One warm process for all tests of this file."""
-    with open_runner(trusted=True) as plain:
-        yield plain
+@pytest.fixture(scope="session")
+def runner(warm):
+    """Where students' code runs."""
+    return warm
 
 
 @pytest.fixture
@@ -321,23 +320,42 @@ def test_there_must_be_something_to_grade(root, runner):
 # --- plain nbgrader commands ------------------------------------------------------------------------------------------
 
 
+def checked_out(folder: Path) -> Path:
+    """A folder with the shipped configuration and a released lesson, in which nbgrader's own commands are run."""
+    shutil.copy(REPOSITORY / "nbgrader_config.py", folder)
+    open_course(folder / "build")
+    return folder
+
+
 @pytest.fixture
 def checkout(tmp_path):
-    """A folder with the shipped configuration and a released lesson, in which nbgrader's own commands are run."""
-    shutil.copy(REPOSITORY / "nbgrader_config.py", tmp_path)
-    open_course(tmp_path / "build")
-    return tmp_path
+    """A course that has nobody yet."""
+    return checked_out(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def autograded(tmp_path_factory):
+    """A course in which `nbgrader autograde` has graded some, and what it said."""
+    folder = checked_out(tmp_path_factory.mktemp("course"))
+    for name in ("right", "wrong", "broken", "script"):
+        hand_in(folder / "build", name, STUDENTS[name]())
+    return folder, nbgrader(folder, "autograde", ASSIGNMENT)
 
 
 @pytest.mark.slow
 @pytest.mark.sandbox
-def test_plain_nbgrader_commands_give_the_same_grades(checkout, graded):
-    root, names = checkout / "build", ("right", "wrong", "broken", "script")
-    for name in names:
-        hand_in(root, name, STUDENTS[name]())
-    said = nbgrader(checkout, "autograde", ASSIGNMENT)
+def test_plain_nbgrader_gives_the_same_grades(autograded, graded):
+    folder, said = autograded
     assert "sandboxed: bubblewrap" in said
-    assert scores(results(root, ASSIGNMENT)) == {name: scores(graded[1])[name] for name in names}
+    found = scores(results(folder / "build", ASSIGNMENT))
+    assert found == {name: scores(graded[1])[name] for name in ("right", "wrong", "broken", "script")}
+
+
+@pytest.mark.soak
+@pytest.mark.sandbox
+def test_its_other_commands_tell_the_same(autograded):
+    checkout, _ = autograded
+    root = checkout / "build"
     nbgrader(checkout, "generate_feedback", ASSIGNMENT)
     assert "Diagnosis: cross term dropped" in page(root, "wrong")
     nbgrader(checkout, "export")
@@ -346,7 +364,7 @@ def test_plain_nbgrader_commands_give_the_same_grades(checkout, graded):
     assert {row["max_score"] for row in rows} == {str(float(TOP))}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.sandbox
 def test_a_run_that_is_killed_is_taken_up_by_the_next(checkout, runner, monkeypatch):
     root, names = checkout / "build", [f"s{number}" for number in range(5)]

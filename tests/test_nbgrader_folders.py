@@ -10,18 +10,10 @@ from plain_nbgrader import LOG, autograde, graded_notebook, kept_files, make_fee
 from small_class import ASSIGNMENT, POINTS, RIGHT, hand_in, notebook
 
 from autograder.nbgrader_bridge import exporters
-from autograder.sandbox import open_runner
 
 SECRET = "only teachers may read this"
 STAMP = "2026-01-01 00:00:00 UTC"
 FULL = sum(POINTS.values())
-
-
-@pytest.fixture(scope="module")
-def warm():
-    """One warm process for all tests of this file."""
-    with open_runner(trusted=True) as runner:
-        yield runner
 
 
 @pytest.fixture
@@ -41,10 +33,10 @@ def handed_in(root):
     return root / "submitted" / "ann" / ASSIGNMENT
 
 
-@pytest.mark.parametrize("name", ["link.txt", ".link", "folder/link", "[f]/link", ".f/link", "a b\n", "torch.py"])
-def test_a_links_target_reaches_neither_autograded_nor_feedback(root, handed_in, name):
-    (handed_in / name).parent.mkdir(exist_ok=True)
-    (handed_in / name).symlink_to(root.parent / "secret")
+def test_a_links_target_reaches_neither_autograded_nor_feedback(root, handed_in):
+    for name in ("link.txt", ".link", "folder/link", "[f]/link", ".f/link", "a b\n", "torch.py"):
+        (handed_in / name).parent.mkdir(exist_ok=True)
+        (handed_in / name).symlink_to(root.parent / "secret")
     autograde(root)
     make_feedback(root)
     assert kept_files(root, "autograded", "ann") == [f"{ASSIGNMENT}.ipynb"]

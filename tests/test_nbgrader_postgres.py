@@ -8,11 +8,10 @@ import sqlalchemy
 from nbgrader.api import Gradebook
 from plain_nbgrader import nbgrader
 from postgres import data_folder, server
-from small_class import ASSIGNMENT, CROSS_TERM_DROPPED, RIGHT, hand_in, marked, notebook, publish
+from small_class import ASSIGNMENT, CROSS_TERM_DROPPED, RIGHT, empty_gradebook, hand_in, marked, notebook, publish
 from sqlalchemy.engine import make_url
 
 from autograder.nbgrader_bridge import grade, results
-from autograder.sandbox import open_runner
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -32,8 +31,13 @@ def postgres():
         yield url
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def database(postgres):
+    """The URL of a database that holds nothing when the tests begin."""
+    return new_database(postgres)
+
+
+def new_database(postgres: str) -> str:
     """The URL of an empty database."""
     engine = sqlalchemy.create_engine(postgres, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
@@ -70,21 +74,37 @@ def numbers(result) -> dict[str, list[float]]:
 
 
 @pytest.fixture(scope="module")
-def with_sqlite(tmp_path_factory):
+def with_sqlite(tmp_path_factory, warm):
     """The numbers of the same class with a SQLite gradebook."""
     root = open_class(tmp_path_factory.mktemp("sqlite"))
-    with open_runner(trusted=True) as runner:
-        return numbers(grade(root, ASSIGNMENT, seed=1, runner=runner))
+    (root / "gradebook.db").write_bytes(empty_gradebook())
+    return numbers(grade(root, ASSIGNMENT, seed=1, runner=warm))
 
 
-def test_our_grading_gives_the_same_scores(tmp_path, database, with_sqlite):
-    root = open_class(tmp_path, database)
-    with open_runner(trusted=True) as runner:
-        assert numbers(grade(root, ASSIGNMENT, seed=1, runner=runner)) == with_sqlite
+@pytest.fixture(scope="module")
+def root(tmp_path_factory, database):
+    """The class with a PostgreSQL gradebook."""
+    return open_class(tmp_path_factory.mktemp("postgres"), database)
+
+
+def test_our_grading_gives_the_same_scores(root, warm, with_sqlite):
+    assert numbers(grade(root, ASSIGNMENT, seed=1, runner=warm)) == with_sqlite
     assert not (root / "gradebook.db").exists()
 
 
-def test_plain_nbgrader_gives_the_same_scores(tmp_path, database, with_sqlite):
+def test_a_score_given_by_hand_survives_a_regrade(root, database, warm):
+    grade(root, ASSIGNMENT, students=["untouched"], runner=warm)
+    with Gradebook(database) as book:
+        book.find_grade("check_hvp", ASSIGNMENT, ASSIGNMENT, "untouched").manual_score = 2.0
+        book.db.commit()
+    result = grade(root, ASSIGNMENT, students=["untouched"], runner=warm)
+    (student,) = (each for each in result.students if each.student == "untouched")
+    assert student.score == 2.0
+
+
+@pytest.mark.soak
+def test_plain_nbgrader_gives_the_same_scores(tmp_path, postgres, with_sqlite):
+    database = new_database(postgres)
     root = open_class(tmp_path, database)
     (root / "source" / ASSIGNMENT).mkdir(parents=True)
     nbformat.write(notebook(write=marked), root / "source" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb")
@@ -92,14 +112,3 @@ def test_plain_nbgrader_gives_the_same_scores(tmp_path, database, with_sqlite):
     nbgrader(tmp_path, "autograde", ASSIGNMENT)
     assert numbers(results(root, ASSIGNMENT)) == with_sqlite
     assert not (root / "gradebook.db").exists()
-
-
-def test_a_score_given_by_hand_survives_a_regrade(tmp_path, database):
-    root = open_class(tmp_path, database)
-    with open_runner(trusted=True) as runner:
-        grade(root, ASSIGNMENT, students=["untouched"], runner=runner)
-        with Gradebook(database) as book:
-            book.find_grade("check_hvp", ASSIGNMENT, ASSIGNMENT, "untouched").manual_score = 2.0
-            book.db.commit()
-        (student,) = grade(root, ASSIGNMENT, students=["untouched"], runner=runner).students
-    assert student.score == 2.0

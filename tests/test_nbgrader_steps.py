@@ -29,17 +29,10 @@ from traitlets.config import Config
 from autograder.engine import grade as engine
 from autograder.nbgrader_bridge import exporters
 from autograder.nbgrader_bridge.config import course_directory
-from autograder.sandbox import RunnerError, open_runner
+from autograder.sandbox import RunnerError
 
 FULL = sum(POINTS.values())
 EARLY, LATE = "2026-01-01 00:00:00 UTC", "2026-01-02 00:00:00 UTC"
-
-
-@pytest.fixture(scope="module")
-def warm():
-    """One warm process for all tests of this file."""
-    with open_runner(trusted=True) as runner:
-        yield runner
 
 
 @pytest.fixture(autouse=True)

@@ -11,17 +11,18 @@ import tempfile
 import textwrap
 import time
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
+from autograder.engine import pool
 from autograder.engine.pool import shares, spread
 from autograder.engine.worker import READY, in_turn, serve
 from autograder.sandbox import RunnerError
 from autograder.sandbox.outside.folder import Folder
 
 TESTS = Path(__file__).resolve().parent
+quickly = pytest.mark.usefixtures("forked_judges")
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def test_in_turn_gives_the_same_in_this_process(tmp_path):
     assert (tmp_path / "task-0").read_text().split() == [str(os.getpid())]
 
 
+@quickly
 def test_no_more_tasks_are_taken_than_the_processes_hold(tmp_path):
     taken = []
     tasks = (taken.append(task) or task for task in doubles(50))
@@ -134,6 +136,7 @@ def test_no_more_tasks_are_taken_than_the_processes_hold(tmp_path):
         assert len(taken) - done <= 6  # two at work, two at hand, and two that are back and not looked at
 
 
+@quickly
 def test_a_process_goes_on_while_the_caller_is_busy(tmp_path):
     outcomes = spread(doubles(4), Toy(tmp_path), 1)
     next(outcomes)
@@ -152,29 +155,34 @@ def test_cores_are_shared_unless_there_are_too_few(jobs):
     assert sorted(core for each in shared for core in each) == (sorted(given) if jobs <= len(given) else [])
 
 
+@quickly
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells and sets on which cores one runs")
 def test_each_process_keeps_to_its_own_cores(tmp_path):
     found = results(spread([("cores", number) for number in range(10)], Toy(tmp_path), 2)).values()
     assert {frozenset(each) for each in found} == {each or frozenset(os.sched_getaffinity(0)) for each in shares(2)}
 
 
+@quickly
 def test_the_task_at_hand_of_a_process_that_dies_has_lost_nothing(tmp_path):
     found = results(spread([("die", 7), ("die_once", 1)], Toy(tmp_path), 1))
     assert (Toy(tmp_path).tries(7), Toy(tmp_path).tries(1), found[1]) == (3, 2, 2)
     assert "3 processes died" in found[7]
 
 
+@quickly
 def test_an_exception_is_told_and_costs_nobody_else(tmp_path):
     outcomes = list(spread([("slip", 1), ("double", 2)], Toy(tmp_path), 1))
     assert results(outcomes) == {1: "ZeroDivisionError: no 1", 2: 4}
     assert "in slip" in outcomes[0].trace
 
 
+@quickly
 def test_a_task_whose_process_dies_is_tried_again(tmp_path):
     assert results(spread([("die_once", 1), *doubles(1)], Toy(tmp_path), 1)) == {0: 0, 1: 2}
     assert len(set((tmp_path / "task-1").read_text().split())) == 2
 
 
+@quickly
 def test_a_task_that_kills_every_process_fails_with_the_reason(tmp_path):
     found = results(spread([("die", 7), *doubles(4)], Toy(tmp_path), 2))
     assert "3 processes died that graded it; the last was killed by SIGKILL" in found.pop(7)
@@ -182,6 +190,7 @@ def test_a_task_that_kills_every_process_fails_with_the_reason(tmp_path):
     assert Toy(tmp_path).tries(7) == 3
 
 
+@quickly
 def test_a_process_that_is_silent_for_too_long_is_ended(tmp_path):
     found = results(spread([("sleep", 7), *doubles(2)], Toy(tmp_path), 2, patience=1.0))
     assert "the last was silent for too long" in found.pop(7)
@@ -189,21 +198,25 @@ def test_a_process_that_is_silent_for_too_long_is_ended(tmp_path):
     assert alive(tmp_path) == []
 
 
+@quickly
 def test_a_result_that_cannot_be_sent_fails(tmp_path):
     assert "the result cannot be sent" in results(spread([("unsendable", 1)], Toy(tmp_path), 1))[1]
 
 
+@quickly
 def test_a_runner_that_can_run_nothing_ends_the_batch(tmp_path):
     with pytest.raises(RunnerError, match="nothing runs here"):
         list(spread([("stop", 1), *doubles(3)], Toy(tmp_path), 2))
     assert alive(tmp_path) == []
 
 
+@quickly
 def test_processes_that_never_start_end_the_batch():
     with pytest.raises(RunnerError, match="3 in a row died; the last ended with exit code 4"):
         list(spread(doubles(3), Stillborn(), 1))
 
 
+@quickly
 def test_closing_early_ends_the_processes_and_what_they_opened(tmp_path):
     outcomes = spread([*doubles(1), ("sleep", 7), ("sleep", 8)], Toy(tmp_path), 2)
     next(outcomes)
@@ -212,9 +225,10 @@ def test_closing_early_ends_the_processes_and_what_they_opened(tmp_path):
     assert not list(tmp_path.glob("open-*"))
 
 
+@quickly
 @pytest.mark.parametrize("hangs_up", [True, False])
 def test_no_signal_cuts_short_the_closing_of_what_is_open(tmp_path, hangs_up):
-    context = get_context("spawn")
+    context = pool.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, Slow(tmp_path)))
     process.start()
@@ -229,6 +243,7 @@ def test_no_signal_cuts_short_the_closing_of_what_is_open(tmp_path, hangs_up):
     assert (tmp_path / "closed").exists()
 
 
+@quickly
 def test_the_folder_of_a_process_that_died_is_removed(tmp_path, monkeypatch):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import soak
 from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -74,7 +75,7 @@ def test_a_failed_rename_leaves_the_old_file(monkeypatch):
     assert [each.name for each in path().parent.iterdir() if each.name.startswith(".progress")] == []
 
 
-@pytest.mark.parametrize("moment", ["replace", "fsync"])
+@pytest.mark.parametrize("moment", ["replace", soak("fsync")])
 def test_a_process_killed_in_the_middle_of_a_write_leaves_the_old_file(moment):
     update(A, more)
     kill = "import os, signal\ndef die(*args): os.kill(os.getpid(), signal.SIGKILL)\n"

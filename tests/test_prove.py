@@ -282,6 +282,7 @@ def test_the_public_seed_comes_first_and_the_others_are_fresh():
     assert seeds(1, torch.Generator()) == [PUBLIC_SEED]
 
 
+@pytest.mark.soak
 def test_proofs_by_several_processes_come_in_the_order_of_the_names():
     names = ["quadratic_grads", "running_mean"]
     assert [proof.exercise for proof in prove_all(names, [1], root=ROOT, jobs=2)] == [

@@ -285,12 +285,11 @@ def test_closing_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 @pytest.mark.sandbox
-def test_the_warm_process_is_started_again_when_somebody_kills_it():
-    with open_runner(LIMITS) as opened:
-        quadratic(opened, "return 1.0, 2.0, 3.0")
-        opened._warm._process.kill()
-        opened._warm._process.wait()
-        assert quadratic(opened, "return 1.0, 2.0, 3.0")[0].error is None
+def test_the_warm_process_is_started_again_when_somebody_kills_it(sandbox):
+    quadratic(sandbox, "return 1.0, 2.0, 3.0")
+    sandbox._warm._process.kill()
+    sandbox._warm._process.wait()
+    assert quadratic(sandbox, "return 1.0, 2.0, 3.0")[0].error is None
 
 
 # --- where there can be no sandbox ---

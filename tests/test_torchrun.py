@@ -33,7 +33,7 @@ def marked(process, mark):
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_example_runs_on_two_ranks_and_ends():
     status, told, complaints, left = torchrun("-m", "course.cluster.pi")
     assert (status, left) == (0, [])
@@ -42,7 +42,6 @@ def test_the_example_runs_on_two_ranks_and_ends():
     assert "Traceback" not in complaints
 
 
-@pytest.mark.slow
 def test_every_kind_of_message_works_and_a_rank_that_raises_ends_the_others(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -121,7 +122,7 @@ def _worst(a: Tensor, b: Tensor) -> tuple[float, tuple[int, ...]]:
     both = torch.isfinite(a) & torch.isfinite(b)
     error = torch.where(same, 0.0, torch.where(both, (a - b).abs(), math.inf))
     flat = int(error.argmax())
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), a.shape)) if a.dim() else ()
+    index = tuple(int(i) for i in np.unravel_index(flat, tuple(a.shape)))  # torch's own imports sympy, for a second
     return float(error.flatten()[flat]), index
 
 

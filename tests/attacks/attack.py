@@ -83,7 +83,8 @@ class Attack:
     beside   puts files beside the notebook
     times    how often it is graded: something of an earlier run may be what a later one looks for
     wait     seconds until the trace would show
-    heavy    too large or too slow for a soak
+    costly   to grade it takes seconds or gigabytes: only a release's tests do so
+    heavy    so costly that even the large class of a release leaves it out
     """
 
     name: str
@@ -94,6 +95,7 @@ class Attack:
     beside: Callable[[Path, Places], None] | None = None
     times: int = 1
     wait: float = 0.0
+    costly: bool = False
     heavy: bool = False
 
     def expected(self) -> dict[str, int]:

@@ -178,7 +178,7 @@ for _ in range(10):
 
 def patient(name: str, lines: str) -> Attack:
     """The lines in an answer that has 10 seconds, so that memory ends before time does."""
-    return answer(name, f"def hvp(f, x, v):\n{_indent(lines)}\n", exercise="hvp")
+    return answer(name, f"def hvp(f, x, v):\n{_indent(lines)}\n", exercise="hvp", costly=True)
 
 
 def _while_loading(lines: str) -> str:
@@ -191,11 +191,11 @@ def _indent(lines: str) -> str:
 
 ATTACKS = [
     body("loop", SPIN),
-    body("loop_that_catches_everything", STUBBORN),
-    body("sleep_that_catches_everything", CATCHES),
-    body("sleep", SLEEP),
-    answer("loop_while_loading", _while_loading(STUBBORN)),
-    cell("loop_in_the_display", STUBBORN, heavy=True),
+    body("loop_that_catches_everything", STUBBORN, costly=True),
+    body("sleep_that_catches_everything", CATCHES, costly=True),
+    body("sleep", SLEEP, costly=True),
+    answer("loop_while_loading", _while_loading(STUBBORN), costly=True),
+    cell("loop_in_the_display", STUBBORN, costly=True, heavy=True),
     patient("memory", MEMORY),
     patient("memory_of_many_processes", MANY_HEAPS),
     patient("shared_memory", SHARED),
@@ -216,6 +216,6 @@ ATTACKS = [
     body("an_exception_with_a_long_name", NAME),
     cell("one_line_of_20_mb_in_the_display", 'print("x" * 20_000_000)\n'),
     cell("a_million_lines_in_the_display", "for number in range(1_000_000):\n    print(number)\n"),
-    cell("a_million_outputs", DISPLAYED),
+    cell("a_million_outputs", DISPLAYED, costly=True),
     cell("pictures_of_20_mb", PICTURES),
 ]

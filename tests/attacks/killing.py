@@ -45,17 +45,19 @@ ATTACKS = [
     body("abort", "os.abort()"),
     body("segmentation_fault", "import ctypes\nctypes.string_at(0)"),
     body("kill_itself", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
-    body("stop_itself", "import signal\nos.kill(os.getpid(), signal.SIGSTOP)\nreturn 0.0, 0.0, 0.0"),
+    body("stop_itself", "import signal\nos.kill(os.getpid(), signal.SIGSTOP)\nreturn 0.0, 0.0, 0.0", costly=True),
     body(
         "kill_the_parent",
         "import signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(1)",
     ),
     body("stop_the_parent", f"{ALONE}{HOLD}"),
-    body("stop_the_parent_for_good", f"{ALONE}os.kill(os.getppid(), signal.SIGSTOP)\nreturn 0.0, 0.0, 0.0"),
+    body(
+        "stop_the_parent_for_good", f"{ALONE}os.kill(os.getppid(), signal.SIGSTOP)\nreturn 0.0, 0.0, 0.0", costly=True
+    ),
     body("kill_the_group", f"{ALONE}os.killpg(0, signal.SIGKILL)\ntime.sleep(1)"),
     body("kill_everything", f"{ALONE}os.kill(-1, signal.SIGKILL)\ntime.sleep(1)"),
     body("kill_every_number", f"{ALONE}{EVERY_NUMBER}"),
-    body("stop_everything", f"{ALONE}os.kill(-1, signal.SIGSTOP)\ntime.sleep(1)"),
+    body("stop_everything", f"{ALONE}os.kill(-1, signal.SIGSTOP)\ntime.sleep(1)", costly=True),
     body("close_every_file", f"os.closerange(0, 65536)\n{RIGHT}"),
     body(
         "everything_into_dev_null",
@@ -63,7 +65,11 @@ ATTACKS = [
     ),
     body("spoil_the_process", SPOILED),
     body("spoil_the_limits", LIMITS),
-    body("recursion_without_end", "import sys\nsys.setrecursionlimit(10**8)\nreturn quadratic_grads(a, b, c, x, y)"),
+    body(
+        "recursion_without_end",
+        "import sys\nsys.setrecursionlimit(10**8)\nreturn quadratic_grads(a, b, c, x, y)",
+        costly=True,
+    ),
     answer("exit_while_loading", f"LOADED = os._exit(0)\n\n\n{SIGNATURE}    return LOADED\n"),
     answer(
         "kill_everything_while_loading",

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.sandbox
 
 EVERY = 20  # attackers per honest student
 ALL = {f"{family}-{attack.name}": attack for family, attacks in FAMILIES.items() for attack in attacks}
+QUICK = {name: attack for name, attack in ALL.items() if not attack.costly}
 IN_A_FOLDER = {attack.name: attack for attack in files.IN_A_FOLDER}
+TWO_JUDGES = How(limits=LIMITS, display=False, jobs=2)
 HONEST = sum(lesson.honest().values())
 
 
@@ -50,18 +52,25 @@ def dishonest(result, attacks) -> dict[str, tuple[float, int]]:
     return found
 
 
+def graded_notebooks(made) -> str:
+    """What everyone but the owner of the secret gets back."""
+    graded = (made.folder / "autograded").glob(f"*/{ASSIGNMENT}/{FILE}")
+    return "".join(path.read_text() for path in graded if path.parent.parent.name != "other")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how",
+    ("attacks", "how"),
     [
-        pytest.param(How(limits=LIMITS, display=False, jobs=2), id="two judges"),
+        pytest.param(QUICK, TWO_JUDGES, id="two judges"),
+        pytest.param(ALL, TWO_JUDGES, id="two judges, every attack", marks=pytest.mark.soak),
         # One judge grades the class of `shown` below, and in test_one_by_one every attack; here all of them, displayed.
-        pytest.param(How(limits=LIMITS), id="one judge", marks=pytest.mark.soak),
+        pytest.param(ALL, How(limits=LIMITS), id="one judge, every attack", marks=pytest.mark.soak),
     ],
 )
-def test_a_class_of_attackers_gets_honest_scores(scene, tmp_path, monkeypatch, how):
+def test_a_class_of_attackers_gets_honest_scores(scene, tmp_path, monkeypatch, attacks, how):
     with course(scene, tmp_path) as made:
-        for number, (name, attack) in enumerate(ALL.items()):
+        for number, (name, attack) in enumerate(attacks.items()):
             hand_in(made, f"{number:03}-{name}", attack)
             if number % EVERY == 0:
                 hand_in(made, f"{number:03}_honest", None)
@@ -69,14 +78,14 @@ def test_a_class_of_attackers_gets_honest_scores(scene, tmp_path, monkeypatch, h
         monkeypatch.setattr(log, "handlers", [])  # pytest would show 200 lines of scores above what failed
         before = Machine.now()
         result = grade(made.folder, ASSIGNMENT, how=how)
-        assert len(result.students) == len(ALL) + len(range(0, len(ALL), EVERY)) + 1
-        assert dishonest(result, ALL) == {}
-        assert made.traces((made.folder / "grading.log").read_text()) == []
+        assert len(result.students) == len(attacks) + len(range(0, len(attacks), EVERY)) + 1
+        assert dishonest(result, attacks) == {}
+        assert made.traces((made.folder / "grading.log").read_text() + graded_notebooks(made)) == []
         assert before.left() == ""
 
 
 @pytest.fixture(scope="module")
-def shown(scene, tmp_path_factory):
+def shown(scene, runner, tmp_path_factory):
     """A class with feedback: scripts everywhere, links, and students with names of every kind."""
     scripts = {f"markup-{attack.name}": attack for attack in FAMILIES["markup"]}
     beside = {f"files-{attack.name}": attack for attack in FAMILIES["files"] if attack.beside}
@@ -86,7 +95,9 @@ def shown(scene, tmp_path_factory):
             hand_in(made, f"s-{name}", attack)
         for name in files.STUDENTS:
             hand_in(made, name, None)
-        result = grade(made.folder, ASSIGNMENT, how=How(limits=LIMITS))
+        grade(made.folder, ASSIGNMENT, [f"s-{name}" for name in scripts], runner=runner)
+        others = {*(f"s-{name}" for name in (*beside, *IN_A_FOLDER)), *files.STUDENTS, "other"}
+        result = grade(made.folder, ASSIGNMENT, others, runner=runner, how=How(display=False))
         feedback(made.folder, ASSIGNMENT)
         yield made, result, attacks
 

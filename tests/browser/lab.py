@@ -18,7 +18,7 @@ from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tools import system
 
@@ -79,13 +79,11 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextlib.contextmanager
-def browser_page() -> Iterator[Page]:
-    """A page in headless Chromium, as wide as a laptop."""
+def chromium() -> Iterator[Browser]:
+    """A browser without windows."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=system.browser(), args=[*QUIET, *MORE_QUIET])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(1000 * SECONDS)
-        yield page
+        yield browser
         browser.close()
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from course import exercises
-from tests.browser.lab import Notebook, browser_page, open_notebook, server
+from tests.browser.lab import Notebook, open_notebook, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -17,16 +19,15 @@ WRONG = SIGNATURE + "    return [sum(xs[: i + 1]) / len(xs) for i in range(len(x
 RIGHT = SIGNATURE + "    return [sum(xs[: i + 1]) / (i + 1) for i in range(len(xs))]"
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server(tmp_path_factory.mktemp("lab")) as running:
-        yield running
+# The cells of lesson 01 down to its slider.
+GRAPH = """
+from course.lessons.graph import Node, named
+from course.lessons.widgets.stepper import step_through
 
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    with browser_page() as opened:
-        yield opened
+x, y = named(Node(3.0), "x"), named(Node(4.0), "y")
+f = 2.0 * x * x - x * y
+step_through(f, title="Which numbers must be known before the next one can be?")
+"""
 
 
 def test_a_wrong_answer_is_diagnosed_and_mended(address: str, page: Page) -> None:
@@ -48,12 +49,14 @@ def test_a_wrong_answer_is_diagnosed_and_mended(address: str, page: Page) -> Non
     points = exercises.load("running_mean").points
     expect(reached).to_contain_text(f"{points} / {points}")
     notebook.picture("00-progress", reached)
-    _dark(notebook)
-    notebook.picture("00-progress-dark", reached)
+    with _dark(notebook):
+        notebook.picture("00-progress-dark", reached)
 
 
-def test_the_slider_of_lesson_01_steps_through_a_graph(address: str, page: Page) -> None:
-    notebook = open_notebook(page, address, "01_computational_graphs.ipynb")
+@pytest.mark.parametrize("name", ["graph.ipynb", pytest.param("01_computational_graphs.ipynb", marks=pytest.mark.soak)])
+def test_the_slider_of_lesson_01_steps_through_a_graph(folder: Path, address: str, page: Page, name: str) -> None:
+    write_notebook(folder, "graph.ipynb", GRAPH)
+    notebook = open_notebook(page, address, name)
     notebook.run_all()
     widget = notebook.cell("step_through(f").locator(".jp-OutputArea").first
     handle = widget.locator(".noUi-handle").first
@@ -65,11 +68,20 @@ def test_the_slider_of_lesson_01_steps_through_a_graph(address: str, page: Page)
         page.keyboard.press("ArrowRight")
     expect(widget).not_to_have_text(before)
     notebook.picture("01-stepper-later", widget)
-    _dark(notebook)
-    notebook.picture("01-stepper-dark", widget)
+    with _dark(notebook):
+        notebook.picture("01-stepper-dark", widget)
     expect(page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
 
 
-def _dark(notebook: Notebook) -> None:
-    notebook.menu("Settings", "Theme", "JupyterLab Dark")
-    expect(notebook.page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+@contextlib.contextmanager
+def _dark(notebook: Notebook) -> Iterator[None]:
+    """In the dark theme, which the server would keep for the next page."""
+    _choose(notebook, "Dark")
+    yield
+    _choose(notebook, "Light")
+
+
+def _choose(notebook: Notebook, theme: str) -> None:
+    notebook.menu("Settings", "Theme", f"JupyterLab {theme}")
+    light = str(theme == "Light").lower()
+    expect(notebook.page.locator("body")).to_have_attribute("data-jp-theme-light", light)
