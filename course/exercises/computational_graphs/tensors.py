@@ -31,7 +31,7 @@ def unchanged(*, needs: tuple[str, ...], cases: tuple[str, ...]) -> Property:
     """The property that arguments are as they were: their numbers, and whether they require a gradient."""
     return dataclasses.replace(
         arguments_unchanged(needs=needs),
-        hint="An argument was changed: in place (+=, sub_, out=), or by `requires_grad_`. The caller still needs it as it "
+        hint="An argument was changed: in place (+=, sub_, out=), or by `requires_grad_`. The caller needs it as it "
         "was: work on a new tensor, such as `x.clone()`, or `x.detach()` where only the gradient is in the way.",
         cases=cases,
     )
