@@ -37,7 +37,7 @@ def unchanged(*, needs: tuple[str, ...], cases: tuple[str, ...]) -> Property:
     )
 
 
-def require_gradients(inputs: Inputs, *names: str) -> dict[str, bool]:
+def require_gradients(inputs: Inputs, *names: str) -> dict[str, Any]:
     """Whether these inputs do, now: to be observed after the call, under `after`."""
     return {f"{name}.requires_grad": inputs[name].requires_grad for name in names}
 
