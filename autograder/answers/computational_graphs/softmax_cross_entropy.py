@@ -227,10 +227,4 @@ WRONG = (
         from_log_p((".mean()", ".float().mean().to(logits.dtype)")),
         fails=(EVERY_DIGIT,),
     ),
-    wrong(
-        "takes_the_gradient_away",
-        "Your result is right, but afterwards the logits that were handed in require no gradient any more, and the "
-        "next backward pass leaves them out. `detach()` makes a tensor of your own with the same numbers.",
-        from_log_p(("shifted = ", "logits.requires_grad_(False)\n    shifted = ")),
-    ),
 )

@@ -230,8 +230,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "arguments_unchanged",
-            "An argument was changed: in place (+=, sub_), by `requires_grad_()` on the caller's x, or by `backward()`, "
-            "which fills `grad`. Work on a new tensor: x.detach() is one, and holds x's numbers.",
+            "An argument was changed in place (+=, sub_), by `requires_grad_()` on the caller's x, or by `backward()`: "
+            "it fills `grad`. Work on a new tensor: x.detach() is one, and holds x's numbers.",
             keys=("after/*",),
             roundings=0,
             cases=(*SHORT, LEAVES.name),

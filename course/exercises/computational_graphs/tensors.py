@@ -31,13 +31,13 @@ def unchanged(*, needs: tuple[str, ...], cases: tuple[str, ...]) -> Property:
     """The property that arguments are as they were: their numbers, and whether they require a gradient."""
     return dataclasses.replace(
         arguments_unchanged(needs=needs),
-        hint="An argument was changed: in place (+=, sub_, out=), or by `requires_grad_`. The caller still needs it as it "
+        hint="An argument was changed: in place (+=, sub_, out=), or by `requires_grad_`. The caller needs it as it "
         "was: work on a new tensor, such as `x.clone()`, or `x.detach()` where only the gradient is in the way.",
         cases=cases,
     )
 
 
-def require_gradients(inputs: Inputs, *names: str) -> dict[str, bool]:
+def require_gradients(inputs: Inputs, *names: str) -> dict[str, Any]:
     """Whether these inputs do, now: to be observed after the call, under `after`."""
     return {f"{name}.requires_grad": inputs[name].requires_grad for name in names}
 

@@ -118,7 +118,7 @@ EXERCISE = Exercise(
         cut("a leading 1", grad=(0, 1)),
         cut("a 1 that is no repetition", grad=(2, 1), of="leading and size 1"),
         cut("no leading rows", grad=(0, 0)),
-        put("no numbers", shape=[0, 3], of="no rows"),
+        put("no numbers", {"shape/0": 0}, of="no rows"),
     ),
     promises={
         "any floating dtype": ("dtype_of_grad", "every_digit_in_float64", "in float16", "in bfloat16"),
