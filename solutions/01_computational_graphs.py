@@ -755,7 +755,8 @@ from torch import Tensor
 def softmax_cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy of a batch, and its gradient with respect to the logits.
 
-    logits    (N, C), floating, N and C at least 1; entries up to 1e4 in size
+    logits    (N, C), floating, N and C at least 1; entries up to 1e4 in size, in float16 as long as
+              the sum of the N losses stays below 65504
     targets   (N,), int64, each in 0 .. C-1
     Returns   (loss, dlogits): the mean over the N rows, a tensor of shape (), and d loss / d logits, (N, C), both in
               the dtype of the logits. Nothing that was handed in is changed.

@@ -97,7 +97,15 @@ EXERCISE = Exercise(
             "The result is a tensor in the dtype of `grad`, for the shape () too. A sum keeps it; torch.zeros and "
             "torch.tensor choose another one unless you name it.",
             holds=tensors_in_the_dtype_of("grad", "summed"),
-            cases=("one leading dimension", *NOTHING, *NUMBER, "in float64", "in float16", "in bfloat16"),
+            cases=(
+                "one leading dimension",
+                *NOTHING,
+                *NUMBER,
+                "in float64",
+                "in float16",
+                "in float16, to a number",
+                "in bfloat16",
+            ),
             needs=("leading_dimensions",),
         ),
         every_form(needs=("leading_dimensions",), keys=("summed",)),
@@ -113,6 +121,7 @@ EXERCISE = Exercise(
     forms=(
         in_dtype(torch.float16, "grad", of="leading and size 1"),
         in_dtype(torch.bfloat16, "grad", of="leading and size 1"),
+        in_dtype(torch.float16, "grad", of="a matrix to a number", name="in float16, to a number"),
         strided("grad", of="two leading dimensions"),
         strided("grad", of="a matrix to a number", name="views for a number"),
         cut("a leading 1", grad=(0, 1)),

@@ -27,7 +27,7 @@ from course.performing.forms import put
 
 NEAR = 1e-5  # of the peak: far less than what a wrong schedule is off, far more than a rounding of float32
 BELOW = -1e-9  # just under 0
-FEW = 8  # roundings of a rate in float32: with 3.1416 in place of pi it is 15 off
+FEW = 4  # roundings of a rate in float32: with 3.14159 in place of pi it is up to 10 off
 FEW_STEPS = [0, 1, 9, 10**9]
 
 
