@@ -233,15 +233,16 @@ def sgd_step(
 ) -> None:
     """One step of SGD, in place: afterwards the tensors in `params` hold the new values.
 
-    params        tensors of any shapes, () too, floating. They do not require a gradient.
-    grads         their gradients, of the same shapes and dtypes. They are not changed.
+    params        tensors of any shapes, () too, in any floating dtype. They do not require a gradient. In place means
+                  in the tensor's own memory: an assignment to a name or to `.data` does not change it.
+    grads         their gradients, of the same shapes and dtypes. They are not changed, and their memory belongs to the
+                  caller, who may write the next gradients into it.
     state         one dict per parameter, empty before the first step; it comes back as you left it. With momentum it
                   keeps one tensor of the parameter's shape and dtype (name it as you like), without momentum none.
     lr            the rate, at least 0; it may differ from step to step
     momentum      mu, in [0, 1); 0 means no momentum
     nesterov      whether the direction is g + mu b instead of b; of no effect without momentum
     weight_decay  wd, at least 0: wd p is added to the gradient before all else
-    Returns       nothing.
     Refused       with a ValueError, before anything is changed: a negative lr or weight_decay, a momentum outside
                   [0, 1), a gradient that has another shape than its parameter.
     Example       p = [1.], lr = 0.1, momentum = 0.9, gradients [2.], then [2.]: p is [0.8], then [0.42].
@@ -574,17 +575,17 @@ def adamw_step(
 ) -> None:
     """One step of AdamW, in place: afterwards the tensors in `params` hold the new values.
 
-    params        tensors of any shapes, () too, floating. They do not require a gradient.
+    params        tensors of any shapes, () too, in any floating dtype. They do not require a gradient. In place means
+                  in the tensor's own memory: an assignment to a name or to `.data` does not change it.
     grads         their gradients, of the same shapes and dtypes. They are not changed. None: this parameter had no part
                   in this step; nothing of it changes, neither its moments nor its age.
     state         one dict per parameter, empty before its first gradient; it comes back as you left it. It keeps two
                   tensors of the parameter's shape and dtype (name them as you like), and the step count t, as a number
                   or as a tensor of shape ().
-    lr            the rate, at least 0
+    lr            the rate, at least 0; it may differ from step to step
     betas         beta1 for the mean of the gradients, beta2 for the mean of their squares, each in [0, 1)
-    eps           is added to the root of the corrected v
+    eps           is added to the root of the corrected v, and nothing else is
     weight_decay  wd: the parameter loses lr wd p, with p as it was before the step
-    Returns       nothing.
     Refused       with a ValueError, before anything is changed: a negative lr, a beta outside [0, 1), a gradient that
                   has another shape than its parameter.
     Example       p = [1.], lr = 0.1, weight_decay = 0, gradients [2.], then [2.]: p is [0.9], then [0.8].

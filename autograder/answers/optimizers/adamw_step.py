@@ -112,6 +112,11 @@ NONE = "if grad is None:\n            continue\n"
 REFUSED = "    below_one(beta1=beta1, beta2=beta2)\n    same_shapes(params, grads)\n"
 ZEROS = "m=torch.zeros_like(param), v=torch.zeros_like(param)"
 
+OLD_MEAN = ('kept["mean"] = betas', 'old = kept["mean"]\n        kept["mean"] = betas')
+OLD_SQUARE = ('kept["square"] = betas', 'old = kept["square"]\n        kept["square"] = betas')
+USES_OLD_MEAN, USES_OLD_SQUARE = ('m_hat = kept["mean"]', "m_hat = old"), ('v_hat = kept["square"]', "v_hat = old")
+LOOK_AHEAD = ('m_hat = kept["mean"]', 'm_hat = (betas[0] * kept["mean"] + (1 - betas[0]) * g)')
+
 WRONG = (
     wrong(
         "decay_through_the_moments",
@@ -125,9 +130,21 @@ WRONG = (
         "decay_of_another_size",
         "The parameter loses lr wd times what it was before the step: multiply it by 1 - lr wd, first of all. "
         "Yours loses wd p, whatever the rate (as Algorithm 2 of the AdamW paper says where its schedule is 1; "
-        "libraries multiply by the rate), or it shrinks when it has already moved.",
+        "libraries multiply by the rate), or lr^2 wd p, or it shrinks when it has already moved.",
+        torch_like(("1 - lr * weight_decay", "1 - lr * lr * weight_decay")),
         torch_like(("1 - lr * weight_decay", "1 - weight_decay")),
         torch_like((DECAY, "pass"), (STEP, f"{STEP}.mul_(1 - lr * weight_decay)")),
+    ),
+    wrong(
+        "decay_of_the_other_sign",
+        "Your decay makes parameters larger: its sign is the wrong one. The parameter *loses* lr wd p.",
+        torch_like(("1 - lr * weight_decay", "1 + lr * weight_decay")),
+    ),
+    wrong(
+        "steps_uphill",
+        "Your steps go uphill: the gradient points to where the loss grows. The parameter *loses* lr m_hat / "
+        "(sqrt(v_hat) + eps).",
+        torch_like(("value=-lr", "value=lr")),
     ),
     wrong(
         "no_bias_correction",
@@ -146,12 +163,23 @@ WRONG = (
     ),
     wrong(
         "correction_off_by_one",
-        "In the first step your t is 0, and you divide by 1 - beta^0 = 0; or it is 2, and you correct too "
-        "little; or in the second it still is 1. t counts the gradients that are in the average, the present one too: "
-        "begin at 0 and count up first, or begin at 1 and count up last.",
-        formulas((COUNT, ""), ("weight_decay * p)\n", "weight_decay * p)\n" + COUNT)),
+        "In the first step your t is 2, and you correct too little; or in the second it still is 1. t counts the "
+        "gradients that are in the average, the present one too: begin at 0 and count up first, or begin at 1 and "
+        "count up last.",
         torch_like(('int(kept["step"])', 'max(1, int(kept["step"]) - 1)')),
         torch_like(('int(kept["step"])', 'int(kept["step"]) + 1')),
+    ),
+    wrong(
+        "nan_in_every_step",
+        "Your parameters are nan after the first step, those whose gradient is 0 too. Something is divided by 0: with "
+        "t = 0 the corrections 1 - beta^t are 0. What is t in your first step? Begin at 0 and count up first.",
+        formulas((COUNT, ""), ("weight_decay * p)\n", "weight_decay * p)\n" + COUNT)),
+    ),
+    wrong(
+        "nan_where_there_is_a_gradient",
+        "Your parameters are nan after the first step, unless their gradient is 0. Print v: a root of something "
+        "negative is nan. v is a mean of squares, v = beta2 v + (1 - beta2) g^2, so nothing in it is below 0.",
+        formulas(("+ (1 - betas[1])", "- (1 - betas[1])")),
     ),
     wrong(
         "corrected_moments_stored",
@@ -163,10 +191,14 @@ WRONG = (
     wrong(
         "eps_inside_the_root",
         "eps stands in the wrong place: sqrt(v_hat) + eps means correct v, take the root, then add eps. Under the "
-        "root 1e-8 acts like 1e-4; added to sqrt(v) before the correction it is 32 times as large at the first step. "
-        "(The Adam paper's more efficient form, before section 2.1, has that other eps, and calls it by another name.)",
+        "root 1e-8 acts like 1e-4; added to sqrt(v) before the correction it is 32 times as large at the first step; "
+        "a floor, the larger of sqrt(v_hat) and eps, is no sum; and without eps a gradient of 0 gives 0 / 0, which is "
+        "nan. (The Adam paper's more efficient form, before section 2.1, has that other eps, and calls it by another "
+        "name.)",
         formulas(("v_hat.sqrt() + eps", "(v_hat + eps).sqrt()")),
         torch_like(("v.sqrt()", "v.sqrt().add_(eps)"), ("root.add_(eps)", "root")),
+        torch_like(("root.add_(eps)", "root.clamp_(min=eps)")),
+        torch_like(("root.add_(eps)", "root")),
     ),
     wrong(
         "no_root_of_the_squares",
@@ -175,6 +207,54 @@ WRONG = (
         "ratio has none, and the step is about lr, however the loss is scaled.",
         formulas(("v_hat.sqrt()", "v_hat")),
         formulas(("* g**2", "* g")),
+    ),
+    wrong(
+        "mean_of_sizes",
+        "Your steps are divided by the mean of |g|. Adam divides by the root of the mean of g^2, in which large "
+        "gradients count for more.",
+        formulas(("* g**2", "* g.abs()"), ("v_hat.sqrt() + eps", "v_hat + eps")),
+    ),
+    wrong(
+        "nothing_divides_the_step",
+        "Your step is lr m_hat: v does not take part. That is momentum. Adam divides m_hat by sqrt(v_hat) + eps, so "
+        "that each number moves by about lr, however large its gradients are.",
+        formulas(("(v_hat.sqrt() + eps)", "1"), (", square=torch.zeros_like(p)", ", square=0"), ("* g**2", "* 0")),
+    ),
+    wrong(
+        "largest_v",
+        "Your v never falls: where it would, the largest so far is used. That is AMSGrad. Adam lets v fall when "
+        "gradients become small: v = beta2 v + (1 - beta2) g^2, and no maximum.",
+        formulas(("v_hat =", 'kept["square"] = torch.maximum(kept["square"], old)\n        v_hat ='), OLD_SQUARE),
+        formulas(
+            (
+                "v_hat =",
+                'kept["top"] = torch.maximum(kept["square"], kept.get("top", kept["square"]))\n        v_hat =',
+            ),
+            ('v_hat = kept["square"]', 'v_hat = kept["top"]'),
+        ),
+    ),
+    wrong(
+        "nesterov_in_adam",
+        "Your m_hat looks one step ahead: the present gradient enters it a second time. That is NAdam. In Adam m_hat "
+        "is m / (1 - beta1^t), and m has taken the gradient in once.",
+        formulas(LOOK_AHEAD),
+    ),
+    wrong(
+        "step_before_the_averages",
+        "Your step divides or is divided by an average that does not have the present gradient in it yet. Bring m and "
+        "v up to date first; then correct both, then move the parameter.",
+        formulas(OLD_MEAN, USES_OLD_MEAN),
+        formulas(OLD_SQUARE, USES_OLD_SQUARE),
+    ),
+    wrong(
+        "rate_in_the_average",
+        "Your m averages lr times the gradients. While the rate stays the same nobody sees it, but when the rate "
+        "falls, old gradients go on moving the parameter with the rate of their own day. Keep m free of lr.",
+        formulas(
+            ("(1 - betas[0]) * g", "lr * (1 - betas[0]) * g"),
+            ("lr * (m_hat", "(m_hat"),
+            ("+ weight_decay", "+ lr * weight_decay"),
+        ),
     ),
     wrong(
         "other_weights_in_an_average",
@@ -197,7 +277,7 @@ WRONG = (
     ),
     wrong(
         "averages_not_kept",
-        "A new average has a name in your function and no place in `state`: the next step finds zeros again. "
+        "A new average has no place in `state`: the next step begins from zeros, or from the old average, again. "
         "Store it under its key, or change the kept tensor itself. (mul makes a new tensor, mul_ changes the old.)",
         formulas(
             ('kept["mean"] = betas[0] * kept["mean"]', 'mean = betas[0] * kept["mean"]'),
@@ -206,6 +286,7 @@ WRONG = (
             ('kept["square"] / (1', "square / (1"),
         ),
         torch_like((M, "m.mul(beta1).add_((1 - beta1) * grad)")),
+        formulas(("        if not kept:", "        kept = {}\n        if not kept:")),
     ),
     wrong(
         "begins_with_the_gradient",
@@ -235,10 +316,19 @@ WRONG = (
         torch_like(("continue", "break")),
     ),
     wrong(
+        "none_breaks_it",
+        "Where a gradient is None your function stops with an error: None has neither a shape nor numbers. Ask whether "
+        "it is None before anything else, and where you look at the shapes too.",
+        torch_like(("grad is not None and ", "")),
+        torch_like((NONE, "pass\n")),
+    ),
+    wrong(
         "not_in_place",
-        "`p = p - ...` computes a new tensor and gives it the name p. The model still holds the old one, which "
-        "nothing has changed. Write into it: `p -= ...`, or an operation that ends in an underscore.",
+        "The memory of the tensors in `params` is never written to. `p = p - ...` makes a new tensor and gives it the "
+        "name p, `params[i] = ...` puts one into the list, `p.data = ...` puts new memory under the old name; the "
+        "model still holds the old. Write into it: `p -= ...`, copy_, or another operation that ends in an underscore.",
         torch_like((DECAY, "param = param * (1 - lr * weight_decay)")),
+        formulas(("p -= lr * (", "p.data = p - lr * (")),
     ),
     wrong(
         "keeps_more_than_two",
@@ -248,15 +338,15 @@ WRONG = (
     ),
     wrong(
         "gradient_changed",
-        "The parameters are right, but a gradient was changed on the way: square_, mul_ and `**=` write into the "
-        "caller's tensor. Anyone who adds up two backward passes, or reports the norm of the gradients, then reads "
-        "something else.",
+        "All else is right, but a gradient is not what it was before the step: square_, mul_, `**=` and the like write "
+        "into the caller's tensor. Anyone who adds up two backward passes, or reports the norm of the gradients, then "
+        "reads something else.",
         torch_like(("addcmul_(grad, grad, value=1 - beta2)", "add_(grad.square_(), alpha=1 - beta2)")),
         fails=("gradients_unchanged",),
     ),
     wrong(
         "not_refused",
-        "The steps are right, but something that makes no sense is accepted, or raises another error than a "
+        "All else is right, but something that makes no sense is accepted, or raises another error than a "
         "ValueError. Check rate, betas and every shape at the top, before anything is changed; `assert` is for one's "
         "own mistakes, and vanishes under `python -O`.",
         formulas(("    _refuse(params, grads, lr, betas)\n", "")),
@@ -264,12 +354,44 @@ WRONG = (
     ),
     wrong(
         "refuses_too_late",
-        "You refuse all that is to be refused. But when the second gradient turns out to be wrong, the first "
-        "parameter has moved already: the model has taken part of a step, and its caller does not know which. Use two "
-        "loops: first look at all pairs, then step.",
+        "You refuse all that is to be refused. But after one of these calls a parameter, a gradient or a state is not "
+        "what it was: the model has taken part of a step, and its caller does not know which. Look at all pairs of "
+        "parameter and gradient first, in a loop of its own, then step.",
         torch_like(
             (REFUSED, ""), (NONE, f"{NONE}        same_shapes([param], [grad]), below_one(b1=beta1, b2=beta2)\n")
         ),
         fails=("refused_before_any_change",),
+    ),
+    wrong(
+        "moments_in_float32",
+        "Your moments are in float32 where their parameter is not: torch.zeros makes float32, and `.float()` "
+        "converts. In float64 that loses half the digits, in float16 or bfloat16 the state is twice as large. Take "
+        "zeros_like(p), and keep no result in another dtype.",
+        formulas(
+            (
+                "mean=torch.zeros_like(p), square=torch.zeros_like(p)",
+                "mean=torch.zeros(p.shape), square=torch.zeros(p.shape)",
+            )
+        ),
+        formulas(
+            ("(1 - betas[0]) * g\n", "(1 - betas[0]) * g.float()\n"),
+            ("* g**2", "* g.float()**2"),
+            (
+                "mean=torch.zeros_like(p), square=torch.zeros_like(p)",
+                "mean=torch.zeros(p.shape), square=torch.zeros(p.shape)",
+            ),
+        ),
+        rounds_to=torch.float32,
+    ),
+    wrong(
+        "refuses_a_rate_of_0",
+        "You refuse a rate of 0, which is allowed: a schedule may begin there. Refuse what is below 0, and let the "
+        "step with 0 bring the moments up to date as any other.",
+        formulas(("if lr < 0", "if lr <= 0")),
+    ),
+    wrong(
+        "refuses_a_beta_of_0",
+        "You refuse a beta of 0, which is allowed: an average that remembers nothing but the present gradient.",
+        formulas(("0 <= beta < 1", "0 < beta < 1")),
     ),
 )

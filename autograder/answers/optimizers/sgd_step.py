@@ -35,7 +35,9 @@ def torchs_own(
     for p, g, kept in zip(params, grads, state, strict=True):
         leaf = p.detach()
         leaf.grad = g.clone()
-        own = torch.optim.SGD([leaf], lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+        own = torch.optim.SGD(
+            [leaf], lr=lr, momentum=momentum, nesterov=nesterov and momentum > 0, weight_decay=weight_decay
+        )
         own.state[leaf] = kept
         own.step()
 
@@ -116,6 +118,12 @@ WRONG = (
         in_place(NO_DECAY, (STEP, "p -= lr * g + weight_decay * p")),
     ),
     wrong(
+        "decay_of_the_other_sign",
+        "Your decay makes parameters larger: its sign is the wrong one. wd p is *added* to the gradient, and the step, "
+        "which is subtracted, then leads towards 0.",
+        in_place(("grad + weight_decay", "grad - weight_decay")),
+    ),
+    wrong(
         "first_step_damped",
         "Your first buffer is (1 - mu) g, and what is missing there is missing in all later ones. Here, as in "
         "torch.optim.SGD, the first gradient counts in full: b = g.",
@@ -147,9 +155,9 @@ WRONG = (
     ),
     wrong(
         "sum_not_kept",
-        "The new sum has a name in your function, or none, and no place in `state`: the next step does not find "
-        "it. Store it under its key, or change the kept tensor in place. (mul and add make a new tensor, mul_ and add_ "
-        "change the old.)",
+        "No step of yours uses the sum that the step before it has made: it knows its own gradient, or the first one, "
+        "alone. Store the new sum in `state` under its key, or change the kept tensor in place, and begin anew only "
+        "where there is none. (mul and add make a new tensor, mul_ and add_ change the old.)",
         formulas(('                kept["b"] = b\n', "")),
         torch_like((KEPT, 'kept["momentum"].mul(momentum).add_(g)')),
         torch_like((KEPT, 'kept["momentum"].mul_(momentum).add(g)')),
@@ -165,8 +173,8 @@ WRONG = (
     ),
     wrong(
         "nesterov_looks_back",
-        "g plus mu times the *old* buffer is the new buffer, in other words momentum without Nesterov. Make the "
-        "new buffer first, then go one step further: g + mu b with b as it is now.",
+        "With nesterov your steps are those of momentum alone. Is the option used? g plus mu times the *old* buffer is "
+        "just the new buffer. Make the new buffer first, then go one step further: g + mu b with b as it is now.",
         in_place((UPDATE, f"old = b.clone()\n            {UPDATE}"), ("momentum * b if", "momentum * old if")),
     ),
     wrong(
@@ -180,10 +188,11 @@ WRONG = (
     ),
     wrong(
         "not_in_place",
-        "`p = p - ...` computes a new tensor and gives it the name p (`params[i] = ...` puts it into a list). "
-        "The model still holds the old tensor, which nothing has changed. Write into it: `p -= ...`, or an operation "
-        "that ends in an underscore.",
+        "The memory of the tensors in `params` is never written to. `p = p - ...` makes a new tensor and gives it "
+        "the name p, `params[i] = ...` puts one into the list, `p.data = ...` puts new memory under the old name; the "
+        "model still holds the old. Write into it: `p -= ...`, copy_, or another operation that ends in an underscore.",
         in_place((STEP, "p = p - lr * g")),
+        in_place((STEP, "p.data = p - lr * g")),
     ),
     wrong(
         "one_state_for_all",
@@ -208,22 +217,24 @@ WRONG = (
     ),
     wrong(
         "buffer_in_the_default_dtype",
-        "torch.zeros makes float32, whatever the parameter is. A buffer takes shape, dtype and device from its "
-        "parameter: zeros_like, or a copy of the gradient.",
+        "Your buffer is in float32 where its parameter is not. torch.zeros makes float32, whatever the parameter is, "
+        "and `.float()` converts. A buffer takes shape, dtype and device from its parameter: zeros_like, or a copy of "
+        "the gradient.",
         in_place(("torch.zeros_like(p)", "torch.zeros(p.shape)")),
+        in_place(("torch.zeros_like(p)", "torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))")),
         rounds_to=torch.float32,
     ),
     wrong(
         "gradient_changed",
-        "The parameters are right, but a gradient was changed on the way: `g += ...` writes into the caller's "
-        "tensor. Anyone who adds up two backward passes, or reports the norm of the gradients, then reads something "
-        "else. `g = g + ...` makes a new tensor.",
+        "All else is right, but a gradient is not what it was before the step: `g += ...`, add_ and the like write "
+        "into the caller's tensor. Anyone who adds up two backward passes, or reports the norm of the gradients, then "
+        "reads something else. `g = g + ...` makes a new tensor.",
         torch_like(("grad.add(", "grad.add_(")),
         fails=("gradients_unchanged",),
     ),
     wrong(
         "not_refused",
-        "The steps are right, but something that makes no sense is accepted, or raises another error than a "
+        "All else is right, but something that makes no sense is accepted, or raises another error than a "
         "ValueError. Check rate, momentum, decay and every shape at the top, before anything is changed; `assert` is "
         "for one's own mistakes, and vanishes under `python -O`.",
         in_place(("    _refuse(params, grads, lr, momentum, weight_decay)\n", "")),
@@ -231,13 +242,25 @@ WRONG = (
     ),
     wrong(
         "refuses_too_late",
-        "You refuse all that is to be refused. But when the second gradient turns out to be wrong, the first "
-        "parameter has moved already: the model has taken part of a step, and its caller does not know which. Use two "
-        "loops: first look at all pairs, then step.",
+        "You refuse all that is to be refused. But after one of these calls a parameter, a gradient or a state is not "
+        "what it was: the model has taken part of a step, and its caller does not know which. Look at all pairs of "
+        "parameter and gradient first, in a loop of its own, then step.",
         torch_like(
             ("    same_shapes(params, grads)\n", ""),
             ("        g = grad.add", "        same_shapes([param], [grad])\n        g = grad.add"),
         ),
         fails=("refused_before_any_change",),
+    ),
+    wrong(
+        "refuses_a_rate_of_0",
+        "You refuse a rate of 0, which is allowed: a schedule may begin there. Refuse what is below 0, and let the "
+        "step with 0 feed the buffer as any other.",
+        in_place(("if lr < 0", "if lr <= 0")),
+    ),
+    wrong(
+        "refuses_nesterov_without_momentum",
+        "You refuse nesterov where the momentum is 0 (as torch.optim.SGD does). Here the option then is of no effect, "
+        "and the step is the plain one.",
+        in_place(("    _refuse(", "    if nesterov and not momentum:\n        raise ValueError\n    _refuse(")),
     ),
 )

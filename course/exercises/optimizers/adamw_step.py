@@ -2,49 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from course.exercises.optimizers.refusals import all_refused, refused_in_time
-from course.exercises.optimizers.trajectory import drive, refuse
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.exercises.optimizers.refusals import all_refused, other_shapes, refused_in_time
+from course.exercises.optimizers.trajectory import (
+    drive,
+    half_precision,
+    in_halves,
+    one_and_none,
+    refuse,
+    views_in_float64,
+)
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
+from course.performing.forms import put
 
 RATE = 0.05
-LONG = 20
-ABSENT = ((0, 1, 2, 7, 8, 15), (11,))  # steps without a gradient, of the second parameter and of the first
+LONG = 6
+ABSENT = ((0, 1, 4), (3,))  # steps without a gradient, of the second parameter and of the first
+MATRIX = (3, 2)
+TINY = 1e-20  # where eps is not what is judged, it may stand anywhere
 NONSENSE: dict[str, dict[str, Any]] = {
-    "a negative lr": {"lr": -0.1},
+    "a negative lr": {"lr": -1e-9},
     "a beta1 of 1": {"betas": (1.0, 0.999)},
     "a beta2 of 1": {"betas": (0.9, 1.0)},
-    "a negative beta1": {"betas": (-0.1, 0.999)},
-    "a gradient of another shape": {},
+    "a beta1 above 1": {"betas": (1.5, 0.999)},
+    "a beta2 above 1": {"betas": (0.9, 1.5)},
+    "a negative beta1": {"betas": (-1e-9, 0.999)},
+    "a negative beta2": {"betas": (0.9, -1e-9)},
+    "a wrong gradient after a None": {"gradient": MATRIX[1:], "none_before": True},
+    **{f"a gradient of shape {other} for {MATRIX}": {"gradient": other} for other in other_shapes(MATRIX)},
 }
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Gradients change in size from step to step, so that each step's own m and v are seen. Parameters start at a
-    size of about 1: tolerances are shares of it, but the steps, and their roundings, have the size of lr.
+    """Gradients change in size from step to step, so that each step's own m and v are seen, and v falls as well as it
+    grows. Parameters start at a size of about 1: tolerances are shares of it, but the steps, and their roundings, have
+    the size of lr.
 
-    Decay and eps are seen in a single step, so that they can be right where the averages are not. Where a state can be
-    mixed up, parameters have one shape. In float64 the betas are such that both corrections of the only step are exact
-    in every dtype: a step count in float32 is no mistake.
+    Decay and eps are seen in a single step, so that they can be right where the averages are not; eps is seen in its
+    cases alone, because elsewhere each gradient is much larger. Where a state can be mixed up, parameters have one
+    shape. In one step and in six the betas are such that the corrections are exact in every dtype: a step count in
+    float32 is no mistake.
     """
 
-    two: list[tuple[int, ...]] = [(3, 2), (4,)]
+    two: list[tuple[int, ...]] = [MATRIX, (4,)]
     ages = torch.ones(LONG, 2, dtype=torch.bool)
     ages[list(ABSENT[0]), 1] = False
     ages[list(ABSENT[1]), 0] = False
-    exact = {"betas": [0.5, 0.75], "eps": 0.01, "weight_decay": 0.3}
+    first = {"weight_decay": 0.0, "betas": [0.5, 0.9375], "eps": TINY}
+    long = {"weight_decay": 0.0, "betas": [0.5, 0.75], "eps": TINY}
+    falling = [RATE * (LONG - step / 2) / LONG for step in range(LONG)]
     return [
-        _case(rng, "one step", 1, two, asks_for_refusals=True),
-        _case(rng, "twenty steps", LONG, [(3, 2), (3, 2)]),
-        _case(rng, "weight decay", 1, two, options={"weight_decay": 0.3}),
+        _case(rng, "one step", 1, two, options=first, asks_for_refusals=True),
+        _case(rng, "six steps", LONG, [MATRIX, MATRIX], options=long, rates=falling),
+        _case(rng, "weight decay", 1, two, options={"weight_decay": 0.3, "eps": TINY}),
         _case(rng, "a large eps", 1, [*two, ()], options={"weight_decay": 0.0, "eps": 0.3}),
         _case(rng, "a gradient of zeros", 1, [(4,), (3,)], silent=1),
-        _case(rng, "parameters of different age", LONG, [(4,), (4,)], options={"weight_decay": 0.2}, present=ages),
-        _case(rng, "double precision", 1, two, options=exact, dtype=torch.float64),
+        _case(rng, "tiny gradients", 1, [MATRIX, (4,)], scale=1e-10, options={"weight_decay": 0.0, "eps": 1e-12}),
+        _case(rng, "parameters of different age", LONG, [(4,), (4,)], present=ages),
     ]
 
 
@@ -53,26 +72,27 @@ def _case(
     name: str,
     steps: int,
     shapes: list[tuple[int, ...]],
-    dtype: torch.dtype = torch.float32,
     silent: int | None = None,
+    scale: float = 1.0,
     **others: Any,
 ) -> Case:
     """A case; `silent` numbers a parameter whose gradients are zeros, and those of the others are then positive."""
-    sizes = torch.empty(steps, dtype=dtype).uniform_(-1.5, 0.5, generator=rng).exp()
+    large = torch.arange(steps) % 3 == 0
+    sizes = scale * torch.where(large, 1.5, 0.4) * torch.empty(steps).uniform_(0.8, 1.2, generator=rng)
 
     def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=rng, dtype=dtype)
+        return torch.randn(shape, generator=rng)
 
-    def sized(grads: torch.Tensor) -> torch.Tensor:
-        return grads * sizes.view(steps, *(1 for _ in grads.shape[1:]))
+    def sized(i: int, *shape: int) -> torch.Tensor:
+        grads = draw(steps, *shape)
+        signs = grads.sign() if silent is None else float(i != silent)
+        return signs * (0.5 + grads.abs() / 2) * sizes.view(steps, *(1 for _ in shape))
 
     inputs: dict[str, Any] = {
         "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
-        "grads": [
-            sized(draw(steps, *shape)) if silent is None else draw(steps, *shape).abs() * (i != silent)
-            for i, shape in enumerate(shapes)
-        ],
+        "grads": [sized(i, *shape) for i, shape in enumerate(shapes)],
         "present": torch.ones(steps, len(shapes), dtype=torch.bool),
+        "rates": [RATE] * steps,
         "options": {"weight_decay": 0.0},
         "asks_for_refusals": False,
     }
@@ -86,16 +106,53 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         options["betas"] = tuple(float(beta) for beta in options["betas"])
 
     def step(params: list[Any], grads: list[Any], state: list[Any], t: int) -> None:
-        answer(params, grads, state, lr=RATE, **options)
+        answer(params, grads, state, lr=inputs["rates"][t], **options)
+
+    def refusing(params: list[Any], grads: list[Any], state: list[Any], none_before: bool = False, **more: Any) -> None:
+        answer(params, [None, *grads[1:]] if none_before else grads, state, **more)
 
     seen = drive(step, inputs["params"], inputs["grads"], present=inputs["present"])
     if inputs["asks_for_refusals"]:
-        seen["refused"] = refuse(answer, inputs["params"][::-1], NONSENSE, lr=RATE)
+        seen["refused"] = refuse(refusing, inputs["params"][::-1], NONSENSE, lr=RATE)
     return observe(seen)
 
 
 # A step count in float32 costs digits: 1 - 0.999 is then off by 3e-5 of its size, which is no mistake.
 on_params = partial(Property, keys=("params/*",), roundings=128)
+HALVES = in_halves("one step")
+RATE_0 = "a rate of 0 in the first step, a beta1 of 0"
+BETA_0 = "a beta2 of 0, dimensions of 1 and of 0"
+FORMS = (
+    views_in_float64("six steps"),
+    put(RATE_0, {"rates/0": 0.0, "options/betas/0": 0.0}, of="six steps"),
+    one_and_none(BETA_0, "six steps", {"options/betas/1": 0.0}),
+    put("weight decay at different ages", {"options/weight_decay": 0.2}, of="parameters of different age"),
+)
+PROMISES: dict[str, tuple[str, ...]] = {
+    "any shapes, () too": ("a large eps", BETA_0),
+    "any floating dtype": ("half_precision", "views in float64 that are not contiguous"),
+    "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("the_first_step",),
+    "of the same shapes and dtypes": ("half_precision",),
+    "They are not changed": ("gradients_unchanged",),
+    "nothing of it changes, neither its moments nor its age": (
+        "each_parameter_has_its_age",
+        "weight decay at different ages",
+    ),
+    "empty before its first gradient; it comes back as you left it": ("each_parameter_has_its_age",),
+    "two tensors of the parameter's shape and dtype": (
+        "two_moments_kept",
+        "half_precision",
+        BETA_0,
+    ),
+    "at least 0; it may differ from step to step": (RATE_0, "six_steps"),
+    "each in [0, 1)": (RATE_0, BETA_0, "refusals"),
+    "is added to the root of the corrected v, and nothing else is": ("eps",),
+    "the parameter loses lr wd p, with p as it was before the step": ("weight_decay",),
+    "before anything is changed": ("refused_before_any_change",),
+    "a negative lr": ("refusals",),
+    "a beta outside [0, 1)": ("refusals",),
+    "a gradient that has another shape than its parameter": ("refusals",),
+}
 
 EXERCISE = Exercise(
     id="optimizers.adamw_step",
@@ -110,25 +167,26 @@ EXERCISE = Exercise(
             cases=("one step",),
         ),
         on_params(
-            "twenty_steps",
+            "six_steps",
             "m and v are kept uncorrected in the dict of their own parameter, with beta1 in m and beta2 in v. The "
-            "correction of step t divides by 1 - beta^t, for use in this step only.",
+            "correction of step t divides by 1 - beta^t, for use in this step only, and the rate of a step moves the "
+            "parameter in this step only.",
             points=2,
-            cases=("twenty steps",),
+            cases=("six steps",),
             needs=("the_first_step",),
         ),
         on_params(
             "weight_decay",
-            "The parameter loses lr wd times what it was before the step. Neither m nor v hears of it. One of "
-            "these cases is in float64: compute in the parameter's dtype.",
-            cases=("weight decay", "double precision"),
+            "The parameter loses lr wd times what it was before the step. Neither m nor v hears of it.",
+            cases=("weight decay",),
             needs=("the_first_step",),
         ),
         on_params(
             "eps",
-            "eps is added to sqrt(v_hat): after the root, and after the correction. Where all gradients were "
-            "zero, 0 / (0 + eps) leaves the parameter where it is. One parameter is a number, of shape ().",
-            cases=("a large eps", "a gradient of zeros"),
+            "eps is added to sqrt(v_hat): after the root, and after the correction, and nothing else is. Where all "
+            "gradients were zero, 0 / (0 + eps) leaves the parameter where it is; where they are tiny, eps alone says "
+            "how tiny they may be. One parameter is a number, of shape ().",
+            cases=("a large eps", "a gradient of zeros", "tiny gradients"),
             needs=("the_first_step",),
         ),
         on_params(
@@ -137,7 +195,7 @@ EXERCISE = Exercise(
             "changes: not the parameter, not m and v, not t; the parameters after it still have their step.",
             points=2,
             cases=("parameters of different age",),
-            needs=("twenty_steps", "weight_decay"),
+            needs=("six_steps",),
         ),
         Property(
             "two_moments_kept",
@@ -162,6 +220,10 @@ EXERCISE = Exercise(
             cases=("one step",),
         ),
         refused_in_time("one step"),
+        half_precision(HALVES),
+        replace(
+            every_form(needs=(), keys=("params/*", "state/*"), roundings=128), cases=tuple(form.name for form in FORMS)
+        ),
     ),
     hints=(
         "m and v start from zero. How large are they after the first step, compared with g and g^2?",
@@ -171,5 +233,7 @@ EXERCISE = Exercise(
         "m / (1 - beta1^t) by (the root of v / (1 - beta2^t), plus eps). Each in place, or stored again in the dict; a "
         "gradient of None goes on to the next parameter.",
     ),
+    forms=(*HALVES, *FORMS),
+    promises=PROMISES,
     removes=("torch.optim",),
 )

@@ -39,11 +39,25 @@ def all_refused(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return "; ".join(others) or None
 
 
+def other_shapes(matrix: tuple[int, int]) -> list[tuple[int, ...]]:
+    """Shapes that a check which is too lax takes for that of this matrix, whose two lengths differ and are above 1."""
+    rows, columns = matrix
+    return [
+        (),  # broadcasts
+        (columns,),  # broadcasts; the rank is another
+        (rows, 1),  # broadcasts; rank and length are the same
+        (1, rows, columns),  # the same without dimensions of 1
+        (rows * columns,),  # as many numbers
+        (columns, rows),  # the same lengths
+        (rows, columns + 1),  # the same rank and first length
+    ]
+
+
 def refused_in_time(case: str) -> Property:
     """That calls which were refused, all in one case, left everything as it was handed to them. Needs `refusals`."""
     return Property(
         "refused_before_any_change",
-        "A refused call has left something behind: a parameter that moved, or a state that was begun. The caller "
+        "A refused call has left something behind: a tensor that changed, or an entry in a state. The caller "
         "catches the error and goes on with what is there. Look at everything first, in a loop of its own if need be.",
         keys=(f"{LEFT}*",),
         roundings=0,

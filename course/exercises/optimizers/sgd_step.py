@@ -2,54 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from course.exercises.optimizers.refusals import all_refused, refused_in_time
-from course.exercises.optimizers.trajectory import drive, refuse
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.exercises.optimizers.refusals import all_refused, other_shapes, refused_in_time
+from course.exercises.optimizers.trajectory import (
+    drive,
+    half_precision,
+    in_halves,
+    one_and_none,
+    refuse,
+    views_in_float64,
+)
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
+from course.performing.forms import put
 
 RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.3
-STEPS = 10
-NONSENSE = {
-    "a negative lr": {"lr": -0.1},
+STEPS = 6
+MATRIX = (3, 2)
+NONSENSE: dict[str, dict[str, Any]] = {
+    "a negative lr": {"lr": -1e-9},
     "a momentum of 1": {"momentum": 1.0},
-    "a negative momentum": {"momentum": -0.5},
-    "a negative weight_decay": {"weight_decay": -0.1},
-    "a gradient of another shape": {},
+    "a momentum above 1": {"momentum": 1.5},
+    "a negative momentum": {"momentum": -1e-9},
+    "a negative weight_decay": {"weight_decay": -1e-9},
+    **{f"a gradient of shape {other} for {MATRIX}": {"gradient": other} for other in other_shapes(MATRIX)},
 }
 
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Each option alone, then together, over steps of changing gradients.
 
-    Momentum alone has two parameters of one shape, between which a state can be mixed up unseen. What is computed in
-    float64 is each option once: decay in one case, the rest in another.
+    Momentum alone has two parameters of one shape, between which a state can be mixed up unseen.
     """
-    several: list[tuple[int, ...]] = [(3, 2), ()]
+    several: list[tuple[int, ...]] = [MATRIX, ()]
     momentum, decay = {"momentum": MOMENTUM}, {"weight_decay": DECAY}
     nesterov = {**momentum, "nesterov": True}
     falling = [RATE * (STEPS - step) / STEPS for step in range(STEPS)]
-    single, double = torch.float32, torch.float64
     return [
-        _case(rng, "plain", 3, several, single, asks_for_refusals=True),
-        _case(rng, "weight decay", 4, several, double, options=decay),
-        _case(rng, "momentum", STEPS, [(3, 2), (3, 2)], single, options=momentum),
-        _case(rng, "momentum and decay", STEPS, several, single, options=momentum | decay),
-        _case(rng, "Nesterov", STEPS, several, single, options=nesterov),
-        _case(rng, "a falling rate", STEPS, several, single, options=momentum, rates=falling),
-        _case(rng, "gradients in the same memory", 4, several, single, options=momentum, same_memory=True),
-        _case(rng, "all together", STEPS, several, double, options=nesterov | decay, rates=falling),
+        _case(rng, "plain", 3, several, asks_for_refusals=True),
+        _case(rng, "weight decay", 4, several, options=decay),
+        _case(rng, "momentum", STEPS, [MATRIX, MATRIX], options=momentum),
+        _case(rng, "momentum and decay", STEPS, several, options=momentum | decay),
+        _case(rng, "Nesterov", STEPS, several, options=nesterov),
+        _case(rng, "a falling rate", STEPS, several, options=momentum, rates=falling),
+        _case(rng, "gradients in the same memory", 4, several, options=momentum, same_memory=True),
+        _case(rng, "all together", STEPS, several, options=nesterov | decay, rates=falling),
     ]
 
 
-def _case(
-    rng: torch.Generator, name: str, steps: int, shapes: list[tuple[int, ...]], dtype: torch.dtype, **others: Any
-) -> Case:
+def _case(rng: torch.Generator, name: str, steps: int, shapes: list[tuple[int, ...]], **others: Any) -> Case:
     def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=rng, dtype=dtype)
+        return torch.randn(shape, generator=rng)
 
     inputs: dict[str, Any] = {
         "params": [draw(*shape).sign() + draw(*shape) / 4 for shape in shapes],
@@ -76,6 +83,34 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 on_params = partial(Property, keys=("params/*",))
 many_steps = partial(on_params, roundings=64)
+RATE_0 = "a rate of 0 in the first step, dimensions of 1 and of 0"
+HALVES = in_halves("momentum")
+FORMS = (
+    views_in_float64("all together"),
+    one_and_none(RATE_0, "momentum", {"rates/0": 0.0}),
+    put("Nesterov without momentum", {"options/nesterov": True}, of="weight decay"),
+)
+STATE = "one_buffer_with_momentum_none_without"
+PROMISES = {
+    "any shapes, () too": ("plain_steps", RATE_0),
+    "any floating dtype": ("half_precision", "views in float64 that are not contiguous"),
+    "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("plain_steps",),
+    "of the same shapes and dtypes": ("half_precision",),
+    "They are not changed": ("gradients_unchanged",),
+    "who may write the next gradients into it": ("buffers_own_their_memory",),
+    "empty before the first step; it comes back as you left it": ("momentum",),
+    "one tensor of the parameter's shape and dtype": (STATE, "half_precision", RATE_0),
+    "without momentum none": (STATE, "Nesterov without momentum"),
+    "at least 0; it may differ from step to step": (RATE_0, "the_rate_acts_at_once"),
+    "mu, in [0, 1); 0 means no momentum": ("momentum", "Nesterov without momentum"),
+    "whether the direction is g + mu b instead of b": ("nesterov",),
+    "of no effect without momentum": ("Nesterov without momentum",),
+    "at least 0: wd p is added to the gradient before all else": ("weight_decay", "momentum"),
+    "before anything is changed": ("refused_before_any_change",),
+    "a negative lr or weight_decay": ("refusals",),
+    "a momentum outside [0, 1)": ("refusals",),
+    "a gradient that has another shape than its parameter": ("refusals",),
+}
 
 EXERCISE = Exercise(
     id="optimizers.sgd_step",
@@ -91,8 +126,7 @@ EXERCISE = Exercise(
         ),
         on_params(
             "weight_decay",
-            "Decay adds wd p to the gradient before anything else, with p as it is before the step. The "
-            "parameters of this case are in float64: compute in their dtype.",
+            "Decay adds wd p to the gradient before anything else, with p as it is before the step.",
             cases=("weight decay",),
             needs=("plain_steps",),
         ),
@@ -108,13 +142,13 @@ EXERCISE = Exercise(
             "The decay term is part of the gradient: it is added before the buffer takes the gradient in, and so "
             "goes on acting with the momentum.",
             cases=("momentum and decay",),
-            needs=("weight_decay", "momentum"),
+            needs=("momentum",),
         ),
         many_steps(
             "nesterov",
             "Nesterov's direction is g + mu b with the buffer that this step has just made, in the first step "
             "too. The buffer itself stays as it is without Nesterov.",
-            cases=("Nesterov", "all together"),
+            cases=("Nesterov",),
             needs=("momentum",),
         ),
         many_steps(
@@ -131,11 +165,10 @@ EXERCISE = Exercise(
             needs=("momentum",),
         ),
         Property(
-            "one_buffer_with_momentum_none_without",
+            STATE,
             "With momentum, the dict of each parameter keeps one tensor of the parameter's shape and dtype. "
             "Without momentum nothing needs to be kept. (Single numbers are not counted.)",
             keys=("state/*",),
-            needs=("momentum",),
         ),
         Property(
             "gradients_unchanged",
@@ -151,9 +184,12 @@ EXERCISE = Exercise(
             "the things that the docstring refuses. Not every wrong shape breaks by itself: most broadcast.",
             holds=all_refused,
             cases=("plain",),
-            needs=("plain_steps",),
         ),
         refused_in_time("plain"),
+        half_precision(HALVES),
+        replace(
+            every_form(needs=(), keys=("params/*", "state/*"), roundings=64), cases=tuple(form.name for form in FORMS)
+        ),
     ),
     hints=(
         "Which of the two tensors, gradient and buffer, does each option change, and in which order?",
@@ -163,5 +199,7 @@ EXERCISE = Exercise(
         "times itself plus g. The direction is the buffer, or g + mu buffer with Nesterov. Then subtract lr times the "
         "direction from the parameter with an operation that ends in an underscore.",
     ),
+    forms=(*HALVES, *FORMS),
+    promises=PROMISES,
     removes=("torch.optim",),
 )

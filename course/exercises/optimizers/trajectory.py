@@ -8,15 +8,19 @@ small as it is, where Adam in a closed loop would amplify it near a gradient of 
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from course.exercises.optimizers.refusals import refused
+from course.performing.exercise import Form, Property, in_form
+from course.performing.forms import cut, in_dtype, put, strided
+from course.tree import Leaf
 
 State: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[list[Tensor], list[Tensor | None], list[State], int], object]
@@ -32,7 +36,7 @@ def drive(
 ) -> dict[str, Any]:
     """Calls `step(params, grads, state, t)` for t = 0 to T - 1; what it returns is ignored.
 
-    params       P tensors of any shapes to start from; they are copied, and the copies are stepped and observed
+    params       P tensors of any shapes to start from; they are copied, and the memory of the copies is observed
     grads        P tensors (T, *shape)
     present      bool (T, P): False where a parameter has no gradient in a step, and None is handed in
     same_memory  each step's gradients are written into the tensors of the step before, as in a training loop that
@@ -41,16 +45,17 @@ def drive(
     Returns values to observe: `params` and `grads`, P tensors (T, *shape) each, as they are after each step; `state`, P
     strings (see `form`). The state is one dict per parameter, empty at the start, and kept between the steps.
     """
-    stepped = [each.clone() for each in params]
+    stepped, scripted = ([copied(each) for each in tensors] for tensors in (params, grads))
+    held = [each.view_as(each) for each in stepped]
     state: list[State] = [{} for _ in params]
     memory = [torch.empty_like(each[0]) for each in grads]
     after, left = [], []
     for t in range(len(grads[0])):
-        fresh = [each[t].clone() for each in grads]
+        fresh = [each[t] for each in scripted]
         given = [old.copy_(new) for old, new in zip(memory, fresh, strict=True)] if same_memory else fresh
         there = [True] * len(given) if present is None else present[t].tolist()
         step(list(stepped), [grad if here else None for grad, here in zip(given, there, strict=True)], state, t)
-        after.append([each.detach().clone() for each in stepped])
+        after.append([each.detach().clone() for each in held])
         left.append([each.detach().clone() for each in given])
     return {
         "params": [torch.stack(each) for each in zip(*after, strict=True)],
@@ -59,35 +64,83 @@ def drive(
     }
 
 
+def copied(tensor: Tensor) -> Tensor:
+    """A copy that lies in memory as the tensor does: a view into a wider tensor stays one."""
+    return tensor.clone() if tensor.is_contiguous() else copy.deepcopy(tensor)
+
+
 def refuse(
     step: Callable[..., object], params: list[Tensor], numbers: dict[str, dict[str, Any]], **usual: float
 ) -> dict[str, Any]:
-    """Calls `step(params, grads, state, **numbers)` with numbers that make no sense, and with a gradient that does not.
+    """Calls `step(params, grads, state, **numbers)` with arguments that make no sense.
 
-    params   handed in as copies, with gradients of ones. Where a gradient is to be refused there are at least two, the
-             last a matrix, whose gradient lacks a dimension: an answer that looks at it only in its turn has moved the
-             others.
-    numbers  words for what is wrong -> arguments, which replace the `usual` ones; {} where it is the gradient
+    params   handed in as copies, with gradients of ones. An answer that looks at the last gradient only in its turn has
+             moved the others.
+    numbers  words for what is wrong -> arguments, which replace the `usual` ones; or `gradient`, another shape for the
+             last gradient
 
-    Returns what each call raised, by its words; and under "left" its parameters and the form of its state afterwards.
+    Returns what each call raised, by its words; and under "left" what it has changed all the same, or "nothing".
     """
-    handed: dict[str, tuple[list[Tensor], list[State]]] = {}
+    left: dict[str, str] = {}
 
     def call(words: str) -> object:
-        copies = [each.clone() for each in params]
+        arguments = {**usual, **numbers[words]}
+        moved, grads = [each.clone() for each in params], [torch.ones_like(each) for each in params]
+        if "gradient" in arguments:
+            grads[-1] = torch.ones(arguments.pop("gradient"), dtype=params[-1].dtype)
         state: list[State] = [{} for _ in params]
-        handed[words] = copies, state
-        grads = [torch.ones_like(each) for each in params]
-        if not numbers[words]:
-            grads[-1] = grads[-1][0]
-        return step(copies, grads, state, **{**usual, **numbers[words]})
+        try:
+            return step(list(moved), list(grads), list(state), **arguments)
+        finally:
+            spoilt = {
+                "parameter": [not torch.equal(*pair) for pair in zip(moved, params, strict=True)],
+                "gradient": [bool((each != 1).any()) for each in grads],
+                "state": [bool(kept) for kept in state],
+            }
+            found = [f"{kind} {at}" for kind, flags in spoilt.items() for at, flag in enumerate(flags) if flag]
+            left[words] = ", ".join(found) or "nothing"
 
     raised = refused({words: functools.partial(call, words) for words in numbers})
-    left = {
-        words: {"params": copies, "state": [form(kept, each) for kept, each in zip(state, params, strict=True)]}
-        for words, (copies, state) in handed.items()
-    }
     return {**raised, "left": left}
+
+
+def in_halves(of: str) -> tuple[Form, ...]:
+    """The first step of a case in both half precisions, at a rate that no rounding hides."""
+
+    def first_step(dtype: torch.dtype) -> Form:
+        parts = in_dtype(dtype, "params", "grads"), cut("a step", grads=(0, 1)), put("a high rate", {"rates/0": 0.5})
+        return Form(
+            name=f"a step in {str(dtype).removeprefix('torch.')}",
+            change=lambda case: in_form(case, *parts),
+            of=of,
+        )
+
+    return tuple(first_step(dtype) for dtype in (torch.float16, torch.bfloat16))
+
+
+def views_in_float64(of: str) -> Form:
+    """All steps of a case in float64, on parameters and gradients that are views."""
+    parts = strided("params", "grads"), in_dtype(torch.float64, "params", "grads")
+    return Form(name="views in float64 that are not contiguous", change=lambda case: in_form(case, *parts), of=of)
+
+
+def one_and_none(name: str, of: str, values: Mapping[str, Leaf]) -> Form:
+    """These values in a case of two matrices, of which one is cut to a column and the other to no rows."""
+    shapes = {"params/0": (1, 1), "grads/0": (2, 1), "params/1": (0, 0), "grads/1": (1, 0)}
+    parts = put("values", values), cut("dimensions", of="", **shapes)
+    return Form(name=name, change=lambda case: in_form(case, *parts), of=of)
+
+
+def half_precision(forms: tuple[Form, ...]) -> Property:
+    """That the step in each of these forms is right, and that what is kept has the parameter's dtype."""
+    return Property(
+        "half_precision",
+        "Parameters may come in float16 or bfloat16. Compute in the dtype of the parameter or in a finer one, and keep "
+        "what you keep in the parameter's own: zeros_like(p) has it, torch.zeros(p.shape) has not.",
+        keys=("params/*", "state/*"),
+        roundings=6,
+        cases=tuple(form.name for form in forms),
+    )
 
 
 def form(kept: object, param: Tensor) -> str:
