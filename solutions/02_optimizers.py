@@ -461,7 +461,8 @@ def adaptive_step(
     """One step of Adagrad, RMSprop or Adadelta on one parameter, in place.
 
     rule      "adagrad", "rmsprop" or "adadelta"
-    param     any shape, float32 or float64; changed in place, in its own memory. It does not require a gradient.
+    param     any shape, float32 or float64. It does not require a gradient. In place means in the tensor's own memory:
+              an assignment to a name or to `.data` does not change it.
     grad      shape and dtype of param; not changed
     state     belongs to this parameter; empty before the first step, and kept by the caller between steps. It may hold
               tensors of param's shape and dtype, under names of your choice: one for Adagrad, one for RMSprop, two for
@@ -469,8 +470,8 @@ def adaptive_step(
               of param and state goes on.
     lr        multiplies the direction d: param <- param - lr d, also in Adadelta
     decay     of the moving averages, which start from 0; not used by Adagrad
-    eps       outside the root in Adagrad and RMSprop, inside both roots in Adadelta
-    Returns   nothing.
+    eps       outside the root in Adagrad and RMSprop, inside both roots in Adadelta; nothing else is added to a
+              denominator, and 0 is allowed
     Refused   with ValueError, before anything is changed: another rule, lr < 0, decay outside [0, 1) (under
               every rule, Adagrad too).
     Example   param = tensor([1.0]), grad = tensor([2.0]), empty state, lr = 0.1, decay = 0.75, eps = 0: param becomes

@@ -81,7 +81,7 @@ def keeps_roots(
         floor = torch.full_like(param, eps**0.5)
         d = torch.hypot(moved, floor) / torch.hypot(root, floor) * grad
         torch.hypot(decay**0.5 * moved, (1 - decay) ** 0.5 * d, out=moved)
-    param[:] = param - lr * d
+    param[...] = param - lr * d
 
 
 RIGHT = (
@@ -107,15 +107,17 @@ OLD = FIRST, f"{FIRST}    old = v.clone()\n"
 WRONG = (
     wrong(
         "not_in_place",
-        "The caller's parameter does not move. `param = param - ...` makes a new tensor and gives it the name; "
-        "`param.data = ...` puts new memory under the old name. Change the memory itself: `-=`, sub_, copy_.",
+        "The memory of the caller's parameter is never written to. `param = param - ...` makes a new tensor and gives "
+        "it the name; `param.data = ...` puts new memory under the old name. Change the memory itself: `-=`, sub_, "
+        "copy_.",
         branches((STEP, "param = param - lr * d")),
         branches((STEP, "param.data = param - lr * d")),
     ),
     wrong(
         "nothing_is_remembered",
-        "Every step of yours is a first step: the accumulators are made anew, or never come into `state`. Make "
-        "them only where `state` does not have them yet, and leave in it what this step made of them.",
+        "Every step of yours is a first step: it finds no accumulator of the steps before it, because they are made "
+        "anew each time, or never come into `state`. Make them only where `state` does not have them yet, and leave "
+        "in it what this step made of them.",
         together(("        if name not in state:\n            state", "        state")),
         together(("    for name in", "    state = {}\n    for name in")),
     ),
@@ -127,7 +129,7 @@ WRONG = (
     ),
     wrong(
         "state_in_another_dtype",
-        "Your accumulators have one dtype, whatever that of the parameter: torch.zeros(shape) makes float32. In "
+        "Your accumulators have another dtype than the parameter: torch.zeros(shape) makes float32. In "
         "float64 that loses half the digits, and with float64 for float32 parameters the state is twice as large. "
         "torch.zeros_like(param) takes shape, dtype and device from param.",
         together(("torch.zeros_like(param)", "torch.zeros(param.shape)")),
@@ -136,24 +138,24 @@ WRONG = (
     ),
     wrong(
         "changes_the_gradient",
-        "Your steps are right, but they are computed in the gradient's own memory. The caller may still need it: "
-        "use operations without an underscore on grad.",
+        "All else is right, but a gradient is not what it was before the step. The caller may still need it: use "
+        "operations without an underscore on grad.",
         together((f"grad / {ROOT}", f"grad.div_({ROOT})")),
         fails=("gradients_unchanged",),
     ),
     wrong(
         "not_refused",
-        "Your steps are right, but something that makes no sense goes through: a rule of another name, an lr "
-        "below 0, a decay of 1 (the average would never move) or below 0. Each raises ValueError for every rule, in a "
-        "sentence that says what must hold and what came.",
+        "All else is right, but something that makes no sense goes through, or raises another error than a ValueError. "
+        "A rule of another name, an lr below 0, a decay of 1 (the average would never move), above 1 or below 0: each "
+        "raises ValueError for every rule, in a sentence that says what must hold and what came.",
         branches(("    _refuse(rule, lr, decay)\n", "")),
         fails=("refusals", "refused_before_any_change"),
     ),
     wrong(
         "refuses_too_late",
-        "You refuse all that is to be refused, but `state` is no longer empty then, or more has changed. If the "
-        "caller mends the call and goes on with this state, it holds tensors of a step that never was. All `raise` "
-        "come first.",
+        "You refuse all that is to be refused, but after one of these calls the parameter, the gradient or the state "
+        "is not what it was. If the caller mends the call and goes on with them, they hold something of a step that "
+        "never was. All `raise` come first.",
         together((CHECKS, ""), (FIRST, CHECKS + FIRST)),
         fails=("refused_before_any_change",),
     ),
@@ -175,18 +177,41 @@ WRONG = (
         "no_moving_average",
         "A moving average is decay times the old value *plus* (1 - decay) times the new square: with decay = 0.9 "
         "it remembers about ten steps. Exchanged, the weights forget at once; without 1 - decay it settles at 1 / (1 - "
-        "decay) times the mean square; with a minus it is negative at the first step, and its root is nan.",
+        "decay) times the mean square.",
         branches((MEAN, "decay * mean + grad**2")),
         branches((MEAN, "(1 - decay) * mean + decay * grad**2")),
-        branches((MEAN, "decay * mean - (1 - decay) * grad**2")),
         together((SQUARES, "v.mul_(decay).addcmul_(grad, grad)")),
         together((SQUARES, "v.mul_(1 - decay).addcmul_(grad, grad, value=decay)")),
-        together((SQUARES, "v.mul_(decay).addcmul_(grad, grad, value=decay - 1)")),
         together((SQUARES, "v.mul_(decay).addcmul_(grad, grad)"), (MOVES, "u.mul_(decay).addcmul_(d, d)")),
         together(
             (SQUARES, "v.mul_(1 - decay).addcmul_(grad, grad, value=decay)"),
             (MOVES, "u.mul_(1 - decay).addcmul_(d, d, value=decay)"),
         ),
+    ),
+    wrong(
+        "root_of_something_negative",
+        "In RMSprop your parameters become nan where there is a gradient. Print v: it is a mean of squares, and "
+        "nothing in it is below 0, of which the root would be nan. v = decay v + (1 - decay) g^2, with a plus.",
+        branches((MEAN, "decay * mean - (1 - decay) * grad**2")),
+        together((SQUARES, "v.mul_(decay).addcmul_(grad, grad, value=decay - 1)")),
+    ),
+    wrong(
+        "mean_of_sizes",
+        "You collect |g| in place of g^2, and divide by that without a root. The root of the mean square is more than "
+        "the mean of |g|: large gradients count for more in it.",
+        branches((MEAN, "decay * mean + (1 - decay) * grad.abs()"), (MEAN_ROOT, "(mean + eps)")),
+        branches((TOTAL, "total += grad.abs()"), (TOTAL_ROOT, "(total + eps)")),
+        branches(
+            (TOTAL, "total += grad.abs()"),
+            (TOTAL_ROOT, "(total + eps)"),
+            (MEAN, "decay * mean + (1 - decay) * grad.abs()"),
+            (MEAN_ROOT, "(mean + eps)"),
+        ),
+    ),
+    wrong(
+        "steps_uphill",
+        "Your steps go uphill: the gradient points to where the loss grows. lr d is *subtracted* from the parameter.",
+        branches((STEP, "param += lr * d")),
     ),
     wrong(
         "not_from_zero",
@@ -200,8 +225,10 @@ WRONG = (
     wrong(
         "eps_not_beside_the_root",
         "In torch's Adagrad and RMSprop eps stands outside of the root: sqrt(v) + eps. Under it sqrt(eps) is what "
-        "small gradients are compared with, so that 1e-8 acts like 1e-4; only Adadelta has it there. Without eps a "
-        "number that has had no gradient yet is moved by 0 / 0, which is nan.",
+        "small gradients are compared with, so that 1e-8 acts like 1e-4; only Adadelta has it there. A floor, the "
+        "larger of sqrt(v) and eps, is no sum. Without eps a number that has had no gradient yet is moved by 0 / 0, "
+        "which is nan.",
+        together((ROOT, "v.sqrt().clamp_(min=eps)")),
         together((ROOT, "(v + eps).sqrt()")),
         together((ROOT, "v.sqrt()")),
         branches((TOTAL_ROOT, "(total + eps).sqrt()")),
@@ -217,8 +244,17 @@ WRONG = (
     ),
     wrong(
         "divides_before_it_updates",
-        "You divide by the squares as they were before this step. At the first step they are 0, and g / eps is "
-        "enormous. Bring the squares up to date first: the gradient is measured by a root that knows it.",
+        "You divide by the squares as they were before this step, in one of the rules at least. At the first step they "
+        "are 0, and g / eps is enormous. Bring the squares up to date first: the gradient is measured by a root that "
+        "knows it.",
+        branches((f"{TOTAL}\n        d = grad / {TOTAL_ROOT}", f"d = grad / {TOTAL_ROOT}\n        {TOTAL}")),
+        branches(
+            (
+                f"mean.copy_({MEAN})\n        d = grad / {MEAN_ROOT}",
+                f"d = grad / {MEAN_ROOT}\n        mean.copy_({MEAN})",
+            )
+        ),
+        together(OLD, ("((v + eps)", "((old + eps)")),
         together(OLD, (ROOT, "old.sqrt().add_(eps)")),
         together(OLD, (ROOT, "old.sqrt().add_(eps)"), ("((v + eps)", "((old + eps)")),
     ),
@@ -253,5 +289,13 @@ WRONG = (
         "has not the unit and size of a parameter.",
         together((MOVES, "pass")),
         together((MOVES, "u.mul_(decay).addcmul_(grad, grad, value=1 - decay)")),
+    ),
+    wrong(
+        "refuses_0",
+        "You refuse an lr or a decay of 0. Both are allowed: with lr = 0 the state alone is brought up to date, and an "
+        "average with decay = 0 remembers the present square alone.",
+        branches(("if lr < 0", "if lr <= 0")),
+        branches(("decay < 0 or", "decay <= 0 or")),
+        branches(("lr < 0 or decay < 0 or", "lr <= 0 or decay <= 0 or")),
     ),
 )

@@ -21,8 +21,8 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 from course.performing.forms import put
 
 RATE = 0.05
-LONG = 8
-ABSENT = ((0, 1, 4, 5), (6,))  # steps without a gradient, of the second parameter and of the first
+LONG = 6
+ABSENT = ((0, 1, 4), (3,))  # steps without a gradient, of the second parameter and of the first
 MATRIX = (3, 2)
 TINY = 1e-20  # where eps is not what is judged, it may stand anywhere
 NONSENSE: dict[str, dict[str, Any]] = {
@@ -45,7 +45,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     Decay and eps are seen in a single step, so that they can be right where the averages are not; eps is seen in its
     cases alone, because elsewhere each gradient is much larger. Where a state can be mixed up, parameters have one
-    shape. In one step and in eight the betas are such that the corrections are exact in every dtype: a step count in
+    shape. In one step and in six the betas are such that the corrections are exact in every dtype: a step count in
     float32 is no mistake.
     """
 
@@ -58,11 +58,11 @@ def cases(rng: torch.Generator) -> list[Case]:
     falling = [RATE * (LONG - step / 2) / LONG for step in range(LONG)]
     return [
         _case(rng, "one step", 1, two, options=first, asks_for_refusals=True),
-        _case(rng, "eight steps", LONG, [MATRIX, MATRIX], options=long, rates=falling),
+        _case(rng, "six steps", LONG, [MATRIX, MATRIX], options=long, rates=falling),
         _case(rng, "weight decay", 1, two, options={"weight_decay": 0.3, "eps": TINY}),
         _case(rng, "a large eps", 1, [*two, ()], options={"weight_decay": 0.0, "eps": 0.3}),
         _case(rng, "a gradient of zeros", 1, [(4,), (3,)], silent=1),
-        _case(rng, "tiny gradients", 3, [MATRIX, (4,)], scale=1e-10, options={"weight_decay": 0.0, "eps": 1e-12}),
+        _case(rng, "tiny gradients", 1, [MATRIX, (4,)], scale=1e-10, options={"weight_decay": 0.0, "eps": 1e-12}),
         _case(rng, "parameters of different age", LONG, [(4,), (4,)], present=ages),
     ]
 
@@ -123,9 +123,9 @@ HALVES = in_halves("one step")
 RATE_0 = "a rate of 0 in the first step, a beta1 of 0"
 BETA_0 = "a beta2 of 0, dimensions of 1 and of 0"
 FORMS = (
-    views_in_float64("eight steps"),
-    put(RATE_0, {"rates/0": 0.0, "options/betas/0": 0.0}, of="eight steps"),
-    one_and_none(BETA_0, "eight steps", {"options/betas/1": 0.0}),
+    views_in_float64("six steps"),
+    put(RATE_0, {"rates/0": 0.0, "options/betas/0": 0.0}, of="six steps"),
+    one_and_none(BETA_0, "six steps", {"options/betas/1": 0.0}),
     put("weight decay at different ages", {"options/weight_decay": 0.2}, of="parameters of different age"),
 )
 PROMISES: dict[str, tuple[str, ...]] = {
@@ -144,7 +144,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "half_precision",
         BETA_0,
     ),
-    "at least 0; it may differ from step to step": (RATE_0, "eight_steps"),
+    "at least 0; it may differ from step to step": (RATE_0, "six_steps"),
     "each in [0, 1)": (RATE_0, BETA_0, "refusals"),
     "is added to the root of the corrected v, and nothing else is": ("eps",),
     "the parameter loses lr wd p, with p as it was before the step": ("weight_decay",),
@@ -167,12 +167,12 @@ EXERCISE = Exercise(
             cases=("one step",),
         ),
         on_params(
-            "eight_steps",
+            "six_steps",
             "m and v are kept uncorrected in the dict of their own parameter, with beta1 in m and beta2 in v. The "
             "correction of step t divides by 1 - beta^t, for use in this step only, and the rate of a step moves the "
             "parameter in this step only.",
             points=2,
-            cases=("eight steps",),
+            cases=("six steps",),
             needs=("the_first_step",),
         ),
         on_params(
@@ -195,7 +195,7 @@ EXERCISE = Exercise(
             "changes: not the parameter, not m and v, not t; the parameters after it still have their step.",
             points=2,
             cases=("parameters of different age",),
-            needs=("eight_steps",),
+            needs=("six_steps",),
         ),
         Property(
             "two_moments_kept",

@@ -7,54 +7,82 @@ deep copies, as after loading a checkpoint: what is remembered anywhere but in `
 from __future__ import annotations
 
 import copy
+import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from course.exercises.optimizers.refusals import all_refused, refused_in_time
-from course.exercises.optimizers.trajectory import refuse
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.exercises.optimizers.trajectory import copied, form, refuse
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Form,
+    Inputs,
+    Observation,
+    Property,
+    every_form,
+    in_form,
+    observe,
+)
+from course.performing.forms import cut, in_dtype, put, strided
+from course.tree import Tree
 
-RULES = {"adagrad": 1, "rmsprop": 1, "adadelta": 2}  # and how many tensors each keeps
+RULES = ("adagrad", "rmsprop", "adadelta")
 RATES = {"adagrad": 0.3, "rmsprop": 0.1, "adadelta": 1.5}
-TURNS = (0, 1, 0, 0, 1, 0, 1, 1)  # whose step it is
-HALF = 4
+TURNS = (0, 1, 0, 1, 1, 0)  # whose step it is
+HALF = 3
 SHAPE = (3, 4)
-COLUMNS = {"still": slice(0, 1), "steady": slice(1, 2), "changing": slice(2, None)}
+COLUMNS = {"changing": slice(0, 2), "steady": slice(2, 3), "still": slice(3, 4)}
 REFUSALS = "what is refused"
+TINY = 1e-30  # where eps is not what is judged, it may stand anywhere
+NONSENSE: dict[str, dict[str, Any]] = {
+    **{f"the rule {other}": {"rule": other} for other in ("adamax", "Adagrad", "ada", "rmsprop2")},
+    **{f"a negative lr for {rule}": {"rule": rule, "lr": -1e-9} for rule in RULES},
+    **{f"a decay of 1 for {rule}": {"rule": rule, "decay": 1.0} for rule in RULES},
+    **{f"a decay above 1 for {rule}": {"rule": rule, "decay": 1.5} for rule in RULES},
+    **{f"a negative decay for {rule}": {"rule": rule, "decay": -1e-9} for rule in RULES},
+}
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Every rule in float32 and in float64.
+    """Every rule; Adagrad in float64 too; and two cases for eps alone, which in Adadelta is part of the rule.
 
-    The size of a number's gradients lies between 1e-3 and 1 and stays so, eps is 1e-3: where it stands is seen in the
-    small ones. In the first column all gradients are 0, which without eps are divided by 0; in the second all are
-    positive; in the others they change their sign.
+    Where eps is judged it is 1e-3, and the size of a number's gradients lies between 1e-3 and 1 and stays so: where
+    eps stands is seen in the small ones. In the last column all gradients are then 0, which without eps are divided by
+    0. In the column before it all are positive; in the others they change their sign.
     """
 
-    def case(rule: str, dtype: torch.dtype) -> Case:
+    def case(name: str, rule: str, dtype: torch.dtype = torch.float32, *, judges_eps: bool = False) -> Case:
         def draw() -> Tensor:
             return torch.rand(SHAPE, generator=rng, dtype=dtype)
 
-        sizes = [10 ** (-3 * draw()) for _ in range(2)]
+        sizes = [10 ** ((-3 if judges_eps else -1) * draw()) for _ in range(2)]
         signs = [torch.where(draw() < 0.3, -1.0, 1.0).to(dtype) for _ in TURNS]
         for sign in signs:
-            sign[:, COLUMNS["still"]], sign[:, COLUMNS["steady"]] = 0.0, 1.0
+            sign[:, COLUMNS["still"]], sign[:, COLUMNS["steady"]] = float(not judges_eps), 1.0
         inputs: dict[str, Any] = {
             "rule": rule,
             "params": [1 + draw() for _ in range(2)],
             "grads": [sizes[turn] * sign * (0.5 + draw()) for turn, sign in zip(TURNS, signs, strict=True)],
             "lr": RATES[rule] * (0.8 + 0.4 * float(torch.rand((), generator=rng))),
             "decay": 0.75 + 0.15 * float(torch.rand((), generator=rng)),
-            "eps": 1e-3 * (1 + float(torch.rand((), generator=rng))),
+            "eps": 1e-3 * (1 + float(torch.rand((), generator=rng))) if judges_eps else TINY,
         }
-        return Case(name=rule if dtype == torch.float32 else f"{rule} in float64", inputs=inputs)
+        return Case(name=name, inputs=inputs)
 
-    drawn = [case(rule, dtype) for dtype in (torch.float32, torch.float64) for rule in RULES]
-    pair: dict[str, Any] = {"param": torch.rand(SHAPE, generator=rng), "grad": torch.rand(SHAPE, generator=rng)}
-    return [*drawn, Case(name=REFUSALS, inputs=pair)]
+    return [
+        case("adagrad", "adagrad"),
+        case("rmsprop", "rmsprop"),
+        case("adadelta", "adadelta", judges_eps=True),
+        case("eps in adagrad", "adagrad", judges_eps=True),
+        case("eps in rmsprop", "rmsprop", judges_eps=True),
+        case("adagrad in float64", "adagrad", torch.float64),
+        Case(name=REFUSALS, inputs={"param": torch.rand(SHAPE, generator=rng)}),
+    ]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
@@ -62,7 +90,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     if "rule" not in inputs:
         return observe({"refused": _refusals(answer, inputs)})
     numbers = {name: inputs[name] for name in ("lr", "decay", "eps")}
-    params = [param.clone() for param in inputs["params"]]
+    params = [copied(param) for param in inputs["params"]]
     memory = [param.view_as(param) for param in params]
     states: list[dict[str, Any]] = [{} for _ in params]
     halfway: list[dict[str, Tensor]] = []
@@ -73,46 +101,90 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
             memory = [param.view_as(param) for param in params]
         answer(inputs["rule"], params[turn], grad, states[turn], **numbers)
     values: dict[str, Any] = {"halfway": halfway, "params": _columns(memory), "grads": inputs["grads"]}
-    return observe({**values, "state": [_kept(state) for state in states]})
+    values["state"] = [form(state, param) for state, param in zip(states, inputs["params"], strict=True)]
+    return observe(values)
 
 
 def _columns(params: list[Tensor]) -> list[dict[str, Tensor]]:
     """What each kind of gradient has made of the parameters; each apart, because nan in one would hide the others."""
-    return [{name: param[:, columns].clone() for name, columns in COLUMNS.items()} for param in params]
+    return [
+        {name: param[..., columns].clone() for name, columns in COLUMNS.items()}
+        if param.dim()
+        else {"one": param.clone()}
+        for param in params
+    ]
 
 
 def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     """What the docstring says is refused; and what those calls left of their parameter and of their empty state."""
 
     def step(params: list[Tensor], grads: list[Tensor], state: list[Any], *, rule: str, **numbers: float) -> None:
-        answer(rule, params[0], inputs["grad"].clone(), state[0], **numbers)
+        answer(rule, params[0], grads[0], state[0], **numbers)
 
-    nonsense: dict[str, dict[str, Any]] = {
-        "an unknown rule": {"rule": "adamax"},
-        "a negative lr": {"rule": "adagrad", "lr": -0.1},
-        "a decay of 1": {"rule": "rmsprop", "decay": 1.0},
-        "a decay of 1 for adagrad": {"rule": "adagrad", "decay": 1.0},
-        "a negative decay": {"rule": "adadelta", "decay": -0.1},
-    }
-    return refuse(step, [inputs["param"]], nonsense, lr=0.1)
+    return refuse(step, [inputs["param"]], NONSENSE, lr=0.1)
 
 
-def _kept(state: dict[str, Any]) -> str:
-    """Dtype and shape of what a state holds, whatever it is called; single numbers, such as a step count, are free."""
-    tensors = [each for each in state.values() if isinstance(each, Tensor) and each.numel() > 1]
-    return ", ".join(sorted(_form(each.dtype, tuple(each.shape)) for each in tensors))
+def _tiny(case: Case) -> Case:
+    """Gradients of about 1e-10, and an eps of 0."""
+    grads: list[Tree] = [1e-10 * each for each in cast(list[Tensor], case.inputs["grads"])]
+    return dataclasses.replace(case, inputs={**case.inputs, "grads": grads, "eps": 0.0})
 
 
-def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
-    return f"{dtype} {shape}".removeprefix("torch.")
+def _one_number(case: Case) -> Case:
+    """The first number of each tensor alone, of shape ()."""
+    numbers = dict(case.inputs)
+    for name in TENSORS:
+        numbers[name] = [each[0, 0].clone() for each in cast(list[Tensor], case.inputs[name])]
+    return dataclasses.replace(case, inputs=numbers)
 
 
-def _like_the_parameter(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    one = _form(inputs["params"][0].dtype, SHAPE)
-    wanted = ", ".join([one] * RULES[inputs["rule"]])
-    others = [got[f"state/{number}"] or "no tensor" for number in range(2) if got[f"state/{number}"] != wanted]
-    return f"the state holds {others[0]}, where {inputs['rule']} keeps {wanted}" if others else None
-
+TENSORS = ("params", "grads")
+SHAPES = ((1, 1), (0, 0))  # the first parameter is cut to a column, the second to no rows
+CUTS = {f"params/{turn}": shape for turn, shape in enumerate(SHAPES)} | {
+    f"grads/{number}": SHAPES[turn] for number, turn in enumerate(TURNS)
+}
+FORMS = (
+    Form(
+        name="Adagrad on a number, of shape (), with tiny gradients and an eps of 0",
+        change=lambda case: _one_number(_tiny(case)),
+        of="adagrad",
+    ),
+    Form(
+        name="RMSprop in float64, with tiny gradients, an eps of 0 and a decay of 0",
+        change=lambda case: in_form(_tiny(case), in_dtype(torch.float64, *TENSORS), put("0", decay=0.0)),
+        of="rmsprop",
+    ),
+    Form(
+        name="Adadelta in float64, on views that are not contiguous",
+        change=lambda case: in_form(case, in_dtype(torch.float64, *TENSORS), strided(*TENSORS)),
+        of="adadelta",
+    ),
+    Form(
+        name="an lr of 0, dimensions of 1 and of 0",
+        change=lambda case: in_form(case, put("0", lr=0.0), cut("dimensions", of="", **CUTS)),
+        of="eps in adagrad",
+    ),
+)
+NUMBER, DECAY_0, VIEWS, RATE_0 = (form.name for form in FORMS)
+STATE = "state_like_the_parameter"
+PROMISES = {
+    '"adagrad", "rmsprop" or "adadelta"': ("adagrad", "rmsprop", "adadelta"),
+    "any shape, float32 or float64": (NUMBER, RATE_0, DECAY_0, VIEWS, "in_float64"),
+    "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("adagrad",),
+    "shape and dtype of param; not changed": ("gradients_unchanged",),
+    "empty before the first step, and kept by the caller between steps": ("adagrad",),
+    "tensors of param's shape and dtype, under names of your choice": (STATE, RATE_0, DECAY_0, VIEWS),
+    "one for Adagrad, one for RMSprop, two for Adadelta": (STATE,),
+    "after some steps of the check a deep copy of param and state goes on": ("adagrad", "rmsprop", "adadelta"),
+    "also in Adadelta": ("adadelta",),
+    "of the moving averages, which start from 0; not used by Adagrad": ("rmsprop", "adagrad", DECAY_0),
+    "outside the root in Adagrad and RMSprop": ("eps_outside_the_root",),
+    "inside both roots in Adadelta": ("adadelta",),
+    "nothing else is added to a denominator, and 0 is allowed": (NUMBER, DECAY_0),
+    "before anything is changed": ("refused_before_any_change",),
+    "another rule, lr < 0": ("refusals",),
+    "decay outside [0, 1) (under every rule, Adagrad too)": ("refusals",),
+}
 
 on_params = partial(Property, keys=("halfway/*", "params/*"))
 
@@ -143,6 +215,12 @@ EXERCISE = Exercise(
             cases=("adadelta",),
         ),
         on_params(
+            "eps_outside_the_root",
+            "In Adagrad and RMSprop the direction is g / (sqrt(v) + eps). Look at small gradients, for which it "
+            "matters where eps stands, and at those that are 0, where sqrt(v) + eps is eps alone.",
+            cases=("eps in adagrad", "eps in rmsprop"),
+        ),
+        on_params(
             "in_float64",
             "With parameters in float64 nothing may pass through float32: torch.zeros_like(param) has the dtype "
             "of param, torch.zeros(param.shape) has not.",
@@ -150,12 +228,11 @@ EXERCISE = Exercise(
             needs=("adagrad",),
         ),
         Property(
-            "state_like_the_parameter",
+            STATE,
             "What is remembered lies in `state`, under names of your choice: tensors of param's shape and dtype, "
             "one for Adagrad, one for RMSprop, two for Adadelta. A single number beside them is free.",
-            holds=_like_the_parameter,
-            cases=tuple(f"{rule}{dtype}" for rule in RULES for dtype in ("", " in float64")),
-            needs=("adagrad",),
+            keys=("state/*",),
+            cases=(*RULES, "adagrad in float64"),
         ),
         Property(
             "gradients_unchanged",
@@ -163,8 +240,8 @@ EXERCISE = Exercise(
             "underscore, and +=, change the tensor on their left: use them on param and on your state only.",
             keys=("grads/*",),
             roundings=0,
-            cases=tuple(RULES),
-            needs=("adagrad",),
+            cases=RULES,
+            needs=(STATE,),  # who does nothing changes nothing
         ),
         Property(
             "refusals",
@@ -172,9 +249,9 @@ EXERCISE = Exercise(
             "before anything is changed.",
             holds=all_refused,
             cases=(REFUSALS,),
-            needs=("adagrad",),
         ),
         refused_in_time(REFUSALS),
+        every_form(needs=(), keys=("halfway/*", "params/*", "state/*"), roundings=32),
     ),
     hints=(
         "Which of the three lets go of an old gradient, and which never does? What does that make of the accumulator?",
@@ -184,5 +261,7 @@ EXERCISE = Exercise(
         "(u plus eps) over the root of (v plus eps), times g, and after it u's average takes d squared. Write into "
         "param with sub_.",
     ),
+    forms=FORMS,
+    promises=PROMISES,
     removes=("torch.optim",),
 )

@@ -45,7 +45,7 @@ def drive(
     Returns values to observe: `params` and `grads`, P tensors (T, *shape) each, as they are after each step; `state`, P
     strings (see `form`). The state is one dict per parameter, empty at the start, and kept between the steps.
     """
-    stepped, scripted = ([copy.deepcopy(each) for each in tensors] for tensors in (params, grads))  # views stay views
+    stepped, scripted = ([copied(each) for each in tensors] for tensors in (params, grads))
     held = [each.view_as(each) for each in stepped]
     state: list[State] = [{} for _ in params]
     memory = [torch.empty_like(each[0]) for each in grads]
@@ -62,6 +62,11 @@ def drive(
         "grads": [torch.stack(each) for each in zip(*left, strict=True)],
         "state": [form(kept, param) for kept, param in zip(state, params, strict=True)],
     }
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """A copy that lies in memory as the tensor does: a view into a wider tensor stays one."""
+    return tensor.clone() if tensor.is_contiguous() else copy.deepcopy(tensor)
 
 
 def refuse(
@@ -122,7 +127,7 @@ def views_in_float64(of: str) -> Form:
 def one_and_none(name: str, of: str, values: Mapping[str, Leaf]) -> Form:
     """These values in a case of two matrices, of which one is cut to a column and the other to no rows."""
     shapes = {"params/0": (1, 1), "grads/0": (2, 1), "params/1": (0, 0), "grads/1": (1, 0)}
-    parts = put("values", values), cut("dimensions", **shapes)
+    parts = put("values", values), cut("dimensions", of="", **shapes)
     return Form(name=name, change=lambda case: in_form(case, *parts), of=of)
 
 
