@@ -66,7 +66,7 @@ def muons(g: Tensor, steps: int = 5) -> Tensor:
     """As torch.optim.Muon has it, and Jordan's post."""
     _refuse(g, steps)
     a, b, c = (3.4445, -4.7750, 2.0315)
-    x = g.bfloat16()
+    x: Tensor = g.bfloat16()
     if g.size(-2) > g.size(-1):
         x = x.mT
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -94,8 +94,8 @@ POLYNOMIAL = "a * x + (b * gram + c * gram @ gram) @ x"
 AGAIN = "x = x / x.norm().clamp(min=1e-7)"
 REFUSING_NOTHING = ("    _refuse(g, steps)\n", "")
 MUONS = (
-    "Your result is about what it should be, but it does not come in the dtype of g, and its second or third digit is "
-    "another. X.bfloat16(), which Muon's own code has, does both. Here the dtype is that of g: the caller decides."
+    "Your result is about what it should be, but it does not always come in the dtype of g, and its second or third "
+    "digit is another. X.bfloat16(), which Muon's own code has, does both. Here the dtype is g's: the caller decides."
 )
 DIGITS = (
     "Your result is about what it should be, but its second or third digit is another. X.bfloat16(), which Muon's own "
@@ -104,7 +104,7 @@ DIGITS = (
 )
 SLIP = (COEFFICIENTS, "3.4445, -4.7750, 2.0345")
 IN_MINE = ("    x = g.T", "    g = g.bfloat16()\n    x = g.T")
-MUONS_BACK = ("x = g.bfloat16()", "dtype, x = g.dtype, g.bfloat16()"), ("return x", "return x.to(dtype)")
+MUONS_BACK = ("    x: Tensor", "    dtype = g.dtype\n    x: Tensor"), ("return x", "return x.to(dtype)")
 BACK_AGAIN = ("return x", "return x.to(dtype)"), ("    g = g", "    dtype = g.dtype\n    g = g")
 BFLOAT16 = ("    x: Tensor", "    g = g.bfloat16()\n    x: Tensor")
 BACK = "    if tall:\n        x = x.T\n    return x"
@@ -207,8 +207,8 @@ WRONG = (
     ),
     wrong(
         "zero_by_zero",
-        "A gradient of zeros does not give zeros, and one whose norm is below 1e-7 is not divided by 1e-7. 0 / 0 is "
-        "nan, and so are the weights then: bound the norm from below, with clamp(min=1e-7).",
+        "A gradient of zeros does not give zeros, and one whose norm is near or below 1e-7 does not give what it "
+        "should. 0 / 0 is nan, and so are the weights then: bound the norm from below, with clamp(min=1e-7).",
         published((".clamp(min=1e-7)", "")),
         fails=("small_norms", "zeros_stay_zeros"),
     ),
@@ -226,22 +226,22 @@ WRONG = (
     *(
         wrong(name, hint, *witnesses, fails=("every_digit", *more))
         for name, hint, more, witnesses in (
-            ("in_bfloat16", MUONS, ("dtype_of_g",), (published(BFLOAT16), edited(orthogonalize, IN_MINE))),
-            ("muons_own_code", MUONS, ("small_norms", "dtype_of_g"), (muons,)),
+            ("differs_as_bfloat16_does", MUONS, ("dtype_of_g",), (published(BFLOAT16), edited(orthogonalize, IN_MINE))),
+            ("differs_as_muons_code_does", MUONS, ("small_norms", "dtype_of_g"), (muons,)),
             (
-                "in_bfloat16_refusing_nothing",
+                "differs_as_bfloat16_does_and_refuses_too_little",
                 MUONS,
                 ("dtype_of_g", "refuses_what_makes_no_sense"),
                 (published(BFLOAT16, REFUSING_NOTHING),),
             ),
             (
-                "muons_own_code_refusing_nothing",
+                "differs_as_muons_code_does_and_refuses_too_little",
                 MUONS,
                 ("small_norms", "dtype_of_g", "refuses_what_makes_no_sense"),
                 (edited(muons, REFUSING_NOTHING), edited(muons, ("_refuse(g, steps)", "assert g.ndim >= 2"))),
             ),
             ("not_to_every_digit", DIGITS, (), (published(BFLOAT16, *BACK_AGAIN), published(SLIP))),
-            ("muons_own_code_converted_back", DIGITS, ("small_norms",), (edited(muons, *MUONS_BACK),)),
+            ("not_to_every_digit_nor_at_small_norms", DIGITS, ("small_norms",), (edited(muons, *MUONS_BACK),)),
         )
     ),
     wrong(
