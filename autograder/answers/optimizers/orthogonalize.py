@@ -45,9 +45,9 @@ def as_published(g: Tensor, steps: int = 5) -> Tensor:
 
 
 def gram_on_the_right(g: Tensor, steps: int = 5) -> Tensor:
-    """X^T X, multiplied from the right, in Horner's form; 1e-7 is added to the norm, not a bound of it."""
+    """X^T X, multiplied from the right, in Horner's form."""
     _refuse(g, steps)
-    x = g / (torch.sqrt((g * g).sum()) + 1e-7)
+    x = g / torch.sqrt((g * g).sum()).clamp(min=1e-7)
     one = torch.eye(g.shape[1], dtype=g.dtype)
     for _ in range(steps):
         gram = x.mT @ x
@@ -60,6 +60,22 @@ RIGHT = (
     right(as_published),
     right(gram_on_the_right),
 )
+
+
+def muons(g: Tensor, steps: int = 5) -> Tensor:
+    """As torch.optim.Muon has it, and Jordan's post."""
+    _refuse(g, steps)
+    a, b, c = (3.4445, -4.7750, 2.0315)
+    x: Tensor = g.bfloat16()
+    if g.size(-2) > g.size(-1):
+        x = x.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    if g.size(-2) > g.size(-1):
+        x = x.mT
+    return x
 
 
 def gram_schmidt(g: Tensor, steps: int = 5) -> Tensor:
@@ -76,6 +92,20 @@ NORM, BOUNDED = "torch.linalg.norm(g)", " / torch.linalg.norm(g).clamp(min=1e-7)
 COEFFICIENTS, LOOP = "3.4445, -4.7750, 2.0315", "range(steps)"
 POLYNOMIAL = "a * x + (b * gram + c * gram @ gram) @ x"
 AGAIN = "x = x / x.norm().clamp(min=1e-7)"
+REFUSING_NOTHING = ("    _refuse(g, steps)\n", "")
+MUONS = (
+    "Your result is about what it should be, but it does not always come in the dtype of g, and its second or third "
+    "digit is another. X.bfloat16(), which Muon's own code has, does both. Here the dtype is g's: the caller decides."
+)
+DIGITS = (
+    "Your result is about what it should be, but its second or third digit is another. X.bfloat16(), which Muon's own "
+    "code has, keeps no more than two, also if you convert back; a coefficient with a slip, or a result that is "
+    "scaled, shows the same. The coefficients are 3.4445, -4.7750 and 2.0315."
+)
+SLIP = (COEFFICIENTS, "3.4445, -4.7750, 2.0345")
+IN_MINE = ("    x = g.T", "    g = g.bfloat16()\n    x = g.T")
+MUONS_BACK = ("    x: Tensor", "    dtype = g.dtype\n    x: Tensor"), ("return x", "return x.to(dtype)")
+BACK_AGAIN = ("return x", "return x.to(dtype)"), ("    g = g", "    dtype = g.dtype\n    g = g")
 BFLOAT16 = ("    x: Tensor", "    g = g.bfloat16()\n    x: Tensor")
 BACK = "    if tall:\n        x = x.T\n    return x"
 
@@ -95,6 +125,8 @@ WRONG = (
         "takes the very decomposition that they are to save.",
         published((NORM, "g.abs().max()")),
         published((NORM, "g.square().sum()")),
+        published((NORM, "g.abs().sum()")),
+        published((NORM, "g.square().mean().sqrt()")),
         published((NORM, "torch.linalg.norm(g, 2)")),
         published((NORM, "g.norm(dim=1, keepdim=True)")),
         published((NORM, "g.norm(dim=0, keepdim=True)")),
@@ -132,6 +164,7 @@ WRONG = (
         published(("gram @ gram", "gram**2")),
         published(("c * gram @ gram", "c * gram")),
         published(("a * x + ", "")),
+        published(("(b * gram + c * gram @ gram)", "(b * gram)")),
         published(("gram = x @ x.T", "gram = x.T @ x")),
         published(("        gram = x @ x.T\n", ""), ("    for _", "    gram = x @ x.T\n    for _")),
     ),
@@ -161,6 +194,12 @@ WRONG = (
         published((BACK, "    return x.reshape(g.shape)")),
     ),
     wrong(
+        "dimension_of_length_1_dropped",
+        "squeeze() drops every dimension of length 1: a g of one row or one column comes back as a vector. The result "
+        "must have the shape of g there too.",
+        published(("return x", "return x.squeeze()")),
+    ),
+    wrong(
         "scales_the_update",
         "Your result is orthogonalized and then multiplied by something. The factor for tall matrices belongs to "
         "the learning rate.",
@@ -168,32 +207,56 @@ WRONG = (
     ),
     wrong(
         "zero_by_zero",
-        "A gradient of zeros becomes nan, and with it the weights. Bound the norm from below: clamp(min=1e-7).",
+        "A gradient of zeros does not give zeros, and one whose norm is near or below 1e-7 does not give what it "
+        "should. 0 / 0 is nan, and so are the weights then: bound the norm from below, with clamp(min=1e-7).",
         published((".clamp(min=1e-7)", "")),
-        fails=("zeros_stay_zeros",),
+        fails=("small_norms", "zeros_stay_zeros"),
     ),
     wrong(
-        "in_bfloat16",
-        "Two digits are all that is right: you compute in bfloat16. torch.optim.Muon does, and says so; here the "
-        "dtype is that of g, so that the caller decides.",
-        published(BFLOAT16),
-        published(BFLOAT16, ("g.size(0) > g.size(1)", "False")),
-        edited(orthogonalize, ("    x = g.T", "    g = g.bfloat16()\n    x = g.T")),
+        "another_bound_of_the_norm",
+        "Only where the norm of g is near 1e-7 or below is your result another. There X is g / norm too, down to a "
+        "norm of 1e-7, and g / 1e-7 below that. Jordan's code adds 1e-7 to every norm; here, as in torch, it is a "
+        "bound: clamp(min=1e-7).",
+        published((".clamp(min=1e-7)", " + 1e-7"), (f"{NORM} + 1e-7", f"({NORM} + 1e-7)")),
+        published(("min=1e-7", "min=1e-4")),
+        published(("min=1e-7", "min=1e-8")),
+        published(("    x: Tensor", "    if g.norm() < 1e-7:\n        return torch.zeros_like(g)\n    x: Tensor")),
+        fails=("small_norms",),
+    ),
+    *(
+        wrong(name, hint, *witnesses, fails=("every_digit", *more))
+        for name, hint, more, witnesses in (
+            ("differs_as_bfloat16_does", MUONS, ("dtype_of_g",), (published(BFLOAT16), edited(orthogonalize, IN_MINE))),
+            ("differs_as_muons_code_does", MUONS, ("small_norms", "dtype_of_g"), (muons,)),
+            (
+                "differs_as_bfloat16_does_and_refuses_too_little",
+                MUONS,
+                ("dtype_of_g", "refuses_what_makes_no_sense"),
+                (published(BFLOAT16, REFUSING_NOTHING),),
+            ),
+            (
+                "differs_as_muons_code_does_and_refuses_too_little",
+                MUONS,
+                ("small_norms", "dtype_of_g", "refuses_what_makes_no_sense"),
+                (edited(muons, REFUSING_NOTHING), edited(muons, ("_refuse(g, steps)", "assert g.ndim >= 2"))),
+            ),
+            ("not_to_every_digit", DIGITS, (), (published(BFLOAT16, *BACK_AGAIN), published(SLIP))),
+            ("not_to_every_digit_nor_at_small_norms", DIGITS, ("small_norms",), (edited(muons, *MUONS_BACK),)),
+        )
     ),
     wrong(
         "another_dtype",
-        "Your result is right but for its dtype or its digits. It must come in the dtype of g; what is computed "
-        "in float32 on the way has float32's seven digits, whatever it is converted to at the end.",
+        "Your result is right but for its dtype, or for its digits where g is in float64. It must come in the dtype of "
+        "g; what is computed in float32 on the way has float32's seven digits, whatever it is converted to at the end.",
         published(("= g /", "= g.float() /"), ("return x", "return x.to(g.dtype)")),
         published(("= g /", "= g.double() /")),
         fails=("dtype_of_g",),
     ),
     wrong(
         "refuses_too_little",
-        "Your numbers are right, but nonsense goes through, or ends in torch's own error. A gradient of one "
-        "dimension has no singular values, one of four must be reshaped by whoever knows how, and -1 steps are none. "
-        "Raise a ValueError.",
-        published(("    _refuse(g, steps)\n", "")),
+        "Your numbers are right, but not all nonsense is refused with a ValueError. A gradient of one dimension has no "
+        "singular values, one of three or four must be reshaped by whoever knows how, and -1 steps are none.",
+        published(REFUSING_NOTHING),
         fails=("refuses_what_makes_no_sense",),
     ),
 )

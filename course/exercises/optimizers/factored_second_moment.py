@@ -124,14 +124,14 @@ def _nonsense(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 def _with_zeros(case: Case) -> Case:
     """The first row and the last column of each g are 0: what was not used has no gradient."""
     grads: Any = case.inputs["grads"]
-    left = [torch.nn.functional.pad(g[1:, :-1], (0, 1, 1, 0)) for g in grads]
+    left: Any = [torch.nn.functional.pad(g[1:, :-1], (0, 1, 1, 0)) for g in grads]
     return dataclasses.replace(case, inputs={**case.inputs, "grads": left})
 
 
 def _tiny(case: Case) -> Case:
     """Squares near 1e-16: what is added to them, or bounds them, shows."""
     grads: Any = case.inputs["grads"]
-    return dataclasses.replace(case, inputs={**case.inputs, "grads": [1e-8 * g for g in grads]})
+    return dataclasses.replace(case, inputs={**case.inputs, "grads": [*(1e-8 * g for g in grads)]})
 
 
 def _in_the_dtype_of_g(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -39,7 +39,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             _of_mean_square(torch.randn(n, d, generator=rng, dtype=dtype) + 0.5, squared_gradient + noise / b)
             for n, b in zip(draws, batches, strict=True)
         )
-        return case(name, *((1e-8 * rows for rows in (small, large)) if name == TINY else (small, large)), *batches)
+        unit = 1e-8 if name == TINY else 1.0
+        return case(name, unit * small, unit * large, *batches)
 
     def exact(name: str, n: int, batches: tuple[int, int]) -> Case:
         noise = torch.randn(n, 5, generator=rng)
