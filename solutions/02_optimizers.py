@@ -844,8 +844,8 @@ def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
               `g.data = ...` would give g another.
     max_norm  the limit, at least 0; inf allowed
     Returns   the norm *before*, a tensor of shape (), or a number: the Euclidean norm of all numbers in all tensors, as
-              if they were one vector. Squares are added up in float32 or finer, because float16 ends at 65504; the norm of
-              one tensor may then be rounded to its dtype, as torch does. 0 for an empty list.
+              if they were one vector. Squares are added up in float32 or finer, because float16 ends at 65504; the norm
+              of one tensor may then be rounded to its dtype, as torch does. 0 for an empty list.
     inf, nan  are no errors. If the norm is inf, the factor is 0: finite numbers become 0, and the infinite one becomes
               0 * inf = nan. If the norm is nan, the factor is nan, and so is everything then.
     Refused   with a ValueError, before anything is changed: a negative max_norm; nan

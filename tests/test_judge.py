@@ -435,11 +435,20 @@ def test_another_wrong_answer_has_no_diagnosis():
     assert (found.points, found.diagnosis) == (2, None)
 
 
-def test_of_two_mistakes_at_once_the_first_is_told_of_which_all_is_seen():
+def test_two_mistakes_that_leave_nothing_right_have_no_diagnosis():
     found = verdict(lambda x, numbers, square: (square(x) * x, sum(numbers[:-1])))
-    assert (found.points, found.diagnosis.name) == (0, "cubes")
-    found = verdict(lambda x, numbers, square: (square(x) + 1, sum(numbers[:-1])))
-    assert (found.points, found.diagnosis.name) == (0, "last_number_dropped")
+    assert (found.points, found.diagnosis) == (0, None)
+
+
+@pytest.mark.parametrize(("right", "more", "told"), [(1, 0, True), (0, 0, False), (3, 1, False)])
+def test_beside_another_slip_a_mistake_is_told_where_it_explains_as_much_as_it_leaves(right, more, told):
+    """`a` is the mistake that is known, `b` another one, with `more` like it; `right` values are right."""
+    others = {f"b{number}": 7.0 for number in range(1 + more)}
+    alright = {f"c{number}": 2.0 for number in range(right)}
+    expected = values(a=2.0, **dict.fromkeys(others, 2.0), **alright)
+    known = suspect(values(a=0.25, **dict.fromkeys(others, 2.0), **alright))
+    found = one(VALUE, got=values(a=0.25, **others, **alright), expected=expected, suspects=(known,))
+    assert (found.diagnosis is not None) == told
 
 
 def test_a_mistake_of_which_a_part_is_not_seen_is_not_told():
@@ -451,8 +460,8 @@ def test_a_mistake_of_which_a_part_is_not_seen_is_not_told():
     ("shown", "told"), [(0.25, True), (1.0, False), (math.nan, False), (BLOWN_UP, False), ("a text", False)]
 )
 def test_beside_another_slip_only_a_number_that_nothing_else_gives_is_evidence(shown, told):
-    got, right = values(a=shown, b=7.0), values(a=2.0, b=2.0)
-    found = one(VALUE, got=got, expected=right, suspects=(suspect(values(a=shown, b=2.0)),))
+    got, right = values(a=shown, b=7.0, c=2.0), values(a=2.0, b=2.0, c=2.0)
+    found = one(VALUE, got=got, expected=right, suspects=(suspect(values(a=shown, b=2.0, c=2.0)),))
     assert (found.diagnosis is not None) == told
 
 
