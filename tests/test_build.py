@@ -347,7 +347,7 @@ def test_lesson_without_exercises_makes_a_notebook(tmp_path):
 # --- nbgrader --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_nbgrader_itself_releases_what_we_release_but_for_the_text_of_its_stub(tmp_path):
     root = _course(tmp_path)
     build(root)
