@@ -589,7 +589,7 @@ def unbroadcast(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
     grad      the derivative with respect to the broadcast value, any floating dtype
     shape     the input's shape; it broadcasts to grad.shape. It may be (), and it may equal grad.shape.
     Returns   a tensor of shape `shape` and the dtype of `grad`: over every dimension that broadcasting repeated, `grad`
-              is summed. `grad` itself is not changed.
+              is summed. `grad` itself is not changed; where nothing was repeated, it may be returned.
     Example   grad = [[1., 2., 3.], [4., 5., 6.]]: shape (3,) gives [5., 7., 9.], shape (2, 1) gives [[6.], [15.]],
               shape () gives 21.
     Not allowed: Tensor.sum_to_size, torch.autograd, torch.func.
@@ -655,7 +655,7 @@ from torch import Tensor
 def linear_vjp(dout: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Backward of out = x @ w.T + b.
 
-    dout      (..., out), the derivative with respect to out
+    dout      (..., out), the derivative with respect to out; all three have one floating dtype
     x         (..., in), the layer's input; `...` is any number of batch dimensions, also none
     w         (out, in), the weight
     Returns   (dx, dw, db) of the shapes of x, w and b: (..., in), (out, in) and (out,), in the dtype of the inputs.
@@ -1330,8 +1330,8 @@ def hvp(f: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
     x, v      the point and the direction, of the same shape and floating dtype
     Returns   H v, of the shape and dtype of x. It carries no graph: it does not require grad.
               x and v are not changed, nor are their `requires_grad` and `grad`.
-    Cost      a few passes through f, however long x is. The Hessian is never built: no tensor of more than 4 times the
-              numbers of x, and for 100 numbers at most 1,000 operations.
+    Cost      a few passes through f. The Hessian is never built: for an x of 100 numbers no tensor of more than 4 times
+              its numbers, and at most 1,000 of torch's operations.
     Example   f = x[0]**2 * x[1], x = [1., 2.], v = [1., 1.] gives [6., 2.].
     Not allowed: torch.autograd.functional; difference quotients are too inexact.
     """

@@ -589,7 +589,7 @@ def adamw_step(
                   or as a tensor of shape ().
     lr            the rate, at least 0; it may differ from step to step
     betas         beta1 for the mean of the gradients, beta2 for the mean of their squares, each in [0, 1)
-    eps           is added to the root of the corrected v, and nothing else is
+    eps           is added to the root of the corrected v. Nothing else is added to that root.
     weight_decay  wd: the parameter loses lr wd p, with p as it was before the step
     Refused       with a ValueError, before anything is changed: a negative lr, a beta outside [0, 1), a gradient that
                   has another shape than its parameter.
@@ -848,7 +848,7 @@ def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
               of one tensor may then be rounded to its dtype, as torch does. 0 for an empty list.
     inf, nan  are no errors. If the norm is inf, the factor is 0: finite numbers become 0, and the infinite one becomes
               0 * inf = nan. If the norm is nan, the factor is nan, and so is everything then.
-    Refused   with a ValueError, before anything is changed: a negative max_norm; nan
+    Refused   with a ValueError, before anything is changed: a negative max_norm; a max_norm that is nan
     Example   grads [tensor([3.]), tensor([[4.]])], max_norm 1.0: returns 5.0, and the tensors hold 0.6 and 0.8.
     Not allowed: torch.nn.utils.
     """
@@ -992,9 +992,9 @@ def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: in
 
     small     (n, d), in float32 or float64: n draws, each row the mean gradient of a batch of `b_small` examples
     large     (m, d): m draws of batches of `b_large` examples; m and n may differ, and may be 1
-    Returns   (S, |G|^2, S / |G|^2), three numbers. Squared norms are averaged over the draws *before* anything
-              is subtracted or divided, so that S and |G|^2 are right on average. S may come out negative, and is
-              returned as it is. A |G|^2 above 0 is returned, however small it is. Draws in float64 give its digits.
+    Returns   (S, |G|^2, S / |G|^2), three numbers, or tensors of shape (). Squared norms are averaged over the draws
+              *before* anything is subtracted or divided, so that S and |G|^2 are right on average. S may come out
+              negative, and is returned as it is. A |G|^2 above 0 is returned, however small it is. Draws in float64 give its digits.
     Refused   with a ValueError: b_small that is not less than b_large; an estimate of |G|^2 that is 0 or negative.
     Example   small = [[3., 0.], [1., 0.]], large = [[2., 0.], [1., 1.]], b_small = 1, b_large = 3: the mean squared
               norms are 5 and 3, and (3., 2., 1.5) is returned.
@@ -1338,8 +1338,8 @@ def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) 
     rows      (r,), in the dtype of g, updated *in place*: the moving average of the mean of g**2 along each row
     cols      (c,), updated *in place*: the same along each column. Nothing else is kept between the steps.
     beta2     the share of what was there before; this step's means get 1 - beta2
-    Returns   (r, c), in the dtype of g: rows times cols, each with each, over the mean of rows, all after their
-              update.
+    Returns   (r, c), in the dtype of g: each of rows times each of cols, over the mean of rows (which is that of cols),
+              all after their update.
     Refused   with a ValueError: beta2 outside of [0, 1); rows that are not (r,); cols that are not (c,).
     Example   g = [[1., 2.], [3., 6.]], rows = [0., 0.], cols = [0., 0.], beta2 = 0.5: rows become [1.25, 11.25], cols
               [2.5, 10.], their mean is 6.25, and [[0.5, 2.], [4.5, 18.]] is returned, half of g**2.

@@ -58,8 +58,8 @@ def diagnose(
 def _most_seen(
     runs: Sequence[Seen], suspects: Sequence[Suspect], references: Sequence[Observation], hard: Sequence[bool]
 ) -> Suspect | None:
-    """The suspect of which most is seen, the first of equals: all that is wrong with it, and so much of what is wrong in
-    usual cases that it leaves less than it explains, and less than is right. None where there is none.
+    """The suspect of which most is seen, the first of equals: all that is wrong with it, and so much of what is wrong
+    in usual cases that it leaves no more than it explains, and no more than is right. None where there is none.
     """
     usual = [(run, reference) for run, reference, form in zip(runs, references, hard, strict=True) if not form]
     judged = [{key for key in _compared(reference) if not key.startswith(AFTER)} for _, reference in usual]

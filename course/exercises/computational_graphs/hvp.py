@@ -107,6 +107,8 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     if "seeds" in inputs:
         return long_x.observe_long(lambda *given: _in_dtype_of_x(_result(answer, *given), given[1]), inputs, ask)
     x = inputs["x"]
+    for given in (x, inputs["v"]):
+        given.grad = torch.ones_like(given) if given.requires_grad else None
     hv = _result(answer, _function(inputs), x, inputs["v"])
     seen = {
         **with_dtypes({"hv": hv}),
@@ -114,7 +116,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
         "carries_a_graph": isinstance(hv, Tensor) and hv.requires_grad,
         "after": {
             **require_gradients(inputs, "x", "v"),
-            **{f"{name}.grad is None": inputs[name].grad is None for name in ("x", "v")},
+            **{f"{name}.grad": inputs[name].grad for name in ("x", "v")},
         },
     }
     return observe(seen)
@@ -262,9 +264,9 @@ EXERCISE = Exercise(
         "of the shape and dtype of x": ("every_shape_of_x", "dtype_of_x", "exact_to_rounding"),
         "It carries no graph": ("result_without_a_graph",),
         "x and v are not changed, nor are their `requires_grad` and `grad`": ("arguments_unchanged",),
-        "a few passes through f, however long x is": ("never_builds_the_hessian",),
-        "no tensor of more than 4 times the numbers of x": ("never_builds_the_hessian",),
-        "for 100 numbers at most 1,000 operations": ("never_builds_the_hessian",),
+        "a few passes through f": ("never_builds_the_hessian",),
+        "for an x of 100 numbers no tensor of more than 4 times its numbers": ("never_builds_the_hessian",),
+        "at most 1,000 of torch's operations": ("never_builds_the_hessian",),
     },
     removes=("torch.autograd.functional",),
     oracle=Sample,

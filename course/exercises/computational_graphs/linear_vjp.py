@@ -123,6 +123,7 @@ EXERCISE = Exercise(
         cut("no rows", dout=(0, 0), x=(0, 0)),
     ),
     promises={
+        "all three have one floating dtype": ("in float16", "in bfloat16", "in float64"),
         "(..., out)": ("any_number_of_batch_dimensions",),
         "(..., in)": ("any_number_of_batch_dimensions",),
         "any number of batch dimensions, also none": ("no batch dimension", "three batch dimensions"),

@@ -138,6 +138,7 @@ EXERCISE = Exercise(
         "the dtype of `grad`": ("dtype_of_grad",),
         "over every dimension that broadcasting repeated, `grad` is summed": ("both_at_once", "a leading 1"),
         "`grad` itself is not changed": ("arguments_unchanged",),
+        "where nothing was repeated, it may be returned": ("same_shape_stays",),
     },
     removes=("torch.Tensor.sum_to_size", "torch.autograd", "torch.func"),
 )

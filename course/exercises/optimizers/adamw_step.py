@@ -146,7 +146,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "at least 0; it may differ from step to step": (RATE_0, "six_steps"),
     "each in [0, 1)": (RATE_0, BETA_0, "refusals"),
-    "is added to the root of the corrected v, and nothing else is": ("eps",),
+    "is added to the root of the corrected v. Nothing else is added to that root": ("eps",),
     "the parameter loses lr wd p, with p as it was before the step": ("weight_decay",),
     "before anything is changed": ("refused_before_any_change",),
     "a negative lr": ("refusals",),

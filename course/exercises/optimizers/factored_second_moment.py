@@ -233,7 +233,7 @@ EXERCISE = Exercise(
         "the same along each column": ("rows_and_cols_in_place",),
         "the share of what was there before": ("beta2 is 0", "a beta2 of 0 after another"),
         "in the dtype of g": ("dtype_of_g",),
-        "rows times cols, each with each, over the mean of rows": ("estimates", "exact_on_rank_one"),
+        "each of rows times each of cols, over the mean of rows": ("estimates", "exact_on_rank_one"),
         "beta2 outside of [0, 1)": ("refuses_what_makes_no_sense",),
         "rows that are not (r,)": ("refuses_what_makes_no_sense",),
         "cols that are not (c,)": ("refuses_what_makes_no_sense",),
