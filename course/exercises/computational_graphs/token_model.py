@@ -128,10 +128,20 @@ def _rows(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
 
 
 class TokenModel(nn.Module):
-    """Two features, one with a trainable gain, and one linear layer, on every token."""
+    """Two features, one with a trainable gain, and one linear layer, on every token.
 
-    def __init__(self, weight: Tensor, bias: Tensor, gain: Tensor, features: Known | Asked) -> None:
+    spare  if given, the values of two parameters more: `frozen`, which is added to the logits, and `unused`
+    modes  `training` as it was in the calls, each value once
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor, gain: Tensor, features: Known | Asked, spare: Tensor | None = None
+    ) -> None:
         super().__init__()
+        self.modes: set[bool] = set()
+        self.frozen = self.unused = None
+        if spare is not None:
+            self.frozen, self.unused = nn.Parameter(spare.clone(), requires_grad=False), nn.Parameter(spare.clone())
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(bias)
         self.gain = nn.Parameter(gain)
@@ -139,4 +149,6 @@ class TokenModel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs (n, T, F) to logits (n, T, C)."""
-        return nn.functional.linear(self.features(inputs, self.gain), self.weight, self.bias)
+        self.modes.add(self.training)
+        logits = nn.functional.linear(self.features(inputs, self.gain), self.weight, self.bias)
+        return logits if self.frozen is None else logits + self.frozen
