@@ -1221,7 +1221,7 @@ def accumulate_gradients(
     """Train on large batches in small pieces: one optimizer step for every `every` micro-batches.
 
     model          model(inputs) returns logits: (n, T, F) floating -> (n, T, C)
-    optimizer      holds the model's parameters
+    optimizer      holds the model's parameters, of which some may be frozen, or not used by the model
     micro_batches  pairs (inputs, targets): inputs (n, T, F), targets (n, T) int64, -100 where padded. n and T may
                    differ from pair to pair, and a pair may be padding only; a group as a whole never is.
     every          how many micro-batches form a group, at least 1; the last group may be smaller, and counts too
@@ -1229,8 +1229,8 @@ def accumulate_gradients(
                    if the group were one batch. One float per step.
     Memory         one micro-batch at a time goes through the model, and what it saved is freed before the next
     Work           every token that is not padding goes through the model once
-    Gradients      that lie in the parameters before the call do not leak into a step
-    Unchanged      neither the list nor its tensors; and the model stays in its mode (train or eval)
+    Gradients      that lie in any of the parameters before the call do not leak into a step
+    Unchanged      the list and its tensors, and the model's mode (train or eval), also during the call
     Example        two pieces of 90 and 10 tokens with mean losses 1.0 and 3.0, every=2: one step, returns [1.2].
     """
     losses = []

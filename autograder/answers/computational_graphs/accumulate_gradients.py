@@ -85,19 +85,20 @@ def gradients_of_each_sequence(
 ) -> list[float]:
     """torch.func: a gradient for each sequence of a micro-batch, from one forward pass; their sums go into `.grad`."""
     of_each = torch.func.vmap(torch.func.grad_and_value(_summed), in_dims=(None, None, 0, 0))
-    losses = []
+    losses, trained = [], {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for start in range(0, len(micro_batches), every):
         group = micro_batches[start : start + every]
         count = sum(int((targets != -100).sum()) for _, targets in group)
-        sums = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+        sums = {name: torch.zeros_like(parameter) for name, parameter in trained.items()}
         total = 0.0
         for inputs, targets in group:
-            values = {name: parameter.detach() for name, parameter in model.named_parameters()}
+            values = {name: parameter.detach() for name, parameter in trained.items()}
             grads, shares = of_each(values, model, inputs[:, None], targets[:, None])
             for name, each in sums.items():
                 each += grads[name].sum(0) / count
             total += shares.sum().item() / count
-        for name, parameter in model.named_parameters():
+        optimizer.zero_grad()
+        for name, parameter in trained.items():
             parameter.grad = sums[name]
         optimizer.step()
         losses.append(total)
@@ -125,6 +126,9 @@ CLEAR, FORWARD, STEP = "        optimizer.zero_grad()\n", "logits = model(inputs
 MEAN, OVER = (', reduction="sum"', ""), "loss = summed / count"
 ROWS, VALUE, REPORT = "logits.flatten(0, 1), targets.flatten()", "total += loss.item()", "losses.append(total)"
 COUNT = f"        count = sum({TOKENS} for _, targets in group)\n"
+SKIP = FORWARD, f"if bool((targets == PADDED).all()):\n                continue\n            {FORWARD}"
+FROM_0 = ", start=1", ""
+FORWARD_BY_INDEX = "loss = F.cross_entropy"
 COUNT_NOW = (OVER, f"count += {TOKENS}\n            {OVER}")
 PADDING_TOO = (" if (t != -100).any()", "")
 NO_LAST_GROUP = (" or index == len(micro_batches)", "")
@@ -150,12 +154,24 @@ with torch.no_grad():
                 logits = model(inputs)
             total += F.cross_entropy({ROWS}, reduction="sum").item() / count"""
 
+CLEAR_TRAINED = """\
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.grad = None
+"""
+AFTERWARDS = """\
+with torch.no_grad():
+            again = [F.cross_entropy(model(x).flatten(0, 1), t.flatten(), reduction="sum") for x, t in group]
+        losses.append(sum(again).item() / count)"""
+
 WRONG = (
     wrong(
         "mean_of_means",
         "You average the means of the micro-batches, so a token in a small micro-batch weighs more than one in a "
         "large one. Sum the losses of all tokens in the group and divide once, by the number of tokens.",
         by_group(MEAN, (OVER, "loss = summed / len(group)")),
+        by_group(MEAN, (OVER, "loss = summed / len(group)"), SKIP),
+        weighted(("(count / sum(counts))", "(1 / len(group))")),
     ),
     wrong(
         "divides_by_every",
@@ -163,6 +179,7 @@ WRONG = (
         "group is full. The last group may be smaller, and its step comes out too short. Divide sums by the group's "
         "tokens.",
         by_group(MEAN, (OVER, "loss = summed / every")),
+        by_group(MEAN, (OVER, "loss = summed / every"), SKIP),
         by_group(MEAN, (OVER, "loss = summed / every"), (REPORT, "losses.append(total * every / len(group))")),
     ),
     wrong(
@@ -172,6 +189,7 @@ WRONG = (
         "Take the group first: sums over its own count, and a step at its end, however many it has.",
         by_index(*TUTORIAL, NOT_CLEAN),
         by_index(*TUTORIAL),
+        by_index(*TUTORIAL, ("/ every", "/ every\n        loss = loss.nan_to_num()")),
     ),
     wrong(
         "counts_sequences",
@@ -189,6 +207,11 @@ WRONG = (
         by_group((TOKENS, "targets.numel()")),
     ),
     wrong(
+        "takes_class_0_for_padding",
+        "You count the targets above 0, but 0 is a class like any other; -100 alone marks padding.",
+        by_group((TOKENS, "int((targets > 0).sum())")),
+    ),
+    wrong(
         "mean_of_no_tokens",
         "Your weights are right. But in a micro-batch of padding only, the mean is 0/0 = nan, and nan times its weight "
         "0 is nan still, so the loss of the whole step is nan. (The parameters survive: torch sends no gradient to "
@@ -201,6 +224,7 @@ WRONG = (
         "sum is as many times too long as there are micro-batches. Divide each sum by the tokens of the whole group.",
         by_group(MEAN, (OVER, "loss = summed")),
         by_group(MEAN, (OVER, "loss = summed"), (REPORT, "losses.append(total / len(group))")),
+        by_group(MEAN, (OVER, "loss = summed"), SKIP),
         by_group((OVER, f"loss = summed / max(1, {TOKENS})")),
     ),
     wrong(
@@ -254,6 +278,72 @@ WRONG = (
         "but where they are zeros momentum does, and a schedule that counts steps is one ahead. Step only for a group.",
         by_group(("return losses", "optimizer.zero_grad()\n    optimizer.step()\n    return losses")),
         by_index(("return losses", "optimizer.step()\n    return losses")),
+    ),
+    wrong(
+        "steps_at_the_wrong_index",
+        "You step where `index % every == 0`, and your index begins with 0: there a group begins, none ends. Your "
+        "first step comes after one micro-batch, and all groups after it are shifted. Count from 1, or take the "
+        "groups as slices of the list.",
+        by_index(FROM_0),
+        by_index(FROM_0, ("== len(micro_batches)", "== len(micro_batches) - 1")),
+        by_index(FROM_0, NO_LAST_GROUP),
+        by_index(FROM_0, *TUTORIAL),
+    ),
+    wrong(
+        "skips_the_step_with_the_padding",
+        "A micro-batch of padding only is left out, and with it all that your loop does afterwards. If it is the last "
+        "of its group, that is the step. Leave out the forward and backward pass alone, or nothing: a sum over no "
+        "tokens is 0.",
+        by_index(
+            (FORWARD_BY_INDEX, f"if bool((targets < 0).all()):\n            continue\n        {FORWARD_BY_INDEX}")
+        ),
+    ),
+    wrong(
+        "loss_after_the_step",
+        "The steps are right, but you compute the loss that you return at the parameters after the step. The loss of a "
+        "step is the one whose gradient it took; you have its parts from the forward passes that were needed anyway.",
+        by_group(TORCH, (REPORT, AFTERWARDS)),
+    ),
+    wrong(
+        "changes_the_mode",
+        "The model came in a mode, train or eval, and your function sets another, or sets one and restores it at the "
+        "end. Dropout and batch norm compute something else meanwhile. Which mode is right is the caller's choice: "
+        "leave it alone.",
+        by_group(("losses = []", "losses = []\n    model.train()")),
+        by_group(("losses = []", "losses = []\n    model.eval()")),
+        by_group(
+            ("losses = []", "losses = []\n    model.eval()"), ("return losses", "model.train()\n    return losses")
+        ),
+        by_group(
+            ("losses = []", "losses, was = [], model.training\n    model.train()"),
+            ("return losses", "model.train(was)\n    return losses"),
+        ),
+    ),
+    wrong(
+        "returns_tensors",
+        "Your losses are right, but not all of them are Python floats, as the docstring promises: take a number out of "
+        "a tensor with .item(), and return a list.",
+        by_group((VALUE, "total = total + loss.detach()")),
+        fails=("losses_are_floats",),
+    ),
+    wrong(
+        "returns_nothing",
+        "The steps are right, but the function returns None: the losses that it has collected must be returned at its "
+        "end.",
+        by_group(("return losses", "pass")),
+    ),
+    wrong(
+        "clears_what_is_trained",
+        "You clear the gradients of the parameters that require one. A frozen parameter can hold one from before, and "
+        "the optimizer steps wherever there is one. optimizer.zero_grad() clears all that it holds.",
+        by_group((CLEAR, CLEAR_TRAINED)),
+    ),
+    wrong(
+        "expects_a_gradient_everywhere",
+        "You use `.grad` of every parameter. It is None where no backward pass brought one: before the first, and in "
+        "parameters that are frozen or that the model does not use. Ask for None, or leave that to "
+        "optimizer.zero_grad(), and divide the loss instead of gradients.",
+        by_index(("if parameter.grad is not None:", "if parameter is not None:")),
     ),
     wrong(
         "loss_of_the_last_micro_batch",

@@ -6,18 +6,34 @@ The optimizer is SGD with momentum: Adam would hide a gradient of the wrong leng
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from course.exercises.computational_graphs.token_model import Asked, Known, TokenModel
+from course.exercises.computational_graphs.token_model import Asked, Known, Steps, TokenModel
 from course.exercises.computational_graphs.token_oracle import TokenOracle
-from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Form,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    every_form,
+    in_form,
+    observe,
+)
+from course.performing.forms import cut, in_dtype, put, strided
 
 FEATURES, CLASSES = 3, 4
 PADDED = -100
 FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are judged on
+IN_EVAL, LEFT = "last group smaller", "gradients left from before"
 PARAMETERS = ("weight", "bias", "gain")
 
 
@@ -25,16 +41,20 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Each case takes away one thing that a careless loop relies on: equal sizes, full groups, no leftovers.
 
     One slip shall not spoil every case: the ragged micro-batches are one group, so what leaks between groups does not
-    show there; in the single micro-batch nothing is accumulated, and there are as many tokens as sequences.
+    show there; in the single micro-batch nothing is accumulated, and there are as many tokens as sequences. Class 0 is
+    among the targets of every micro-batch, and padding lies at the end or, in every second one, at the beginning.
     """
 
-    def case(name: str, every: int, shapes: list[tuple[int, int]], padding: list[int], stale: float = 0.0) -> Case:
+    def case(name: str, every: int, shapes: list[tuple[int, int]], padding: list[int]) -> Case:
         def draw(*shape: int) -> Tensor:
             return torch.randn(shape, generator=rng)
 
         targets = [torch.randint(CLASSES, shape, generator=rng) for shape in shapes]
-        for rows, tokens in zip(targets, padding, strict=True):
-            rows.view(-1)[rows.numel() - tokens :] = PADDED
+        for index, (rows, tokens) in enumerate(zip(targets, padding, strict=True)):
+            at = tokens if index % 2 else 0
+            rows.view(-1)[at : at + 1] = 0
+            rows.view(-1)[:at] = PADDED
+            rows.view(-1)[rows.numel() - tokens + at :] = PADDED
         inputs: Any = {
             "inputs": [draw(*shape, FEATURES) for shape in shapes],
             "targets": targets,
@@ -42,8 +62,10 @@ def cases(rng: torch.Generator) -> list[Case]:
             "weight": draw(CLASSES, FEATURES),
             "bias": draw(CLASSES),
             "gain": draw(FEATURES),
-            "stale": stale * draw(CLASSES),
+            "training": name != IN_EVAL,
         }
+        if name == LEFT:
+            inputs.update(stale=draw(CLASSES), spare=draw(CLASSES))
         matrices: dict[str, Any] = {"matrices": draw(2, FEATURES, FEATURES)}
         if name in FULL_GROUPS:
             return Case(name=name, inputs=inputs, hidden=matrices)
@@ -54,31 +76,39 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("equal micro-batches", 2, [(2, 5)] * 4, [0, 0, 0, 0]),
         case("ragged micro-batches", 4, [(3, 5), (1, 4), (1, 5), (4, 3)], [0, 0, 0, 0]),
         case("padded tokens", 2, [(2, 5)] * 4, [0, 7, 3, 8]),
-        case("last group smaller", 3, [(2, 5)] * 5, [0, 0, 0, 0, 0]),
-        case("gradients left from before", 2, [(2, 5)] * 2, [0, 0], stale=1.0),
-        case("a micro-batch of padding only", 3, [(2, 5)] * 3, [0, 10, 4]),
+        case(IN_EVAL, 3, [(2, 5)] * 5, [0, 0, 0, 0, 0]),
+        case(LEFT, 2, [(2, 5)] * 2, [0, 0]),
+        case("a micro-batch of padding only", 2, [(2, 5)] * 4, [10, 3, 0, 10]),
     ]
 
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """One call on a fresh model and optimizer: parameters and losses, and what was changed besides."""
     features = Known(inputs["matrices"]) if "matrices" in inputs else Asked(ask)
-    model = TokenModel(inputs["weight"], inputs["bias"], inputs["gain"], features)
-    if bool(inputs["stale"].any()):
-        model.bias.grad = inputs["stale"].clone()
+    model = TokenModel(inputs["weight"], inputs["bias"], inputs["gain"], features, inputs.get("spare"))
+    if "stale" in inputs:
+        model.leave(inputs["stale"])
+    model.train(inputs["training"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    optimizer.register_step_post_hook(lambda *_: _tell(ask))
-    micro_batches = list(zip(inputs["inputs"], inputs["targets"], strict=True))
-    losses = [float(loss) for loss in answer(model, optimizer, micro_batches, inputs["every"])]
-    after = {"micro_batches": len(micro_batches), "training": model.training}
-    values: dict[str, Any] = {name: getattr(model, name) for name in PARAMETERS}
-    values.update(losses=losses, after=after)
+    steps = Steps(model, ask)
+    optimizer.register_step_post_hook(steps)
+    given = list(zip(inputs["inputs"], inputs["targets"], strict=True))
+    micro_batches = [*given]
+    losses = answer(model, optimizer, micro_batches, inputs["every"])
+    values: dict[str, Any] = steps.parameters(-(-len(given) // inputs["every"]))
+    values.update(losses=losses, floats=_floats(losses))
+    same = [mine is theirs for mine, theirs in zip(given, micro_batches, strict=False)]
+    values["after"] = {
+        "micro_batches": [len(micro_batches), *same],
+        "training": model.training,
+        "modes": sorted(model.modes),
+    }
     return observe(values)
 
 
-def _tell(ask: Ask) -> None:
-    """One more step of the optimizer."""
-    ask("step", {})
+def _floats(losses: object) -> bool:
+    """Whether a list of floats was returned; a tuple of them is as good."""
+    return isinstance(losses, (list, tuple)) and all(isinstance(each, float) for each in losses)
 
 
 def _one_step_per_group(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -108,15 +138,42 @@ def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return f"{through} tokens went through the model, where the micro-batches have {all_tokens}"
 
 
+def _groups_of_one(case: Case) -> Case:
+    """One of them is padded; no gradient is left from before, so frozen and unused parameters have none at all."""
+    rest: dict[str, Any] = {name: value for name, value in case.inputs.items() if name != "stale"}
+    first, second = rest["targets"]
+    padded = torch.cat([second[:1], torch.full_like(second[1:], PADDED)])
+    return in_form(
+        dataclasses.replace(case, inputs={**rest, "targets": [first, padded]}),
+        strided("inputs", "targets"),
+        put("", every=1),
+    )
+
+
+def _few(case: Case) -> Case:
+    """The first of two micro-batches has one row and one token."""
+    rows: dict[str, Any] = {"inputs/0": (0, 1), "targets/0": (0, 1)}
+    return in_form(case, cut("", **rows), cut("", inputs=(1, 1), targets=(1, 1)), put("", every=5))
+
+
+VIEWS = Form(name="groups of one, whose tensors are views", change=_groups_of_one, of=LEFT)
+FEW = Form(name="one row, one token, and an `every` beyond the list", change=_few, of=LEFT)
+
 EXERCISE = Exercise(
     id="computational_graphs.accumulate_gradients",
     cases=cases,
     probe=probe,
     properties=(
         Property(
+            "loss_of_a_single_micro_batch",
+            "The mean cross-entropy over the tokens of the micro-batch, in a list of one number. F.cross_entropy wants "
+            "one row for each token, or the classes in dimension 1.",
+            keys=("losses",),
+            cases=("a single micro-batch",),
+        ),
+        Property(
             "a_single_micro_batch",
-            "A group of one micro-batch is an ordinary step: the mean cross-entropy over its tokens, backward, "
-            "step. F.cross_entropy wants one row for each token, or the classes in dimension 1.",
+            "A group of one micro-batch is an ordinary step: clear the gradients, backward of its loss, one step.",
             keys=PARAMETERS,
             cases=("a single micro-batch",),
         ),
@@ -155,25 +212,38 @@ EXERCISE = Exercise(
             cases=("equal micro-batches", "ragged micro-batches", "padded tokens", "last group smaller"),
         ),
         Property(
+            "losses_are_floats",
+            "A loss is one Python float: loss.item(). A list of tensors keeps what hangs on them.",
+            keys=("floats",),
+            cases=("equal micro-batches",),
+            needs=("loss_of_a_single_micro_batch",),
+        ),
+        Property(
             "padding_only",
             "The mean over no tokens is nan, and nan times 0 is nan. Sum the losses, and divide by the group's count.",
+            keys=("losses", *PARAMETERS),
             cases=("a micro-batch of padding only",),
-            needs=("loss_of_each_step",),
         ),
         Property(
             "nothing_left_from_before",
-            "`.grad` may hold anything when your function starts: clear it before the first backward.",
-            keys=PARAMETERS,
-            cases=("gradients left from before",),
-            needs=("equals_the_big_batch",),
+            "`.grad` may hold anything when your function starts, also that of a parameter which is frozen or unused, "
+            "and gets no new one: clear all of them before the first backward. One that has none holds None.",
+            keys=(*PARAMETERS, "frozen", "unused"),
+            cases=(LEFT,),
         ),
         Property(
             "one_step_per_group",
             "optimizer.step() belongs after the last backward of a group, once.",
             evidence="ledger",
             holds=_one_step_per_group,
-            cases=(*FULL_GROUPS, "last group smaller"),
-            needs=("a_single_micro_batch",),
+            cases=(
+                "a single micro-batch",
+                *FULL_GROUPS,
+                "last group smaller",
+                "a micro-batch of padding only",
+                FEW.name,
+            ),
+            needs=("loss_of_a_single_micro_batch",),
         ),
         Property(
             "one_micro_batch_at_a_time",
@@ -197,10 +267,17 @@ EXERCISE = Exercise(
         Property(
             "arguments_unchanged",
             "The caller still needs what was handed in: the inputs and targets, the list of them, and the mode of "
-            "the model (train or eval). Only the parameters, their gradients and the optimizer may change.",
+            "the model (train or eval), also while you use it. Only the parameters, their gradients and the optimizer "
+            "may change.",
             keys=("after/*",),
             roundings=0,
+            cases=("equal micro-batches", "padded tokens", "last group smaller"),
             needs=("a_single_micro_batch",),
+        ),
+        every_form(
+            needs=("loss_of_a_single_micro_batch",),
+            keys=("losses", *PARAMETERS, "frozen", "unused"),
+            roundings=32,
         ),
     ),
     hints=(
@@ -211,6 +288,27 @@ EXERCISE = Exercise(
         "adding up the number; then one step. F.cross_entropy has ignore_index and reduction.",
     ),
     keeps=("inputs", "targets"),
+    forms=(
+        in_dtype(torch.float64, "inputs", "matrices", "weight", "bias", "gain", "stale", "spare", of=LEFT),
+        VIEWS,
+        FEW,
+    ),
+    promises={
+        "(n, T, F) floating -> (n, T, C)": ("a_single_micro_batch", "in float64"),
+        "some may be frozen, or not used by the model": ("nothing_left_from_before", VIEWS.name),
+        "n and T may differ from pair to pair": ("ragged_micro_batches", FEW.name),
+        "a pair may be padding only": ("padding_only",),
+        "at least 1": ("a single micro-batch", VIEWS.name),
+        "the last group may be smaller": ("last_group_smaller", FEW.name),
+        "the mean cross-entropy over all tokens of the group that are not padding": ("loss_of_each_step",),
+        "One float per step": ("losses_are_floats", "one_step_per_group"),
+        "one micro-batch at a time goes through the model": ("one_micro_batch_at_a_time",),
+        "goes through the model once": ("each_micro_batch_once",),
+        "that lie in any of the parameters before the call": ("nothing_left_from_before",),
+        "the list and its tensors, and the model's mode (train or eval), also during the call": (
+            "arguments_unchanged",
+        ),
+    },
     oracle=TokenOracle,
     seconds=5.0,
 )

@@ -61,13 +61,14 @@ def cases(rng: torch.Generator) -> list[Case]:
             inputs[each] = near_one()
         return Case(name=name, inputs=inputs)
 
-    far = case("far from zero", "first", (6,)), case("far from zero in float64", "first", (6,), torch.float64)
-    for each in far:
-        stretched = torch.rand(6, generator=rng, dtype=each.inputs["dy"].dtype) / 10 + 1
-        each.inputs["x"] = torch.tensor([-95.0, 95.0, -22.0, 22.0, -11.0, 11.0]) * stretched
-    limits = {"seed": 2**31, "layer": LAYERS, "block": BLOCKS, "start": BLOCK - PIECE}
+    def far(name: str, dtype: torch.dtype) -> Case:
+        made, stretched = case(name, "first", (6,), dtype), 1 + torch.rand(6, generator=rng, dtype=dtype) / 10
+        made.inputs["x"] = torch.tensor([-95.0, 95.0, -22.0, 22.0, -11.0, 11.0]) * stretched
+        return made
+
     one = case("one number", "first", ())
     one.inputs["x"] = 0.5 + torch.rand((), generator=rng)
+    limits = {"seed": 2**31, "layer": LAYERS, "block": BLOCKS, "start": BLOCK - PIECE}
     hidden: dict[str, Tree] = {name: int(torch.randint(limit, (), generator=rng)) for name, limit in limits.items()}
     scale = 1 + torch.rand((), generator=rng)
     layers: dict[str, Tree] = {"asks": "memory", "seed": hidden.pop("seed"), "scale": scale}
@@ -76,7 +77,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("derivative", "first", (2, 3, 4)),
         case("twice", "second", (6,), torch.float64),
         one,
-        *far,
+        far("far from zero", torch.float32),
+        far("far from zero in float64", torch.float64),
         Case(name=MEMORY, inputs=layers, hidden=hidden),
     ]
 

@@ -127,11 +127,28 @@ def _rows(info: Any, tensor: Tensor, dim: int | None) -> Tensor:
     return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
-class TokenModel(nn.Module):
-    """Two features, one with a trainable gain, and one linear layer, on every token."""
+class _Modes(set[bool]):
+    """Shared by all copies of a model."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, gain: Tensor, features: Known | Asked) -> None:
+    def __deepcopy__(self, memo: object) -> _Modes:
+        return self
+
+
+class TokenModel(nn.Module):
+    """Two features, one with a trainable gain, and one linear layer, on every token.
+
+    spare  if given, the values of two parameters more: `frozen`, which is added to the logits, and `unused`
+    modes  `training` as it was in the calls, each value once
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor, gain: Tensor, features: Known | Asked, spare: Tensor | None = None
+    ) -> None:
         super().__init__()
+        self.modes = _Modes()
+        self.frozen = self.unused = None
+        if spare is not None:
+            self.frozen, self.unused = nn.Parameter(spare.clone(), requires_grad=False), nn.Parameter(spare.clone())
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(bias)
         self.gain = nn.Parameter(gain)
@@ -139,4 +156,37 @@ class TokenModel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs (n, T, F) to logits (n, T, C)."""
-        return nn.functional.linear(self.features(inputs, self.gain), self.weight, self.bias)
+        self.modes.add(self.training)
+        logits = nn.functional.linear(self.features(inputs, self.gain), self.weight, self.bias)
+        return logits if self.frozen is None else logits + self.frozen
+
+    def leave(self, gradient: Tensor) -> None:
+        """Gradients from before, also in parameters that get no new one."""
+        for parameter in (self.bias, self.frozen, self.unused):
+            if parameter is not None:
+                parameter.grad = gradient.clone()
+
+
+class Steps:
+    """A hook after each step of the optimizer, which the oracle counts."""
+
+    def __init__(self, model: TokenModel, ask: Ask) -> None:
+        self.count = 0
+        self._model, self._ask = model, ask
+        self._moved: dict[str, Tensor] = {}
+
+    def __call__(self, *_: object) -> None:
+        self.count += 1
+        self._ask("step", {})
+        if any(each.grad is not None and bool(each.grad.any()) for each in self._model.parameters()):
+            self._moved = self._now()
+
+    def parameters(self, due: int) -> dict[str, Tensor]:
+        """As they are; after more steps than are due, as they were after the last one that had a gradient.
+
+        So a step too many, in which momentum alone moves them, is told as just that.
+        """
+        return self._moved if self._moved and self.count > due else self._now()
+
+    def _now(self) -> dict[str, Tensor]:
+        return {name: parameter.detach().clone() for name, parameter in self._model.named_parameters()}
