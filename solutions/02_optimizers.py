@@ -586,7 +586,7 @@ def adamw_step(
                   in this step; nothing of it changes, neither its moments nor its age.
     state         one dict per parameter, empty before its first gradient; it comes back as you left it. It keeps two
                   tensors of the parameter's shape and dtype (name them as you like), and the step count t, as a number
-                  or as a tensor of shape ().
+                  or as a tensor that holds one.
     lr            the rate, at least 0; it may differ from step to step
     betas         beta1 for the mean of the gradients, beta2 for the mean of their squares, each in [0, 1)
     eps           is added to the root of the corrected v. Nothing else is added to that root.

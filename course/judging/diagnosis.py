@@ -100,7 +100,8 @@ def _slips(run: Seen, witness: Witness, at: int, reference: Observation) -> tupl
     """The values of a case that are wrong with the witness, and those of them that are as wrong in the run."""
     seen = witness.observations[at]
     wrong = _compared(seen).keys() - _right_keys((seen, run[1]), reference) - witness.free[at]
-    return frozenset(wrong), (wrong & _same_keys(run, seen, witness.sensitivity[at])) - _right_keys(run, reference)
+    same = _same_keys(run, seen, witness.sensitivity[at]) - _right_keys(run, reference)
+    return frozenset(wrong), same & wrong
 
 
 def _right_keys(run: Seen, reference: Observation) -> frozenset[str]:

@@ -7,6 +7,7 @@ The optimizer is SGD with momentum: Adam would hide a gradient of the wrong leng
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -290,6 +291,7 @@ EXERCISE = Exercise(
     keeps=("inputs", "targets"),
     forms=(
         in_dtype(torch.float64, "inputs", "matrices", "weight", "bias", "gain", "stale", "spare", of=LEFT),
+        put("an old gradient that is infinite", stale=torch.full((CLASSES,), math.inf), of=LEFT),
         VIEWS,
         FEW,
     ),
