@@ -755,8 +755,8 @@ from torch import Tensor
 def softmax_cross_entropy(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy of a batch, and its gradient with respect to the logits.
 
-    logits    (N, C), floating, N and C at least 1; entries up to 1e4 in size, in float16 as long as
-              the sum of the N losses stays below 65504
+    logits    (N, C), floating, N and C at least 1; entries up to 1e4 in size. In float16 the sum of
+              the N losses, which torch forms too, is below 65504.
     targets   (N,), int64, each in 0 .. C-1
     Returns   (loss, dlogits): the mean over the N rows, a tensor of shape (), and d loss / d logits, (N, C), both in
               the dtype of the logits. Nothing that was handed in is changed.
@@ -1106,10 +1106,12 @@ class SaveLess(torch.autograd.Function):
     """y = x * sigmoid(x), elementwise, keeping nothing for backward but x itself.
 
     Used as   y = SaveLess.apply(x), for x of any shape and floating dtype; y is a new tensor of that shape and dtype.
-    Keeps     as many bytes as x has, and no more (y is the caller's). Tensors count however they are kept: saved, as
-              attributes of ctx, in closures. (`saved_bytes` of this lesson shows those that are saved.)
+    Keeps     as many bytes as x has, and no more: x itself, or a copy of a view that is not contiguous. Tensors count
+              however they are kept: saved, as attributes of ctx, in closures. (`saved_bytes` of this lesson shows those
+              that are saved.)
     Large x   y and dy/dx are finite and right, also at x = 100 and at x = -100 in float32 and in float16.
-    Twice     it can be differentiated twice: the gradient of its gradient, with respect to x and to dy, is right, too.
+    Twice     it can be differentiated twice: the gradient of its gradient, with respect to x and to dy, is right, too,
+              where exp(-x) does not overflow.
     Leaves    x and dy as they are: nothing is written into them.
     Example   at x = 1, where sigmoid(x) = 0.7311: y = 0.7311, dy/dx = 0.9277, and the second derivative is 0.3024.
     Not allowed: torch.nn.functional.silu, torch.utils.checkpoint.

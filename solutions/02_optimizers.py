@@ -376,7 +376,7 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
     probs     (n,), the probability of each example in one draw, in the dtype of grads. It may be 0 for some; those are
               never drawn.
     indices   (b,), int64, b at least 1: the examples of the batch, drawn one by one with replacement, so that some
-              may repeat
+              may repeat. In float16 the sum of all w_i g_i is below 65504.
     Returns   (d,), in the dtype of grads: the mean over the b draws of w_i g_i. The weight w_i depends on p_i and n
               alone, and is such that the expectation over all possible draws is the mean gradient, whatever grads hold,
               if every probability is above 0. (An example of probability 0 is never seen: its share is missing.)
@@ -839,9 +839,9 @@ def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     """Shorten all gradients together to a norm of `max_norm`, in place; shorter ones stay as they are.
 
     grads     tensors of any shapes, () and (0, 3) too, and views too, in any floating dtypes, which may differ. All are
-              multiplied by one factor: the smaller of 1 and max_norm / (norm + 1e-6). Where the norm is below
-              max_norm - 1e-6 that is 1, and no bit changes. The new numbers go into the memory of the very tensors:
-              `g.data = ...` would give g another.
+              multiplied by one factor: the smaller of 1 and max_norm / (norm + 1e-6). It may be rounded to a tensor's
+              dtype, as torch's `_foreach_mul_` does. Where the norm is below max_norm - 1e-6 it is 1, and no bit
+              changes. The new numbers go into the memory of the very tensors: `g.data = ...` would give g another.
     max_norm  the limit, at least 0; inf allowed
     Returns   the norm *before*, a tensor of shape (), or a number: the Euclidean norm of all numbers in all tensors, as
               if they were one vector. Squares are added up in float32 or finer, because float16 ends at 65504; the norm
@@ -1235,7 +1235,7 @@ def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, 
     name      "sgd" (without momentum), "momentum" (SGD with it), "adagrad", "rmsprop", "adamw", "adafactor" or "muon"
     dtypes    {"param": dtype of the parameters, "state": dtype of the moments}, floating dtypes of 1 to 8 bytes a
               number; a dtype knows its `itemsize` in bytes
-    Returns   the sum of three parts over all shapes:
+    Returns   the sum of three parts over all shapes (a float that holds it will do):
               moments, in dtypes["state"]: none for sgd, two of the parameter's size for adamw, one for the others but
               adafactor. Adafactor keeps a tensor with fewer than 2 dimensions in full, one of (r, c) as r + c numbers,
               and one of (..., r, c) as r + c numbers for each of the matrices that it is a stack of;
@@ -1445,7 +1445,8 @@ from torch import Tensor
 def orthogonalize(g: Tensor, steps: int = 5) -> Tensor:
     """g with all its singular values pushed towards 1, by Muon's Newton-Schulz steps.
 
-    g         (r, c), wide, tall or square, of a floating dtype and of any scale whose squares it holds; not changed
+    g         (r, c), wide, tall or square, of a floating dtype that holds the sum of its squares, and of any
+              scale; it is not changed
     steps     how often X <- a X + b (X X^T) X + c (X X^T)^2 X is applied, a = 3.4445, b = -4.7750, c = 2.0315, to
               X = g / (its Frobenius norm, or 1e-7 where the norm is less); with 0 steps this X is returned
     Returns   (r, c), in the dtype of g and computed in it (or a finer one): the singular vectors of g; after 5 steps

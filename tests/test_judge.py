@@ -440,6 +440,9 @@ def test_two_mistakes_that_leave_nothing_right_have_no_diagnosis():
     assert (found.points, found.diagnosis) == (0, None)
 
 
+REST = Property(name="rest", keys=("c*",), hint="-")
+
+
 @pytest.mark.parametrize(("right", "more", "told"), [(1, 0, True), (0, 0, False), (3, 1, False)])
 def test_beside_another_slip_a_mistake_is_told_where_it_explains_as_much_as_it_leaves(right, more, told):
     """`a` is the mistake that is known, `b` another one, with `more` like it; `right` values are right."""
@@ -447,7 +450,7 @@ def test_beside_another_slip_a_mistake_is_told_where_it_explains_as_much_as_it_l
     alright = {f"c{number}": 2.0 for number in range(right)}
     expected = values(a=2.0, **dict.fromkeys(others, 2.0), **alright)
     known = suspect(values(a=0.25, **dict.fromkeys(others, 2.0), **alright))
-    found = one(VALUE, got=values(a=0.25, **others, **alright), expected=expected, suspects=(known,))
+    found = one(VALUE, REST, got=values(a=0.25, **others, **alright), expected=expected, suspects=(known,))
     assert (found.diagnosis is not None) == told
 
 
@@ -461,20 +464,20 @@ def test_a_mistake_of_which_a_part_is_not_seen_is_not_told():
 )
 def test_beside_another_slip_only_a_number_that_nothing_else_gives_is_evidence(shown, told):
     got, right = values(a=shown, b=7.0, c=2.0), values(a=2.0, b=2.0, c=2.0)
-    found = one(VALUE, got=got, expected=right, suspects=(suspect(values(a=shown, b=2.0, c=2.0)),))
+    found = one(VALUE, REST, got=got, expected=right, suspects=(suspect(values(a=shown, b=2.0, c=2.0)),))
     assert (found.diagnosis is not None) == told
 
 
 @pytest.mark.parametrize(("hard", "told"), [(True, True), (False, False)])
 def test_a_slip_of_usual_cases_may_break_otherwise_in_a_hard_form(hard, told):
     cases = [Case(name="usual", inputs={}), Case(name="half", inputs={}, hard=hard)]
-    seen = [values(a=0.25), Observation(error=Failure(type="RuntimeError", message="half"))]
+    seen = [values(a=0.25, c=2.0), Observation(error=Failure(type="RuntimeError", message="half"))]
     found = judge(
-        dataclasses.replace(toy.EXERCISE, properties=(VALUE,), keeps=()),
+        dataclasses.replace(toy.EXERCISE, properties=(VALUE, dataclasses.replace(REST, cases=("usual",))), keeps=()),
         cases,
         seen,
-        [values(a=2.0), values(a=2.0)],
-        (suspect(values(a=0.25), values(a=0.5)),),
+        [values(a=2.0, c=2.0)] * 2,
+        (suspect(values(a=0.25, c=2.0), values(a=0.5, c=2.0)),),
     )
     assert (found.diagnosis is not None) == told
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from course.judging.verdict import Diagnosis, Suspect, Witness
 from course.performing.compare import EPS, as_numbers, compare
-from course.performing.exercise import AFTER, EVERY_FORM, REFUSED, Observation
+from course.performing.exercise import EVERY_FORM, REFUSED, Observation
 from course.tree import Leaf
 
 WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
@@ -59,16 +59,14 @@ def _most_seen(
     runs: Sequence[Seen], suspects: Sequence[Suspect], references: Sequence[Observation], hard: Sequence[bool]
 ) -> Suspect | None:
     """The suspect of which most is seen, the first of equals: all that is wrong with it, and so much of what is wrong
-    in usual cases that it leaves no more than it explains, and no more than is right. None where there is none.
+    in usual cases that it leaves no more than it explains. None where there is none.
     """
     usual = [(run, reference) for run, reference, form in zip(runs, references, hard, strict=True) if not form]
-    judged = [{key for key in _compared(reference) if not key.startswith(AFTER)} for _, reference in usual]
-    right = sum(len(keys & _right_keys(*pair)) for keys, pair in zip(judged, usual, strict=True))
-    wrong = sum(map(len, judged)) - right
+    wrong = sum(len(_compared(reference).keys() - _right_keys(run, reference)) for run, reference in usual)
     most, told = 0, None
     for suspect in suspects:
         seen = max((_seen(runs, witness, references, hard) for witness in suspect.witnesses), default=0)
-        if seen > most and wrong - seen <= min(seen, right):
+        if seen > most and wrong - seen <= seen:
             most, told = seen, suspect
     return told
 

@@ -20,7 +20,17 @@ from course.errors import CourseError
 from course.judging.diagnosis import Suspects, diagnose
 from course.judging.verdict import Diagnosis, Finding, Verdict, Witness
 from course.performing.compare import Comparison, as_numbers, case_dtype, compare
-from course.performing.exercise import AFTER, REFUSED, Case, Exercise, Failure, Observation, Property, Source
+from course.performing.exercise import (
+    AFTER,
+    ARGUMENTS_UNCHANGED,
+    REFUSED,
+    Case,
+    Exercise,
+    Failure,
+    Observation,
+    Property,
+    Source,
+)
 from course.tree import Leaf
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
@@ -76,7 +86,8 @@ def judge(
         pairs = [(run.got, run.dtype) for run in runs]
         as_costly = functools.partial(_as_costly, exercise, runs, findings)
         hard = [case.hard for case in cases]
-        diagnosis = diagnose(pairs, failed, suspects, as_costly, references, hard)
+        earned = any(finding.points for finding in findings)  # what holds nothing shows too little to tell slips apart
+        diagnosis = diagnose(pairs, failed, suspects, as_costly, references if earned else (), hard)
     return _verdict(exercise, findings, runs, diagnosis=diagnosis, failure=failure, failure_case=failure_case)
 
 
@@ -159,7 +170,7 @@ def _finding(each: Property, runs: Sequence[_Judged], blocker: str, sources: fro
     compared = [
         (run, comparison)
         for run in runs
-        if (run.case.name in each.cases if each.cases else not run.case.hard)
+        if (run.case.name in each.cases if each.cases else not run.case.hard or each.name == ARGUMENTS_UNCHANGED)
         for comparison in _comparisons(each, run, sources)
     ]
     run, worst = max(compared, key=lambda pair: _badness(pair[1]), default=(None, _NOTHING))

@@ -24,7 +24,7 @@ from course.notebook import pages, progress_file, report, watching
 from course.notebook.progress_file import Row
 from course.performing import uses
 from course.performing.exercise import Answer, Exercise
-from course.performing.perform import perform_all
+from course.performing.perform import perform_all, stops
 from course.syllabus import UNITS, Entry
 
 
@@ -107,7 +107,7 @@ def progress() -> Page:
 def _removed(exercise: Exercise, answer: Answer, verdict: Verdict) -> str:
     """The remark on what this exercise asks to do without: by reading, and where that finds nothing by running."""
     used = uses.forbidden(answer, exercise.removes)
-    if not used and (verdict.points or verdict.failure is None):
+    if not used and not stops(verdict.failure):
         used = watching.ran(exercise, answer, _record(exercise).cases)
     if not used:
         return ""

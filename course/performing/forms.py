@@ -6,6 +6,7 @@
     cut("a batch of 1", x=(0, 1))          the first entry of dimension 0 of x alone
     equal("equal rows", x=0)               along dimension 0 of x the first entry everywhere
     put("a rate of 0", lr=0.0)             a boundary value that is allowed, in place of what was drawn; a list too
+    at_once("a view at 0", ...)            several of these under one name
 
 A path names an input, or what lies in it: `params` is each tensor of that list, `options/lr` one entry of a dict. Each
 function makes a Form; `of` names the case that is changed, the first if left out.
@@ -80,6 +81,11 @@ def put(name: str, values: Mapping[str, Tree] | None = None, /, *, of: str = "",
         return dataclasses.replace(case, inputs=inputs)
 
     return Form(name=name, change=change, of=of)
+
+
+def at_once(name: str, *forms: Form, of: str = "") -> Form:
+    """All of these, one after the other, under one name."""
+    return Form(name=name, change=lambda case: in_form(case, *forms), of=of)
 
 
 def together(exercise: Exercise, seed: int, count: int) -> list[Case]:

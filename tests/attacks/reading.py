@@ -201,6 +201,6 @@ ATTACKS = [
             won(name)
         {RIGHT}
         """,
-        earns=6,
+        earns=7,
     ),
 ]

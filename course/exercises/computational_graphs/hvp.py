@@ -116,7 +116,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
         "carries_a_graph": isinstance(hv, Tensor) and hv.requires_grad,
         "after": {
             **require_gradients(inputs, "x", "v"),
-            **{f"{name}.grad": inputs[name].grad for name in ("x", "v")},
+            **{f"{name}.grad": "none" if inputs[name].grad is None else inputs[name].grad for name in ("x", "v")},
         },
     }
     return observe(seen)

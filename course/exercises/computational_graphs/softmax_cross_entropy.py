@@ -129,11 +129,16 @@ EXERCISE = Exercise(
         in_dtype(torch.bfloat16, "logits"),
         strided("logits", "targets"),
         put("equal logits, the last class", logits=torch.full((4, 5), 0.5), targets=torch.full((4,), 4)),
+        put(
+            "300 equal classes in bfloat16",
+            logits=torch.full((2, 300), 0.5, dtype=torch.bfloat16),
+            targets=torch.tensor([257, 299]),
+        ),
         put("one row of one class", logits=torch.tensor([[-1e4]]), of="one row", targets=torch.tensor([0])),
         put(
             "10,000 and -10,000 in float16",
-            logits=torch.tensor([[-1e4, 1e4, 0.0], [0.0, -1e4, 1e4]], dtype=torch.float16),
-            targets=torch.tensor([0, 2]),
+            logits=torch.tensor([[-1e4, 1e4, 0.0]] * 8, dtype=torch.float16),  # seven of them would overflow a sum
+            targets=torch.tensor([0, *[1] * 7]),
             of=LARGE[0],
         ),
     ),

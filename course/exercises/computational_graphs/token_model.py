@@ -164,7 +164,7 @@ class TokenModel(nn.Module):
         """Gradients from before, also in parameters that get no new one."""
         for parameter in (self.bias, self.frozen, self.unused):
             if parameter is not None:
-                parameter.grad = gradient.clone()
+                parameter.grad = gradient.to(parameter.dtype, copy=True)
 
 
 class Steps:

@@ -28,7 +28,7 @@ from course.performing.exercise import (
     in_form,
     observe,
 )
-from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.forms import at_once, cut, in_dtype, put, strided
 from course.tree import Tree
 
 RULES = ("adagrad", "rmsprop", "adadelta")
@@ -154,14 +154,16 @@ FORMS = (
         change=lambda case: in_form(_tiny(case), in_dtype(torch.float64, *TENSORS), put("0", decay=0.0)),
         of="rmsprop",
     ),
-    Form(
-        name="Adadelta in float64, on views that are not contiguous",
-        change=lambda case: in_form(case, in_dtype(torch.float64, *TENSORS), strided(*TENSORS)),
+    at_once(
+        "Adadelta in float64, on views that are not contiguous",
+        in_dtype(torch.float64, *TENSORS),
+        strided(*TENSORS),
         of="adadelta",
     ),
-    Form(
-        name="an lr of 0, dimensions of 1 and of 0",
-        change=lambda case: in_form(case, put("0", lr=0.0), cut("dimensions", of="", **CUTS)),
+    at_once(
+        "an lr of 0, dimensions of 1 and of 0",
+        put("0", lr=0.0),
+        cut("dimensions", of="", **CUTS),
         of="eps in adagrad",
     ),
 )

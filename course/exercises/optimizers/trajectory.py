@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from course.exercises.optimizers.refusals import refused
-from course.performing.exercise import Form, Property, in_form
-from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.exercise import Form, Property
+from course.performing.forms import at_once, cut, in_dtype, put, strided
 from course.tree import Leaf
 
 State: TypeAlias = dict[str, Any]
@@ -109,9 +109,9 @@ def in_halves(of: str) -> tuple[Form, ...]:
 
     def first_step(dtype: torch.dtype) -> Form:
         parts = in_dtype(dtype, "params", "grads"), cut("a step", grads=(0, 1)), put("a high rate", {"rates/0": 0.5})
-        return Form(
-            name=f"a step in {str(dtype).removeprefix('torch.')}",
-            change=lambda case: in_form(case, *parts),
+        return at_once(
+            f"a step in {str(dtype).removeprefix('torch.')}",
+            *parts,
             of=of,
         )
 
@@ -121,14 +121,14 @@ def in_halves(of: str) -> tuple[Form, ...]:
 def views_in_float64(of: str) -> Form:
     """All steps of a case in float64, on parameters and gradients that are views."""
     parts = strided("params", "grads"), in_dtype(torch.float64, "params", "grads")
-    return Form(name="views in float64 that are not contiguous", change=lambda case: in_form(case, *parts), of=of)
+    return at_once("views in float64 that are not contiguous", *parts, of=of)
 
 
 def one_and_none(name: str, of: str, values: Mapping[str, Leaf]) -> Form:
     """These values in a case of two matrices, of which one is cut to a column and the other to no rows."""
     shapes = {"params/0": (1, 1), "grads/0": (2, 1), "params/1": (0, 0), "grads/1": (1, 0)}
     parts = put("values", values), cut("dimensions", of="", **shapes)
-    return Form(name=name, change=lambda case: in_form(case, *parts), of=of)
+    return at_once(name, *parts, of=of)
 
 
 def half_precision(forms: tuple[Form, ...]) -> Property:
