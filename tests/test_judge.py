@@ -482,10 +482,15 @@ def test_a_slip_of_usual_cases_may_break_otherwise_in_a_hard_form(hard, told):
     assert (found.diagnosis is not None) == told
 
 
-@pytest.mark.parametrize(("also", "told"), [((), True), ((EVERY_FORM,), True), (("other",), False)])
-def test_a_pattern_may_break_in_hard_forms_too(also, told):
+@pytest.mark.parametrize(
+    ("also", "error", "told"),
+    [((), None, True), ((), BROKE, True), ((EVERY_FORM,), None, True), ((EVERY_FORM,), BROKE, False)]
+    + [(("other",), None, False)],
+)
+def test_a_pattern_may_show_in_hard_forms_too_unless_something_broke(also, error, told):
     pattern = Suspect(name="it", hint="Cure.", fails=frozenset({"first"}))
-    assert (diagnose([], frozenset({"first", *also}), [pattern]) is not None) == told
+    runs = [(Observation(error=error), torch.float32)]
+    assert (diagnose(runs, frozenset({"first", *also}), [pattern]) is not None) == told
 
 
 def test_a_slip_is_recognised_also_where_nothing_is_refused_yet():

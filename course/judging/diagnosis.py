@@ -43,12 +43,13 @@ def diagnose(
     references  what is right in each case, and `hard` which of them are hard forms: where they are left out, only what
                 explains everything is told
     """
+    beside_forms = failed if any(seen.error for seen, _ in runs) else failed - {EVERY_FORM}
     looked_at: list[Suspect] = []
     by_pattern: Suspect | None = None
     for suspect in suspects() if callable(suspects) else suspects:
         if any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
             return Diagnosis(name=suspect.name, hint=suspect.hint)
-        if suspect.fails and suspect.fails in (failed, failed - {EVERY_FORM}):
+        if suspect.fails and suspect.fails in (failed, beside_forms):
             by_pattern = by_pattern or suspect
         looked_at.append(suspect)
     told = by_pattern or (_most_seen(runs, looked_at, references, hard) if references else None)
