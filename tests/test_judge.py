@@ -484,8 +484,13 @@ def test_a_slip_of_usual_cases_may_break_otherwise_in_a_hard_form(hard, told):
 
 @pytest.mark.parametrize(
     ("also", "error", "told"),
-    [((), None, True), ((), BROKE, True), ((EVERY_FORM,), None, True), ((EVERY_FORM,), BROKE, False)]
-    + [(("other",), None, False)],
+    [
+        ((), None, True),
+        ((), BROKE, True),
+        ((EVERY_FORM,), None, True),
+        ((EVERY_FORM,), BROKE, False),
+        (("other",), None, False),
+    ],
 )
 def test_a_pattern_may_show_in_hard_forms_too_unless_something_broke(also, error, told):
     pattern = Suspect(name="it", hint="Cure.", fails=frozenset({"first"}))
