@@ -468,6 +468,12 @@ def test_beside_another_slip_only_a_number_that_nothing_else_gives_is_evidence(s
     assert (found.diagnosis is not None) == told
 
 
+def test_beside_another_slip_a_witness_of_other_cases_matches_nothing():
+    got, right = values(a=0.25, b=7.0, c=2.0), values(a=2.0, b=2.0, c=2.0)
+    other = suspect(*[values(a=0.25, b=2.0, c=2.0)] * 2)
+    assert one(VALUE, REST, got=got, expected=right, suspects=(other,)).diagnosis is None
+
+
 @pytest.mark.parametrize(("hard", "told"), [(True, True), (False, False)])
 def test_a_slip_of_usual_cases_may_break_otherwise_in_a_hard_form(hard, told):
     cases = [Case(name="usual", inputs={}), Case(name="half", inputs={}, hard=hard)]

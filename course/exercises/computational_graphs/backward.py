@@ -209,7 +209,7 @@ EXERCISE = Exercise(
     ),
     forms=(
         put("equal leaves, and one operation twice", leaves=[1.5, 1.5], program=ALIKE),
-        put("one product uses a node twice, another once", leaves=[1.5, 0.5], program=USED_TWICE, roots=[5, 6]),
+        put("one product uses a node twice, another once", program=USED_TWICE, roots=[5, 6], of="two calls"),
         put("zeros on the way", leaves=[0.5, 1.5], program=ZEROS),
         put("a root inside another's graph", roots=[5, 7, 5], of="shared nodes"),
         put("a leaf that the root does not need", roots=[4, 0, 4]),

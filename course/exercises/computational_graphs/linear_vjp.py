@@ -118,6 +118,7 @@ EXERCISE = Exercise(
         strided("dout", "x", "w", of="two batch dimensions"),
         LEAVES,
         cut("one row", dout=(0, 1), x=(0, 1)),
+        cut("a batch dimension of 1 beside another", dout=(0, 1), x=(0, 1), of="two batch dimensions"),
         cut("one input", x=(1, 1), w=(1, 1)),
         cut("one output", dout=(1, 1), w=(0, 1)),
         cut("no rows", dout=(0, 0), x=(0, 0)),

@@ -82,11 +82,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         for of in ("", "other_")
         if f"{of}rows" in inputs
     ]
+    memory = [(rows.detach(), cols.detach()) for _, rows, cols in matrices]  # `rows.data = ...` would give rows another
     for step, beta2 in enumerate(inputs["betas"]):
-        for grads, rows, cols in matrices:
+        for (grads, rows, cols), kept in zip(matrices, memory, strict=True):
             g = grads[step]
             estimate = answer(g, rows, cols, beta2)
-            for name, value in zip(seen, (estimate, rows, cols, g), strict=True):
+            for name, value in zip(seen, (estimate, *kept, g), strict=True):
                 seen[name].append(value.clone() if isinstance(value, Tensor) else value)
     values = {name: each if name == "estimates" else torch.stack(each) for name, each in seen.items()}
     nonsense = _nonsense(answer, inputs) if len(inputs["betas"]) == 1 else {}
