@@ -203,8 +203,8 @@ def _claims(source: str) -> str:
 
 
 ATTACKS = [
-    answer("patched_ledger_of_uses", _claims(FIVE_TIMES), exercise="backward", earns=10, costly=True),
-    answer("patched_ledger_of_operations", _claims(ROW_BY_ROW), exercise="hvp", earns=7, costly=True),
+    answer("patched_ledger_of_uses", _claims(FIVE_TIMES), exercise="backward", earns=11, costly=True),
+    answer("patched_ledger_of_operations", _claims(ROW_BY_ROW), exercise="hvp", earns=9, costly=True),
     answer("patched_ledger_of_bytes", _claims(KEEPS_MORE), exercise="SaveLess", earns=10),
     answer("questions_that_nobody_answers", ASKER + QUESTIONS, exercise="backward"),
     answer("a_flood_of_questions", ASKER + FLOOD, exercise="backward", costly=True),
