@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autograder.bank import Bank, Misconception
 from course.errors import DeclarationError
+from course.judging import sheet
 from course.judging.sheet import Record
 from course.judging.verdict import Suspect, Witness
 from course.performing.compare import EPS, as_numbers, compare
@@ -53,6 +54,15 @@ class Recorded:
 
     record: Record
     again: dict[str, list[list[Observation]]]
+
+    def beside(self, committed: Record) -> Recorded:
+        """The committed record, and what was performed here; nothing of it where a processor drew another last bit."""
+        same = _packed_cases(self.record) == _packed_cases(committed)
+        return Recorded(record=committed, again=self.again if same else {})
+
+
+def _packed_cases(record: Record) -> bytes:
+    return sheet.write("cases", {"all": dataclasses.replace(record, references=(), suspects=())})
 
 
 def recorded(bank: Bank, seed: int = PUBLIC_SEED) -> Recorded:

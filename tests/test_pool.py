@@ -34,11 +34,12 @@ class Toy:
     @contextlib.contextmanager
     def __call__(self):
         mine = self.folder / f"open-{os.getpid()}"
-        mine.touch()
-        try:
+        try:  # a signal may come as soon as the file is there
+            mine.touch()
             yield self.do
         finally:
-            mine.rename(self.folder / f"closed-{os.getpid()}")
+            with contextlib.suppress(FileNotFoundError):
+                mine.rename(self.folder / f"closed-{os.getpid()}")
 
     def do(self, task):
         what, argument = task

@@ -181,11 +181,12 @@ WRONG = (
     ),
     wrong(
         "digits_lost_in_float32",
-        "torch.zeros(()) and torch.tensor(number) are float32 unless told otherwise, so float64 gradients are "
-        "scaled by a factor with 7 digits. Let norm and factor take their dtype from the gradients, or use Python "
-        "floats.",
+        "Only gradients in float64 do not get all their digits: something on the way to the norm or the factor has "
+        "fewer. torch.zeros(()) and torch.tensor(number) are float32 unless told otherwise. Let norm and factor take "
+        "their dtype from the gradients, or use Python floats.",
         summed((", dtype=torch.float64", "")),
         norm_of_norms(("(max_norm / (norm + 1e-6))", "torch.tensor(max_norm / (norm.item() + 1e-6))")),
+        fails=("digits_of_float64",),
     ),
     wrong(
         "nan_slips_through",

@@ -165,10 +165,15 @@ EXERCISE = Exercise(
         ),
         Property(
             "every_digit_of_the_factor",
-            "The factor is max_norm / (norm + 1e-6), which shows where the norm is small or close to the limit, or "
-            "there are many digits; what is returned is the norm alone. In float64 neither of them may pass through a "
-            "float32 tensor.",
-            cases=("tiny", "in float64", "5e-7 below the limit"),
+            "The factor is max_norm / (norm + 1e-6), which shows where the norm is small; what is returned is the norm "
+            "alone.",
+            cases=("tiny",),
+        ),
+        Property(
+            "digits_of_float64",
+            "Where the gradients are in float64, neither norm nor factor may pass through a float32 tensor; and a norm "
+            "within 1e-6 below the limit has a factor that is below 1 already.",
+            cases=("in float64", "5e-7 below the limit"),
         ),
         Property(
             "not_finite",
@@ -212,13 +217,13 @@ EXERCISE = Exercise(
         "views too": ("views that are not contiguous",),
         "in any floating dtypes, which may differ": ("half_precision", "four dtypes", "in float64"),
         "The new numbers go into the memory of the very tensors": ("one_tensor",),
-        "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor",),
+        "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor", "5e-7 below the limit"),
         "no bit changes": ("untouched_below_the_limit", "2e-6 below the limit"),
         "at least 0": ("a limit of 0",),
         "inf is allowed where the norm is finite": ("a limit of inf",),
         "the norm *before*": ("returns_the_norm_before",),
         "added up in float32": ("half_precision",),
-        "in float64 where the tensors are": ("every_digit_of_the_factor",),
+        "in float64 where the tensors are": ("digits_of_float64",),
         "may be rounded to a tensor's dtype": ("half_precision",),
         "may then be rounded to its dtype": ("half_precision",),
         "0 for an empty list": ("no_gradients",),
