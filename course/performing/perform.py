@@ -63,8 +63,10 @@ def perform(
           how busy a machine is, this process's CPU time
     """
     simulated = exercise.split is not None and comm is None
-    patient = dataclasses.replace(exercise, seconds=WIDE * exercise.seconds) if clock == "cpu" else exercise
-    probe: Callable[..., Observation] = on_simulated_ranks(patient) if simulated else exercise.probe
+    probe: Callable[..., Observation] = exercise.probe
+    if simulated:
+        patient = dataclasses.replace(exercise, seconds=WIDE * exercise.seconds) if clock == "cpu" else exercise
+        probe = on_simulated_ranks(patient)
     oracle, asked = _to_ask(exercise, case, ask)
     inputs = cast(dict[str, object], laid_out(cast(dict[str, Tree], clone(case.inputs)), case.lies))
     given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)
