@@ -671,11 +671,26 @@ compare_maps(
 
 # %% [markdown]
 # Nearly every run does: of 100 starts, {{ min(starts().stuck) }} to {{ max(starts().stuck) }} are stuck, over
-# {{ len(starts().stuck) }} seeds. Plain descent with the rate $1/(2n)$, for $n$ cities, needs no tuning here. Adam's
-# rate is a length, so it has to be chosen *in km*: {{ starts().adam[0].rate : .0f }} km leave
-# {{ fewest_most(starts().adam[0].stuck) }} of 100 starts stuck after {{ starts().adam[0].steps }} steps,
-# {{ starts().adam[1].rate : .0f }} km leave {{ fewest_most(starts().adam[1].stuck) }} (over
+# {{ len(starts().stuck) }} seeds. The rate of plain descent, 1 over twice the number of cities, needs no tuning here.
+# Adam's is a length, so it has to be chosen *in km*: after {{ starts().adam[0].steps }} steps,
+# {{ starts().adam[0].rate : .0f }} km leave {{ fewest_most(starts().adam[0].stuck) }} of 100 starts stuck,
+# {{ starts().adam[1].rate : .0f }} km {{ fewest_most(starts().adam[1].stuck) }} (over
 # {{ len(starts().adam[0].stuck) }} seeds).
+#
+# What does a gradient buy? All {{ 2 * len(cities().names) }} slopes, for about five evaluations (Griewank and Walther,
+# *Evaluating Derivatives*, 2008). Without gradients, one can measure and follow the slope along a random direction, or
+# keep random steps that lower the stress (an *evolution strategy*):
+
+# %%
+from course.lessons.experiments import gradient_free
+
+for name, row in gradient_free.compare().items():  # the median start; found is within 1% of the least stress
+    early = f"off by {row.rms:5.1f} km after {gradient_free.BUDGET} evaluations"
+    print(f"{name:18} {early}, map found after {row.evaluations:5,} ({row.steps:5,} steps)")
+
+# %% [markdown]
+# Over {{ spelled(len(searches())) }} seeds this takes {{ fewest_most(times_more()) }} times as many steps. Theory for
+# random directions says about as many as there are numbers (Nesterov and Spokoiny, 2017).
 #
 # ## 9. How fast, when?
 #

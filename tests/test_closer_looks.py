@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import islice
 
-from course.lessons.experiments import factored, map_starts, minima, noise_scale, noise_seeds
+import pytest
+import torch
+
+from course.lessons.data.cities import cities
+from course.lessons.experiments import (
+    factored,
+    gradient_free,
+    map_starts,
+    minima,
+    noise_scale,
+    noise_seeds,
+    scaling_map,
+)
 
 
 def test_a_run_of_noise_ends_at_the_target() -> None:
@@ -36,6 +48,26 @@ def test_few_starts_are_stuck_by_plain_descent() -> None:
     least = map_starts.least_stress()
     assert map_starts.stuck(0, least) <= 3
     assert map_starts.stuck(0, least / 2) == 100
+
+
+def test_without_gradients_the_map_takes_about_as_many_times_more_steps_as_it_has_numbers() -> None:
+    with_gradient, *without = (row.steps for row in gradient_free.compare().values())
+    assert all(24 * with_gradient < steps < 48 * with_gradient for steps in without)
+
+
+def test_random_directions_go_on_average_along_the_gradient_at_a_rate_divided_by_two_more_than_its_numbers() -> None:
+    table, x = cities().distances, scaling_map.random_starts(1)
+    moved = next(gradient_free.gradient(x, table)) - x
+    ends = next(gradient_free.random_direction(x.expand(5000, -1, -1), table, torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(34 * (ends - x).mean(0, keepdim=True), moved, rtol=0, atol=0.1 * float(moved.norm()))
+
+
+def test_about_one_in_five_steps_of_evolution_is_kept_and_none_raises_the_stress() -> None:
+    table, x = cities().distances, scaling_map.random_starts(10)
+    maps = list(islice(gradient_free.evolution(x, table, torch.Generator().manual_seed(0)), 1000))
+    falls = -torch.stack([scaling_map.stress(x, scaling_map.pairs(table)) for x in maps]).diff(dim=0)
+    assert (falls >= 0).all()
+    assert 0.15 < (falls > 0).double().mean() < 0.25
 
 
 @pytest.mark.parametrize("kept", [map_starts, noise_seeds])

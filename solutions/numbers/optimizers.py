@@ -11,11 +11,13 @@ from statistics import mean, median
 import torch
 
 from course.lessons.data import digits_split
+from course.lessons.data.cities import cities  # noqa: F401 (for the prose)
 from course.lessons.experiments import (
     ablation,
     batch_rates,
     critical_batch,
     factored,
+    gradient_free,
     logistic,
     map_starts,
     minima,
@@ -164,6 +166,18 @@ def uncorrected_until(factor: float) -> int:
 def starts() -> map_starts.Measured:
     """How many starts are stuck, recorded."""
     return map_starts.recorded().data
+
+
+@cache
+def searches(seeds: int = 3) -> list[dict[str, gradient_free.Row]]:
+    """The map with gradients and without, for several seeds."""
+    return [gradient_free.compare(seed) for seed in range(seeds)]
+
+
+def times_more() -> list[float]:
+    """How many times as many steps as gradient descent the other methods take, for all seeds."""
+    steps = [[row.steps for row in rows.values()] for rows in searches()]
+    return [other / first for first, *others in steps for other in others]
 
 
 # --- sections 11 and 12 ------------------------------------------------------------------------------
