@@ -613,10 +613,8 @@ check(adamw_step)
 # Adam was published with a proof of convergence, and the proof was wrong. Here is the counterexample of Reddi, Kale and
 # Kumar (arXiv 1904.09237), a game: in each round the player chooses $x$ between $-1$ and $1$, then sees a loss and pays
 # it. *Regret* is how much more was paid than with the best fixed choice. Every third loss is $3x$, the other two are
-# $-x$. On average that is $x/3$, so the best choice is $x = -1$.
-#
-# Adam plays with $\beta_1 = 0$, a very short memory, $\beta_2 = 0.1$, and rates that fall as $1/\sqrt t$. Where does it
-# end?
+# $-x$; on average that is $x/3$, so the best choice is $x = -1$. Adam plays with $\beta_1 = 0$, a very short memory,
+# $\beta_2 = 0.1$, and rates that fall as $1/\sqrt t$. Where does it end?
 
 # %%
 from course.lessons.experiments import amsgrad
@@ -643,9 +641,9 @@ choices_and_regret(
 #
 # - $x_i$ is the position of city $i$, two numbers in km; $\delta_{ij}$ is the distance in the table, in km.
 #
-# A solution may be turned, shifted or mirrored, so each map is laid over the true one in the way that fits best. Plain
-# gradient descent starts from random positions. Does every run find the map? (*Classical scaling*, the third map
-# below, needs no descent; see the section "More".)
+# A solution may be turned, shifted or mirrored, so each map is laid over the true one in the way that fits best. Does
+# plain gradient descent find the map from every random start? (On *classical scaling*, the third map below, see
+# "More".)
 
 # %%
 from course.lessons.data.cities import cities
@@ -670,12 +668,12 @@ compare_maps(
 )
 
 # %% [markdown]
-# Nearly every run does: of 100 starts, {{ min(starts().stuck) }} to {{ max(starts().stuck) }} are stuck, over
+# From nearly every one: of 100 starts, {{ min(starts().stuck) }} to {{ max(starts().stuck) }} are stuck, over
 # {{ len(starts().stuck) }} seeds. The rate of plain descent, 1 over twice the number of cities, needs no tuning here.
 # Adam's is a length, so it has to be chosen *in km*: after {{ starts().adam[0].steps }} steps,
 # {{ starts().adam[0].rate : .0f }} km leave {{ fewest_most(starts().adam[0].stuck) }} of 100 starts stuck,
-# {{ starts().adam[1].rate : .0f }} km {{ fewest_most(starts().adam[1].stuck) }} (over
-# {{ len(starts().adam[0].stuck) }} seeds).
+# {{ starts().adam[1].rate : .0f }} km {{ fewest_most(starts().adam[1].stuck) }} (over {{ len(starts().adam[0].stuck) }}
+# seeds).
 #
 # What does a gradient buy? All {{ 2 * len(cities().names) }} slopes, for about five evaluations (Griewank and Walther,
 # *Evaluating Derivatives*, 2008). Without gradients, one can measure and follow the slope along a random direction, or
