@@ -70,7 +70,7 @@ draw(f, title="One line of Python, recorded: a x² + b x y + c y² at x = 3, y =
 # | how the final result changes with *this node* | `node.grad` | 0.0, until a backward pass adds to it |
 #
 # The fourth row holds the *local derivatives*. For a product, the local derivative with respect to one factor is the
-# other factor. The last row depends on the whole program, and filling it in is your task.
+# other factor. The last row depends on the whole program, and filling it in for the leaves is your task.
 #
 # A node without inputs is a *leaf*. The node whose derivatives we want, here `f`, is the *root*. A plain number in
 # `+ - * /` becomes a leaf, too. The exponent of `**` does not, and neither does the 0 of $\max(0, z)$: they belong to

@@ -120,7 +120,7 @@ EXERCISE = Exercise(
     ),
     hints=(
         "What happens to softmax when the same number is added to all logits of a row? Which number would you choose?",
-        "log p_i = (z_i - m) - log(sum_j exp(z_j - m)), with m the row's largest logit. And d loss / d z_i is a "
+        "log p_j = (l_j - m) - log(sum_k exp(l_k - m)), with m the row's largest logit. And d loss / d l_j is a "
         "difference of two simple things.",
         "shifted = logits minus the maximum of each row; log_p = shifted minus the log of each row's sum of "
         "exponentials. The loss picks one entry per row. The gradient starts as exp(log_p), loses 1 at each target, "
