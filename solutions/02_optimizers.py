@@ -18,14 +18,14 @@
 # A gradient says which way is down, here and now. It does not say how far to go, and on a small batch even the
 # direction is only roughly right. At the end of this lesson you will be able to
 #
-# - write SGD, momentum, Adagrad, RMSprop, Adadelta and AdamW, term by term, and say what breaks without each term;
+# - write SGD, momentum, Adagrad, RMSprop, Adadelta and AdamW, and say what breaks without each term;
 # - keep a gradient unbiased when some examples are drawn more often than others;
 # - measure the batch size beyond which a larger batch stops paying;
 # - say how many bytes an optimizer keeps, and how Adafactor and Muon keep fewer;
-# - choose an optimizer, a schedule and a learning rate, and know which of your reasons were measured.
+# - choose an optimizer, a schedule and a rate, and know which of your reasons were measured.
 #
-# You need: PyTorch's training loop, mean and variance; eigenvalues and eigenvectors of a symmetric matrix for three
-# sections, singular values for one.
+# You need: PyTorch's training loop, mean and variance; eigenvalues of a symmetric matrix for three sections, singular
+# values for one.
 #
 # The four parts, **one rate for all**, **a rate for each, and when**, **batches**, **bytes and a choice**, do not need
 # each other's answers. {{ workload(reading=75, sittings=4) }}
@@ -64,10 +64,9 @@ race()
 # times. But no optimizer wins on every surface, and one rate for all is not fair: in this ravine no step of Adam moves
 # a coordinate by more than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at
 # its own best rate" to give each optimizer the best of {{ len(RATES) }} rates. And find the best momentum at the rate
-# 0.01: it is about {{ best_momentum() : .2f }}, and far too much is as bad as far too little.
+# 0.01: it is about {{ best_momentum() : .2f }}.
 #
-# Adagrad, RMSprop and Adam give each *coordinate* a rate of its own. At its best rate, Adagrad gets below a millionth
-# in {{ steps_to("Adagrad", 1e-6) }} steps.
+# Adagrad, RMSprop and Adam give each *coordinate* a rate of its own.
 #
 # **Predict.** Now the ravine is turned by 45 degrees. What happens to SGD, and what to Adagrad?
 
@@ -84,9 +83,9 @@ race_picture(
 )
 
 # %% [markdown]
-# SGD and momentum are unaffected: nothing in them depends on the axes. Adagrad and RMSprop, which divide each
-# *coordinate*, lose most of their lead. (Adam does not lose here, thanks to its momentum.) The rest of Part I is about
-# what limits one rate for all: curvature and noise.
+# SGD and momentum are unaffected: nothing in them depends on the axes. Adagrad and RMSprop lose most of their lead.
+# (Adam does not, thanks to its momentum.) The rest of Part I is about what limits one rate for all: curvature and
+# noise.
 #
 # ## 2. How large may a step be?
 #
@@ -139,11 +138,12 @@ minima_picture(places, minima.heights(places), minima.ends(), minima.bounds())
 # %% [markdown]
 # Up to a rate of {{ narrow_keeps_all_up_to() : .3f }} the narrow minimum keeps every start on its side of the ridge,
 # {{ in_narrow_valley() : .0%}} of all. Just below $2/40 = 0.05$ it catches fewer, because steps jump over it; above
-# 0.05 no run comes to rest there. Gradient descent cannot come to rest in a minimum with a curvature above $2/\eta$,
-# however deep it is. So on this function larger rates, up to the wide minimum's own limit of 2, lead to the wide one.
+# 0.05 no run comes to rest there: the curvature is above $2/\eta$. (When networks are trained with full gradients,
+# their largest curvature often climbs until it hovers just above $2/\eta$, and yet the loss falls: Cohen et al., arXiv
+# 2103.00065.)
 #
 # Noise is another way out. Let walkers start at the bottom of the narrow minimum with a rate of 0.02, and add noise to
-# every slope, as a small batch does.
+# every slope, as a small batch does:
 
 # %%
 for noise in (0, 4, 6, 8):
@@ -151,8 +151,7 @@ for noise in (0, 4, 6, 8):
     print(f"slopes with noise of standard deviation {noise}: {share:4.0%} are in the wide valley after 1,000 steps")
 
 # %% [markdown]
-# With enough noise most walkers are soon in the wide valley, although the rate is below its limit. The wide valley has
-# more room.
+# Although the rate is below its limit, enough noise drives most walkers into the wide valley, which has more room.
 #
 # ## 3. Momentum: average the past
 #
@@ -181,8 +180,8 @@ for step in range(1, 61):
 # The buffer approaches ten: a sum over about $1/(1 - \mu)$ steps. If you switch momentum on and leave the rate alone,
 # your steps become up to ten times longer. In return, on a quadratic the best possible factor improves from
 # $\frac{\kappa-1}{\kappa+1}$ to $\frac{\sqrt\kappa-1}{\sqrt\kappa+1}$ (Polyak 1964; with proof in Goh, *Why Momentum
-# Really Works*, Distill 2017). At $\kappa = 10{,}000$, ten digits take about {{ plain_steps(10_000) : ,.0f }} steps
-# with the first factor and {{ momentum_steps(10_000) : ,.0f }} with the second.
+# Really Works*, Distill 2017): at $\kappa = 10{,}000$, ten digits take {{ momentum_steps(10_000) : ,.0f }} steps, not
+# {{ plain_steps(10_000) : ,.0f }}.
 #
 # Three details differ between textbooks and PyTorch. Your function follows PyTorch:
 #
@@ -194,12 +193,11 @@ for step in range(1, 61):
 #   added to the buffer. So the decay has momentum too.
 #
 # What an optimizer keeps between steps is its *state*: here one dict per parameter. Everything happens *in place*: the
-# tensor itself must change (`-=`, `mul_`, `add_`, `lerp_`, `copy_`), because `p = p - ...` changes nothing for the
-# caller.
+# tensor itself must change (`-=`, `mul_`, `add_`, `lerp_`, `copy_`); `p = p - ...` changes nothing for the caller.
 #
-# A gradient of shape $(3,)$ for a parameter of shape $(4, 3)$ raises no error: it is broadcast, and the model learns
-# nonsense. So this function, like most in this lesson, *refuses* such input: it raises a `ValueError` before anything
-# is changed.
+# A gradient of shape $(3,)$ for a parameter of shape $(4, 3)$ would be broadcast without an error, and the model would
+# learn nonsense. So this function, like most in this lesson, *refuses* such input: it raises a `ValueError` before
+# anything is changed.
 #
 # Every exercise has three hints; `hint(sgd_step)` shows the next one. Here is the first:
 
@@ -268,10 +266,10 @@ check(sgd_step)
 # *Stochastic* gradient descent takes a few of them at random, and its gradient is right only on average.
 #
 # Here is logistic regression with a penalty, so that no curvature is below $\ell = 1$, on {{ logistic.EXAMPLES }}
-# examples. The axis counts *epochs*. In one epoch the full gradient takes one step, and SGD takes
+# examples. In one *epoch*, a pass over all of them, the full gradient takes one step, and SGD takes
 # {{ logistic.EXAMPLES }} with one example each.
 #
-# **Predict.** Full gradient or SGD with a constant rate: which is ahead after one pass over the data? And after forty?
+# **Predict.** Full gradient or SGD with a constant rate: which is ahead after one epoch? And after forty?
 
 # %%
 from course.lessons.experiments import logistic
@@ -292,8 +290,8 @@ gap_curves(
 
 # %% [markdown]
 # After one epoch SGD is far ahead. Then SGD with a constant rate stops at a *noise floor*, and the full gradient
-# overtakes it. Near the minimum the full gradient vanishes, but the gradients of single examples do not: they cancel
-# only on average, and the parameters keep jumping around the minimum. How far does the floor sink with the rate?
+# overtakes it. Near the minimum the gradients of single examples do not vanish: they cancel only on average, and the
+# parameters keep jumping around. How far does the floor sink with the rate?
 
 # %%
 floors(
@@ -315,36 +313,28 @@ floors(
 # - $\eta$ is the rate, $f^\star$ the minimum, at $x^\star$, and $g_i$ the gradient of a random example.
 #
 # From the rate $1/(16L)$ down the formula is right to {{ floor_over_estimate(16) - 1 : .0%}}; at $1/(2L)$, the largest
-# rate of the picture, the floor is {{ floor_over_estimate(2) : .1f }} times what the formula says (means of
-# {{ logistic.RUNS }} runs). What is *proven* is a bound in proportion to the rate (Bottou, Curtis and Nocedal, arXiv
-# 1606.04838, Theorem 4.6); here it is {{ bound_over_floor(0) : .0f }} to {{ bound_over_floor(-1) : .0f }} times too
-# high. Rates that fall like $1/t$ have no floor, but make slow progress late.
+# rate of the picture, the floor is {{ floor_over_estimate(2) : .1f }} times as high (means of {{ logistic.RUNS }}
+# runs). The *proven* bound (Bottou, Curtis and Nocedal, arXiv 1606.04838, Theorem 4.6) is
+# {{ bound_over_floor(0) : .0f }} to {{ bound_over_floor(-1) : .0f }} times too high.
 #
-# A schedule (section 9) starts fast and then lowers the floor; a larger batch (section 11) lowers it too, because it
-# divides the noise.
+# Rates that fall like $1/t$ have no floor, but make slow progress late. A schedule (section 9) starts fast and then
+# lowers the floor; a larger batch (section 11) lowers it too, because it divides the noise.
 #
 # ## 5. Uneven draws
 #
 # What if some examples are drawn more often than others, rare classes, say? Then the mean of what was drawn estimates
 # the gradient of *another* loss.
 #
-# Let example $i$ be drawn with probability $p_i > 0$. Weigh it by $\frac{1}{n p_i}$:
+# Let example $i$ out of $n$, with the gradient $g_i$, be drawn with probability $p_i > 0$. Multiply each drawn gradient
+# by a weight $w_i$. **Which weight makes the expectation of one draw, $\sum_i p_i\, w_i\, g_i$, equal to
+# $\frac1n \sum_i g_i$, whatever the gradients are?** Work it out; the exercise needs it.
 #
-# $$
-# \hat g = \frac1b \sum_{k=1}^{b} \frac{g_{i_k}}{n\, p_{i_k}},
-# \qquad
-# \mathbb E\,\hat g = \sum_i p_i\, \frac{g_i}{n\, p_i} = \frac1n \sum_i g_i .
-# $$
-#
-# - $g_i$ is the gradient of example $i$ out of $n$; $i_1 \dots i_b$ are the $b$ draws, with replacement.
-#
-# Here are two examples with gradients 1 and 3, drawn with probabilities 0.9 and 0.1:
+# Here are two examples with gradients 1 and 3, drawn with probabilities 0.9 and 0.1, without weights:
 
 # %%
 gradients, probabilities = torch.tensor([1.0, 3.0]), torch.tensor([0.9, 0.1])
 drawn = torch.multinomial(probabilities, 100_000, replacement=True, generator=torch.Generator().manual_seed(0))
-print(f"without weights {gradients[drawn].mean():.3f}")
-print(f"with weights    {(gradients / (2 * probabilities))[drawn].mean():.3f}, and the full gradient is 2")
+print(f"mean of the draws {gradients[drawn].mean():.3f}; the full gradient is 2")
 
 # %% [markdown]
 # Stuck? `hint(minibatch_gradient)`.
@@ -379,7 +369,7 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
 check(minibatch_gradient)
 
 # %% [markdown]
-# An example with a very small $p_i$ has a huge weight, though, and so the estimate has a large variance.
+# The weights are not free: an example with a very small $p_i$ has a huge one, and so the estimate has a large variance.
 #
 # # Part II: a rate for each, and when
 #
@@ -408,9 +398,9 @@ check(minibatch_gradient)
 # Adadelta, Zeiler, arXiv 1212.5701, Algorithm 1.
 #
 # Adagrad *sums*: each gradient lowers the rate of its parameter for good. Rare features keep large rates, but a long
-# run becomes slower and slower. Its rate, often left at 0.01, needs tuning too: the loss of the GPT of section 17 ends
-# {{ tried("Adagrad")[0] : .2f }} nats (units of PyTorch's cross-entropy) above the least possible with Adagrad near
-# that rate, and {{ min(tried("Adagrad")) : .2f }} above it with the best of {{ len(tried("Adagrad")) }} rates.
+# run becomes slower and slower. And its rate needs tuning like any other: the loss of the GPT of section 17 ends
+# {{ tried("Adagrad")[0] : .2f }} nats (units of PyTorch's cross-entropy) above the least possible at the usual 0.01,
+# and {{ min(tried("Adagrad")) : .2f }} at the best of {{ len(tried("Adagrad")) }} rates.
 #
 # RMSprop *averages*, so it forgets. In Adadelta the ratio of two roots gives $d$ the units of the parameter, which a
 # gradient does not have, and the rate is 1 by default.
@@ -538,12 +528,10 @@ print(f"without any:           {rate * m / math.sqrt(v):.4f}")
 #
 # *Why is the decay not divided?* If $\lambda\theta$ is added to the gradient, as in `sgd_step`, it is divided by
 # $\sqrt{\hat v}$ as well, and parameters with large gradients decay less. AdamW shrinks all of them by the same share.
-# Usually only matrices are decayed, not biases and the gains of norms (nanoGPT, github.com/karpathy/nanoGPT, in
-# `configure_optimizers`: decay where `p.dim() >= 2`).
+# Usually only matrices are decayed, not biases and the gains of norms (as in nanoGPT, github.com/karpathy/nanoGPT).
 #
 # Mind where $\epsilon$ stands: in $\sqrt{\hat v + \epsilon}$ the default $10^{-8}$ acts like $10^{-4}$, and parameters
-# with smaller gradients barely move. And `None` among the gradients means that the parameter took no part in this step:
-# leave it alone, together with its moments and its step count.
+# with smaller gradients barely move. And `None` among the gradients means that the parameter took no part in this step.
 #
 # Stuck? `hint(adamw_step)`.
 
@@ -909,9 +897,8 @@ steps_by_batch(
 # It takes {{ steps(2) : ,.0f }} steps with batches of 2, {{ steps(16) : .0f }} with 16, and {{ steps(1024) : .0f }}
 # with 1,024 (means of {{ critical_batch.SEEDS }} seeds). On the far left, up to 4, twice the batch halves the steps, so
 # the examples are used as well as before. On the right it saves nothing: the gradient is already good, and curvature
-# limits the step. Batches of 1,024 need {{ 1024 * steps(1024) / steps(1) : .0f }} times as many examples as the
-# smallest batches. In between lies the *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2.3) fit
-# such curves by
+# limits the step. In between lies the *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2.3) fit such
+# curves by
 #
 # $$
 # T(B) = T_{\min} + \frac{E_{\min}}{B},
@@ -925,23 +912,23 @@ steps_by_batch(
 # steps. Here the curve fits all eleven points within {{ worst_fit() : .0%}}, and gives $B_{\text{crit}}$ as
 # {{ critical() : .0f }} ({{ fewest_most(critical_by_seed()) }} by single seeds).
 #
-# McCandlish et al. also predict the order of magnitude from gradients along *one* run. A batch of $B$ examples gives
-# the gradient $G + \text{noise}$, and the noise has the covariance $\Sigma / B$. The two are equally long when the
-# batch has the size
+# They also predict the order of magnitude from gradients along *one* run. A batch of $B$ examples gives the gradient
+# $G + \text{noise}$, and the noise has the covariance $\Sigma / B$. The two are equally long when the batch has the
+# size
 #
 # $$
 # B_{\text{simple}} = \frac{S}{\lVert G \rVert^2}, \qquad S = \operatorname{tr} \Sigma,
 # $$
 #
-# - $G$ is the full gradient, $\Sigma$ the covariance of the gradients of single examples; its trace $S$ is the sum,
-#   over all parameters, of the variance of that entry of the gradient.
+# - $G$ is the full gradient, $\Sigma$ the covariance of the gradients of single examples; its trace $S$ is the sum of
+#   the variances of all entries of the gradient.
 #
 # Nobody has $G$ during training. But the squared length of a batch gradient can be measured, and two batch sizes
-# $b < B$ give two equations:
+# $B_1 < B_2$ give two equations:
 #
 # $$
-# \mathbb E \lVert G_b \rVert^2 = \lVert G \rVert^2 + \frac{S}{b}, \qquad
-# \mathbb E \lVert G_B \rVert^2 = \lVert G \rVert^2 + \frac{S}{B}.
+# \mathbb E \lVert G_{B_1} \rVert^2 = \lVert G \rVert^2 + \frac{S}{B_1}, \qquad
+# \mathbb E \lVert G_{B_2} \rVert^2 = \lVert G \rVert^2 + \frac{S}{B_2}.
 # $$
 #
 # Solve them for $\lVert G \rVert^2$ and $S$ with pencil and paper; you need the result for the exercise below. With
@@ -972,16 +959,13 @@ print(f"ratio of each draw, then average{(s / g2).mean():8.0f}")
 
 # %% [markdown]
 # A negative noise scale. In three draws of ten the estimate of $\lVert G \rVert^2$ is negative, and the estimates near
-# zero dominate the mean of the ratios. Other seeds:
+# zero dominate the mean of the ratios. Over {{ SEEDS : ,d }} seeds nine of ten results lie between
+# {{ nine_of_ten("first") }} if you average first, and between {{ nine_of_ten("after") }} if you divide first; the
+# farthest is {{ farthest("after") }}.
 #
-# | of {{ SEEDS : ,d }} seeds | the least | 1 in 20 below | half below | 1 in 20 above | the greatest |
-# | --- | --- | --- | --- | --- | --- |
-# | average first | {{ spread_cells("first") }} |
-# | ratios first | {{ spread_cells("after") }} |
-#
-# A ratio whose denominator can be zero has such heavy tails that it has no mean, and averaging 100 of them hardly
-# helps. So average the *squared lengths* first, then divide once. If even the average of $\lVert G \rVert^2$ comes out
-# negative, there is no answer: say so, and ask for more draws.
+# A ratio whose denominator can be zero has such heavy tails that it has no mean. So average the *squared lengths*
+# first, then divide once. If even the average of $\lVert G \rVert^2$ comes out negative, there is no answer: say so,
+# and ask for more draws.
 #
 # Stuck? `hint(gradient_noise_scale)`.
 
@@ -1024,7 +1008,7 @@ check(gradient_noise_scale)
 
 # %% [markdown]
 # What does the noise scale say for the digits? Here is its exact value along one run with batches of 1,024, until the
-# target is reached. (The section "More" explains the last line of numbers.)
+# target is reached.
 
 # %%
 print(critical_batch.report(full.data))
@@ -1039,9 +1023,10 @@ noise_along(
 # %% [markdown]
 # The mean up to the target is {{ noise_mean() : .0f }}; the measured critical batch size was {{ critical() : .0f }}.
 # But this is one run: over {{ len(noise_by_rate()[0]) }} seeds the mean lies between
-# {{ fewest_most(noise_by_rate()[0], "and") }}. With half the rate it is {{ fewest_most(noise_by_rate()[1]) }}, many
-# times too much, because a rate near the largest possible keeps $\lVert G \rVert^2$ large by bouncing across the
-# ravines. So expect the order of magnitude, from a run with a well-tuned rate.
+# {{ fewest_most(noise_by_rate()[0], "and") }}, and with half the rate between
+# {{ fewest_most(noise_by_rate()[1], "and") }}: a rate near the largest possible keeps $\lVert G \rVert^2$ large by
+# bouncing across the ravines. So expect the order of magnitude, from a run with a well-tuned rate. (The last line
+# weighs the directions by their curvature, by the Hessian $H$: McCandlish et al., section 2.2. Here it does no better.)
 #
 # ## 12. Other batch, other rate
 #
@@ -1087,24 +1072,21 @@ rates_by_batch(sizes, rates, intervals, rules, title="The best rate over the bat
 # | Adam, by the root | 2 | 2 |
 # | Adam, measured | {{ growth("adam", 4, 16) : .1f }} | {{ growth("adam", 256, 1024) : .1f }} |
 #
-# Over the whole range below the critical size, SGD's best rate goes like $B^p$ with
-# $p = {{ exponent("sgd", 16) : .2f }}$ (up to 16), and Adam's with $p = {{ exponent("adam", 64) : .2f }}$ (up to 64).
-# So the root holds for Adam on average. Proportion does not hold for SGD: batches of 4 to 16 are not far below
-# {{ critical() : .0f }}. Above the critical size both rates hardly grow. (The section "More" explains the last line,
-# on weight decay.)
+# So the root holds for Adam, on average over all batches below its critical size. Proportion does not hold for SGD:
+# batches of 4 to 16 are not far below {{ critical() : .0f }}. Above the critical size both rates hardly grow. (On the
+# last line, weight decay, see "More".)
 #
-# A surprise: Adam's critical batch size on the same problem is {{ critical("adam") : .0f }}, against
-# {{ critical() : .0f }} for SGD. With batches of 1 SGD needs {{ steps(1) : ,.0f }} steps and Adam
-# {{ steps(1, "adam") : ,.0f }}; with 1,024 SGD needs {{ steps(1024) : .0f }} and Adam {{ steps(1024, "adam") : .0f }}.
-# So it depends on the optimizer too.
+# A surprise: the critical batch size depends on the optimizer too. Adam's, on the same problem, is
+# {{ critical("adam") : .0f }}. With batches of 1,024 SGD needs {{ steps(1024) : .0f }} steps and Adam
+# {{ steps(1024, "adam") : .0f }}.
 #
 # ## 13. Let the machine search
 #
 # We look for an MLP on {{ search.FIT : ,d }} digits, trained by SGD for {{ search.STEPS }} steps, with the least loss
 # on the other {{ DIGITS - search.FIT }}. There are four numbers to choose: rate, momentum, width and weight decay. A
-# grid of five values each would be $5^4 = 625$ runs. *Optuna* looks where earlier trials were good (its default sampler
-# is the tree-structured Parzen estimator, TPE; Akiba et al., arXiv 1907.10902). Momentum is searched as $1 - \mu$,
-# called `slack`, on a logarithmic axis, because 0.9 and 0.99 differ as much as 0 and 0.9.
+# grid of five values each would be $5^4 = 625$ runs. *Optuna* looks where earlier trials were good (by the
+# tree-structured Parzen estimator, TPE; Akiba et al., arXiv 1907.10902). Momentum is searched as $1 - \mu$, called
+# `slack`, on a logarithmic axis, because 0.9 and 0.99 differ as much as 0 and 0.9.
 
 # %%
 from course.lessons.experiments import search
@@ -1140,9 +1122,10 @@ best_so_far(
 # %% [markdown]
 # After 20 trials the median study stands at {{ reached("tpe") : .3f }} with the sampler and at
 # {{ reached("random") : .3f }} without. Random draws need {{ draws_for(reached("tpe")) }} trials to come as far. The
-# lowest of 20 held-out losses is an optimistic number, because it was used to choose: trained again with
+# lowest of 20 held-out losses is optimistic, because it was used to choose: trained again with
 # {{ spelled(len(studies().again)) }} other seeds, the best trial of {{ min(studies().trials.loss) : .3f }} comes to
-# {{ fewest_most(studies().again, spec=".3f") }}.
+# {{ fewest_most(studies().again, spec=".3f") }}. And twenty trials are too few to say which number matters most:
+# compare the two lines of importances.
 #
 # # Part IV: bytes and a choice
 #
@@ -1484,26 +1467,25 @@ check(orthogonalize)
 # %% [markdown]
 # ## 17. Which optimizer?
 #
-# Polyak (1964) and Nesterov (1983) added momentum to gradient descent. Adagrad (2011) gave each parameter a rate of its
-# own, RMSprop (2012) forgets the distant past, Adam (2014) joined that with momentum, and AdamW (2017) separated the
-# decay from the division. Some later names (there are others in the section "More"):
+# You have written most of the optimizers in use. What do the others change?
 #
 # | name | what it changes | source |
 # | --- | --- | --- |
-# | Adafactor | second moment from row and column means; no first moment by default | arXiv 1804.04235 |
+# | NAdam | Adam with Nesterov's look ahead | Dozat, ICLR workshop 2016 |
+# | RAdam | small early steps while the second moment is uncertain: a computed warm-up | arXiv 1908.03265 |
+# | LAMB | Adam's step, scaled per layer to the length of the weights; for batches of 32,768 | arXiv 1904.00962 |
 # | Lion | the sign of a momentum; one moment | arXiv 2302.06675 |
+# | Sophia | divides by an estimate of the Hessian's diagonal, and clips each entry | arXiv 2305.14342 |
 # | Shampoo | a matrix for each side of a weight matrix, in place of one number per entry | arXiv 1802.09568 |
-# | Muon | momentum, orthogonalized; for matrices only, the rest goes to AdamW | kellerjordan.github.io/posts/muon |
 #
-# Papers report speed-ups. Few survive a comparison in which everybody's rate is tuned equally well (Schmidt,
-# Schneider and Hennig, arXiv 2007.01547: Adam remains a strong contender, and to try several optimizers at their
-# defaults helped about as much as to tune one; Wen et al., arXiv 2509.02046: claimed speed-ups of up to two shrink to
-# at most 1.4, and to 1.1 at 1.2 billion parameters). So measure.
+# Papers report speed-ups. Few survive a comparison in which everybody's rate is tuned equally well: claimed factors of
+# up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046; see also Schmidt,
+# Schneider and Hennig, arXiv 2007.01547). So measure.
 #
-# We need a problem whose least loss is known. The text below comes from a small grammar written for this course. Each
-# sentence is a chain of random choices, so the entropy per character can be computed, and no model of any size gets
-# below it on average over fresh text. A GPT with {{ parameters("character GPT") : ,d }} parameters, 250 steps, SGD with
-# momentum and AdamW at rates that were guessed: how far above the floor is each in the end?
+# We need a problem whose least loss is known. The text below comes from a small grammar: each sentence is a chain of
+# random choices, so its entropy per character can be computed, and no model gets below it on average over fresh text. A
+# GPT with {{ parameters("character GPT") : ,d }} parameters is trained for 250 steps by SGD with momentum and by AdamW,
+# at rates that were guessed: how far above the floor is each in the end?
 
 # %%
 from collections.abc import Callable
@@ -1545,10 +1527,10 @@ training_curves(curves, floor=problem.least, title="A small GPT learns the gramm
 # %% [markdown]
 # Neither comes near the floor. Here is a whole table, with {{ DIGITS_STEPS }} steps on the digits (training loss) and
 # {{ GPT_STEPS }} on this text (held-out windows). Each optimizer has a warm-up, a linear descent to zero and the best
-# rate of a grid of its own with the factor $10^{1/4}$, by the mean loss of {{ len(which_optimizer.CHOOSING) }} seeds;
-# {{ len(which_optimizer.SEEDS) }} others, on the same digits and windows, make the table. AdamW and Muon have
-# a weight decay of 0.1. RMSprop, Adam and AdamW average squares with $\beta_2 = {{ which_optimizer.BETA2 : .2f }}$:
-# with {{ BETA2 : .3f }} they would look back over {{ 1 / (1 - BETA2) : ,.0f }} steps, more than there are.
+# rate of a grid of its own with the factor $10^{1/4}$. {{ spelled(len(which_optimizer.CHOOSING)).capitalize() }} seeds
+# chose it; {{ len(which_optimizer.SEEDS) }} others make the table. AdamW and Muon have a weight decay of 0.1. RMSprop,
+# Adam and AdamW average squares with $\beta_2 = {{ which_optimizer.BETA2 : .2f }}$: with {{ BETA2 : .3f }} they would
+# look back over {{ 1 / (1 - BETA2) : ,.0f }} steps, more than there are.
 
 # %%
 from course.lessons.experiments import which_optimizer
@@ -1559,31 +1541,26 @@ print(measured)
 print(which_optimizer.table(measured.data))
 
 # %% [markdown]
-# For equal *steps* Muon is first on both: {{ loss("Muon") / next_best("Muon") : .0%}} of the next best loss on the
-# GPT, and {{ loss("Muon", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .0%}} of Adam's on the digits. Momentum is at
-# {{ loss("momentum", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .1f }} times Adam's loss on the digits, though all
-# these training losses are near zero; on the GPT it is {{ loss("momentum") : .2f }} nats above the floor against
-# {{ loss("Adam") : .2f }}. Adagrad needs tuning too: on the GPT its best rate is
-# {{ row("Adagrad").rate / 0.01 : .0f }} times the usual 0.01.
+# For equal *steps* Muon is first on both: {{ loss("Muon") / next_best("Muon") : .0%}} of the next best loss on the GPT,
+# and {{ loss("Muon", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .0%}} of Adam's on the digits. Momentum has
+# {{ loss("momentum", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .1f }} times Adam's loss on the digits; on the GPT it
+# is {{ loss("momentum") : .2f }} nats above the floor against {{ loss("Adam") : .2f }}. Between Adam, AdamW, Adafactor
+# and RMSprop on the GPT the table decides little: the seeds of Adam alone end between
+# {{ fewest_most(row("Adam").losses, "and", ".2f") }}.
 #
 # For equal *time* it is another story: when the table was recorded, a step of Muon took {{ slower("Muon") : .1f }}
-# times as long as SGD's on the GPT and {{ slower("Muon", DIGITS_NAME) : .1f }} times on the digits. In Muon's time,
-# and with a rate chosen anew, Adam takes {{ in_muons_time().steps : ,d }} steps on the GPT. Its seeds then end between
-# {{ fewest_most(in_muons_time().losses, "and", ".2f") }}, Muon's between
+# times as long as SGD's on the GPT and {{ slower("Muon", DIGITS_NAME) : .1f }} times on the digits. In Muon's time, and
+# with a rate chosen anew, Adam takes {{ in_muons_time().steps : ,d }} steps on the GPT and ends between
+# {{ fewest_most(in_muons_time().losses, "and", ".2f") }}, Muon between
 # {{ fewest_most(row("Muon").losses, "and", ".2f") }}; on the digits Adam comes to
 # {{ mean(in_muons_time(DIGITS_NAME).losses) / loss("Muon", DIGITS_NAME) : .0%}} of Muon's loss.
 #
-# Between Adam, AdamW, Adafactor and RMSprop on the GPT the table decides little: the seeds of Adam alone end between
-# {{ fewest_most(row("Adam").losses, "and", ".2f") }}, those of AdamW between
-# {{ fewest_most(row("AdamW").losses, "and", ".2f") }}.
+# Adafactor had another schedule: PyTorch's never uses a rate above $1/\sqrt t$, and no argument lifts this cap. At its
+# best rate on the GPT it was capped in {{ capped() }} of the {{ GPT_STEPS }} steps.
 #
-# Adafactor was on another schedule than the others. PyTorch's never uses a rate above $1/\sqrt t$, and no argument
-# lifts this cap (the paper, arXiv 1804.04235, proposes one like it). At its best rate on the GPT it was capped in
-# {{ capped() }} of the {{ GPT_STEPS }} steps.
-#
-# What else the table does *not* show: {{ GPT_STEPS }} steps are a start, not a training run, and there is nothing to
-# overfit; so weight decay cannot show its use. And "time per step" is mostly Python's overhead on tensors this small. A
-# short version, live; on a busy machine its last column can say something else:
+# With {{ GPT_STEPS }} steps and nothing to overfit, weight decay cannot show its use here; and "time per step" is
+# mostly Python's overhead on tensors this small. A short version, live; on a busy machine its last column can say
+# something else:
 
 # %%
 quick = which_optimizer.measure([digits_problem(steps=100)], ("SGD", "momentum", "AdamW", "Muon"))
@@ -1591,19 +1568,18 @@ print(which_optimizer.table(quick))
 
 # %% [markdown]
 # If you must choose today: AdamW with $\beta_2 = 0.95$ to $0.999$, warm-up, cosine, clipping at 1, and a search over
-# the rate, then over the decay, on held-out data. Muon for the hidden matrices of a transformer: it was first on both
-# our problems, and at 1.2 billion parameters at most a factor of 1.1 is left (Wen et al.). Adafactor where the state
-# does not fit. SGD with momentum for convolutional networks on images (custom; not measured here).
+# the rate, then over the decay, on held-out data. Muon for the hidden matrices of a transformer. Adafactor where the
+# state does not fit. SGD with momentum for convolutional networks on images (custom; not measured here).
 #
 # ## 18. What does each term buy?
 #
 # Take the terms of Adam away, one at a time, on the digits of section 17: first the correction of $m$ and $v$; then the
 # mean, so that the gradient takes its place ($\beta_1 = 0$); then the division, which leaves momentum as an average.
-# Each form has its own best rate, and the rate is either constant, or warms up for a tenth of the {{ ablation.STEPS }}
-# steps and then falls in a straight line.
+# Each form has its own best rate, which either stays constant or warms up for a tenth of the {{ ablation.STEPS }} steps
+# and then falls in a straight line.
 #
 # **Predict.** With warm-up and descent, which missing term costs most? At a constant rate, the steps without the
-# correction are too long at first (section 7), and after a dozen steps ever less so: does that do harm, or good?
+# correction are too long at first (section 7): does that do harm, or good?
 #
 # The cell shows the step with its switches, and trains all forms with three seeds that had no part in choosing rates.
 
@@ -1617,9 +1593,8 @@ print(inspect.getsource(terms.step))
 print(ablation.table(ablation.live(ablated.data), "terms"))
 
 # %% [markdown]
-# Recorded: two seeds chose the rates, from a grid of factor $10^{1/4}$ that was extended until no best rate lay at its
-# end; five others judged. Lines are the means of the two over all rates; points, drawn a little beside their rate, are
-# the five.
+# Recorded: two seeds chose the rates, from a grid of factor $10^{1/4}$; five others judged. Lines are the means of the
+# two over all rates; points, drawn a little beside their rate, are the five.
 
 # %%
 from course.lessons.figures.ablation import forms_by_rate
@@ -1642,8 +1617,7 @@ forms_by_rate(
 #
 # Leaving the correction out multiplies the rate by $\varphi_t$: {{ without_correction(1) : .1f }} in step 1,
 # {{ without_correction(12) : .1f }} in step 12, {{ without_correction(ablation.STEPS) : .1f }} in step
-# {{ ablation.STEPS }}. From step 12 on that is a falling schedule. Give the same schedule to the whole Adam, with an
-# $\epsilon$ too small to matter:
+# {{ ablation.STEPS }}. That is a schedule. Give it to the whole Adam, with an $\epsilon$ too small to matter:
 
 # %%
 from dataclasses import replace
@@ -1654,22 +1628,21 @@ for name, schedule in (("no correction", "constant"), ("whole", "as without corr
     print(f"{name:14} rate {schedule:22} loss {terms.loss_on(model, clean.judged):.6f}")
 
 # %% [markdown]
-# The same network. Once you have a schedule of your own, there is nothing left to gain: the whole Adam is then at
+# The same network. With a schedule of your own there is nothing left to gain: the whole Adam is then at
 # {{ scheduled["whole"].mean : .4f }} ({{ scheduled["whole"].spread() }}), without the correction it is at
-# {{ scheduled["no correction"].mean : .4f }} ({{ scheduled["no correction"].spread() }}), and the whole is ahead with
-# each of the five seeds. So what the correction buys is that the rate you set is the rate you get. Without it every
-# step is {{ without_correction(ablation.STEPS) : .1f }} to {{ without_correction(12) : .1f }} times too long, and the
-# best rate is {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times lower.
+# {{ scheduled["no correction"].mean : .4f }} ({{ scheduled["no correction"].spread() }}). So what the correction buys
+# is that the rate you set is the rate you get. Without it every step is {{ without_correction(ablation.STEPS) : .1f }}
+# to {{ without_correction(12) : .1f }} times too long, and the best rate
+# {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times lower.
 #
 # With the schedule the mean buys most: without it the loss is
 # {{ scheduled["no mean"].mean / scheduled["whole"].mean : .1f }} times the whole Adam's. Without the division it is
 # {{ scheduled["no division"].mean / scheduled["whole"].mean : .1f }} times: for three layers of similar size, one rate
-# for all is not much worse. For the GPT of section 17 it is much worse: momentum stays {{ loss("momentum") : .2f }}
-# nats above the floor, Adam {{ loss("Adam") : .2f }}.
+# for all is not much worse. For the GPT of section 17 it is: compare momentum with Adam in its table.
 #
 # Decay should be of most use where memorising does harm. So take {{ ablation.EXAMPLES }} digits, a fifth of them with
 # labels drawn anew, train for {{ ablation.EPOCHS }} epochs, and judge by the loss on other digits. `around` is AdamW;
-# in `through` the decay is added to the gradient, as in `sgd_step`. Rate *and* decay are chosen for each.
+# in `through` the decay is added to the gradient, as in `sgd_step`.
 
 # %%
 print(ablation.table(ablated.data, "decay"))
@@ -1680,17 +1653,16 @@ forms_by_rate(
 )
 
 # %% [markdown]
-# At the best rate decay buys nothing: with the schedule the five seeds have {{ decayed["no decay"].mean : .3f }} nats
+# At the best rate decay buys nothing: with the schedule the loss is {{ decayed["no decay"].mean : .3f }} nats
 # ({{ decayed["no decay"].spread(".2f") }}) without decay, {{ decayed["around"].mean : .3f }} around and
-# {{ decayed["through"].mean : .3f }} through. At so small a rate the run ends before the wrong labels are memorised. At
-# ten times that rate the losses are, in the same order, {{ tenfold(decayed["no decay"]) : .2f }},
-# {{ tenfold(decayed["around"]) : .2f }} and {{ tenfold(decayed["through"]) : .2f }} (two seeds, with the best decay at
-# that rate): there decay pays.
+# {{ decayed["through"].mean : .3f }} through. At ten times that rate it is {{ tenfold(decayed["no decay"]) : .2f }},
+# {{ tenfold(decayed["around"]) : .2f }} and {{ tenfold(decayed["through"]) : .2f }} (two seeds): there the wrong labels
+# are memorised, and decay pays.
 #
-# And a surprise: AdamW's way around the division is no better here than the way through it. (Loshchilov and Hutter,
-# arXiv 1711.05101, saw its advantage on photographs.) What differs is the scale: at rates above the best one, the best
-# decay is about {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap Adam for
-# AdamW and keep the decay, you have all but switched it off.
+# And a surprise: AdamW's way around the division is no better here than the way through it. (Loshchilov and Hutter saw
+# its advantage on photographs.) What differs is the scale: at rates above the best one, the best decay is about
+# {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap Adam for AdamW and keep the
+# decay, you have all but switched it off.
 #
 # ## 19. Put together
 #
@@ -1869,10 +1841,6 @@ for name in ("descent", "classical", "true"):
 # %% [markdown]
 # Even the true map is off: it is flat, and the table's distances are measured along great circles of a sphere.
 #
-# **The noise scale with curvature.** The exact form is $\operatorname{tr}(H\Sigma) / (G^{\mathsf T} H G)$ with the
-# Hessian $H$ (McCandlish et al., section 2.2). On our run it does no better: at {{ downward_looks() }} of the
-# {{ len(noise().curved) }} points where it was computed the loss curves downwards along $G$, and its mean is negative.
-#
 # **Weight decay and the batch.** AdamW's parameters are a moving average of its updates over about $1/(\eta\lambda)$
 # steps. Bergsma et al. (arXiv 2505.13738) claim that this time, counted *in epochs*, should stay the same when the
 # batch changes. If the batch grows 16-fold and the rate by the root of that, the best decay should then grow 4-fold. On
@@ -1890,35 +1858,12 @@ decay_by_batch(
 )
 
 # %% [markdown]
-# **Which hyperparameter matters most?** Twenty trials cannot tell: those of section 13 say momentum matters most
-# ({{ importance(0) : .2f }}), {{ len(random_losses()) }} random trials say that it matters least
-# ({{ importance(1) : .2f }}). Where Optuna is installed, this is its picture of the twenty:
-
-# %%
-from course.lessons.figures.search import optuna_importances
-
-optuna_importances(search.as_study(trials)) if search.installed() else None
-
-# %% [markdown]
-# **The edge of stability.** When networks are trained by *full-batch* gradient descent, the largest curvature often
-# climbs until it hovers just above $2/\eta$, and yet the loss falls (Cohen et al., arXiv 2103.00065).
-#
-# **Other names.**
-#
-# | name | what it changes | source |
-# | --- | --- | --- |
-# | NAdam | Adam with Nesterov's look ahead | Dozat, ICLR workshop 2016 |
-# | RAdam | small early steps while the second moment is uncertain: a computed warm-up | arXiv 1908.03265 |
-# | LAMB | Adam's step, scaled per layer to the length of the weights; for batches of 32,768 | arXiv 1904.00962 |
-# | Sophia | divides by an estimate of the Hessian's diagonal, and clips each entry | arXiv 2305.14342 |
-#
 # ## What to remember
 #
 # 1. The largest curvature limits the rate to $2/L$; with momentum the time grows like the root of the condition number.
 # 2. A constant rate has a noise floor in proportion to rate over batch size. Schedules and larger batches lower it.
 # 3. Adam: mean over root mean square, both corrected for their start at zero; the decay is not divided.
 # 4. Far below the critical batch size, twice the batch is half the steps; far above, nothing; at it, a quarter less.
-#    Gradients measured along a well-tuned run predict its order of magnitude.
 # 5. AdamW in mixed precision keeps 12 bytes per parameter. Adafactor, Lion and Muon keep less.
 #
 # ## What to read

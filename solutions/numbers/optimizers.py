@@ -203,9 +203,14 @@ def spread(name: str, seeds: int = SEEDS) -> dict[str, float]:
     return noise_scale.spread([getattr(_averages(seed), name) for seed in range(seeds)])
 
 
-def spread_cells(name: str) -> str:
-    """The same as the cells of a table."""
-    return " | ".join(f"{value:,.0f}" for value in spread(name).values())
+def nine_of_ten(name: str) -> str:
+    """Between which results nine of ten seeds lie."""
+    return fewest_most([spread(name)["5%"], spread(name)["95%"]], "and", ",.0f")
+
+
+def farthest(name: str) -> str:
+    """The result that lies farthest out."""
+    return f"{max(spread(name).values(), key=abs):,.0f}"
 
 
 @cache
@@ -223,11 +228,6 @@ def noise_mean(name: str = "simple") -> float:
     return critical_batch.predicted(getattr(noise(), name))
 
 
-def downward_looks() -> int:
-    """At how many looks the loss curves downwards along the gradient."""
-    return sum(value < 0 for value in noise().curved)
-
-
 def noise_by_rate() -> list[list[float]]:
     """The mean noise scale of each run, for the best rate and for half of it."""
     return noise_seeds.recorded().data.means
@@ -242,12 +242,6 @@ def rates(rule: str) -> dict[int, float]:
 def growth(rule: str, small: int, large: int) -> float:
     """By which factor the best rate grows from one batch size to another."""
     return rates(rule)[large] / rates(rule)[small]
-
-
-def exponent(rule: str, largest: int) -> float:
-    """The exponent of the best rate, up to a batch size."""
-    found = {size: rate for size, rate in rates(rule).items() if size <= largest}
-    return batch_rates.slope(list(found), list(found.values()))
 
 
 def decays() -> batch_rates.Decays:
@@ -283,11 +277,6 @@ def draws_for(loss: float) -> int:
     """How many random draws it takes to be this low with a chance of one half, by all of the recorded ones."""
     share = sum(each <= loss for each in random_losses()) / len(random_losses())
     return math.ceil(math.log(0.5) / math.log(1 - share))
-
-
-def importance(place: int) -> float:
-    """Of the momentum: by 20 trials (0) or by all random ones (1)."""
-    return list(studies().importances.values())[place]["slack"]
 
 
 # --- sections 14 to 17 -------------------------------------------------------------------------------
