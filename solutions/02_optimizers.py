@@ -1164,6 +1164,10 @@ print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * paramete
 # $(o, i, 3, 3)$ counts as $o \cdot i$ matrices of $3 \times 3$, so it keeps $6\,o\,i$ numbers of $9\,o\,i$. Muon takes
 # matrices only.
 #
+# An *8-bit* AdamW keeps its moments in bytes, and for every block of 2,048 numbers a float32 *scale*, the largest
+# absolute value among them (Dettmers et al., arXiv 2110.02861, section 2.1): {{ 2 * (1 + 4 / 2048) : .3f }} bytes for
+# each parameter instead of 8, if small tensors have blocks too (bitsandbytes leaves them in float32).
+#
 # Stuck? `hint(optimizer_bytes)`.
 
 
@@ -1171,7 +1175,9 @@ print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * paramete
 import math
 
 
-def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, torch.dtype]) -> int:
+def optimizer_bytes(
+    shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, torch.dtype], block: int | None = None
+) -> int:
     """Bytes that an optimizer keeps beside parameters and gradients, after its first step.
 
     shapes    of the parameters, in any number of dimensions; () is one number. No size is 0, a size may be 1.
@@ -1179,16 +1185,22 @@ def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, 
     name      "sgd" (without momentum), "momentum" (SGD with it), "adagrad", "rmsprop", "adamw", "adafactor" or "muon"
     dtypes    {"param": dtype of the parameters, "state": dtype of the moments}, floating dtypes of 1 to 8 bytes a
               number; a dtype knows its `itemsize` in bytes
-    Returns   the sum of three parts over all shapes (a float that holds it will do):
+    block     None, or, with moments of 1 byte a number, how many numbers of a moment share a scale
+    Returns   the sum of four parts over all shapes (a float that holds it will do):
               moments, in dtypes["state"]: none for sgd, two of the parameter's size for adamw, one for the others but
               adafactor. Adafactor keeps a tensor with fewer than 2 dimensions in full, one of (r, c) as r + c numbers,
               and one of (..., r, c) as r + c numbers for each of the matrices that it is a stack of;
+              scales, with a block: each moment is cut into blocks of that many numbers, of which the last may be
+              smaller, and each block has one float32 scale. Each moment of each tensor has blocks of its own; for
+              Adafactor the row means of a tensor are one moment, and the column means another;
               master copy: 4 bytes a number where a number in dtypes["param"] has fewer than 4, for every optimizer;
               step counters: 4 bytes a tensor for adagrad, rmsprop, adamw and adafactor (in torch.optim a float32 of
               shape () under "step", whatever the other dtypes); none for sgd, momentum and muon.
     Refused   with ValueError: another name, and, as torch.optim.Muon does, a shape for muon that is not 2-D.
     Example   for [(10, 20), (20,)] with parameters in bfloat16 and moments in float32, adamw keeps 2 * 220 * 4 bytes of
               moments, 220 * 4 of master copy, 2 * 4 of counters: 2648. Adafactor: (30 + 20) * 4 + 880 + 8 = 1088.
+              With moments in float8_e4m3fn and block=128, adamw keeps 2 * 220 bytes of moments, 2 * (2 + 1) * 4 of
+              scales, 880 + 8 of the rest: 1352.
     Not allowed: torch.optim.
     """
     moments = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "adamw": 2, "adafactor": 1, "muon": 1}
@@ -1199,10 +1211,12 @@ def optimizer_bytes(shapes: list[tuple[int, ...]], name: str, dtypes: dict[str, 
         if name == "muon" and len(shape) != 2:
             raise ValueError(f"muon takes matrices only, got the shape {shape}")
         numbers = math.prod(shape)
-        kept = moments[name] * numbers
+        kept = [numbers] * moments[name]
         if name == "adafactor" and len(shape) > 1:
-            kept = numbers // shape[-1] + numbers // shape[-2]  # (..., r, 1) and (..., 1, c)
-        total += kept * dtypes["state"].itemsize
+            kept = [numbers // shape[-1], numbers // shape[-2]]  # (..., r, 1) and (..., 1, c)
+        total += sum(kept) * dtypes["state"].itemsize
+        if block is not None:
+            total += sum(math.ceil(each / block) for each in kept) * 4  # a scale for each block, in float32
         if dtypes["param"].itemsize < 4:
             total += numbers * 4  # the master copy, in float32
         if name in ("adagrad", "rmsprop", "adamw", "adafactor"):

@@ -577,6 +577,15 @@ def test_muon_refuses_the_shapes_that_torch_refuses(shape):
         optimizer_bytes([(2, 2), shape], "muon", {"param": F32, "state": F32})
 
 
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("sgd", 0), ("momentum", 5), ("adagrad", 5), ("rmsprop", 5), ("adamw", 10), ("adafactor", 5)]
+)
+def test_each_block_of_each_moment_has_a_float32_scale(name, blocks):
+    shapes, dtypes = [(2, 7), (15,)], {"param": F32, "state": torch.float8_e4m3fn}
+    # Of a moment 2 + 3 blocks; of Adafactor's row means and column means 1 + 1, and of the vector 3.
+    assert optimizer_bytes(shapes, name, dtypes, block=7) - optimizer_bytes(shapes, name, dtypes) == 4 * blocks
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(BadArgument, match=r"name must be one of sgd, momentum, .* got 'adam'"):
         optimizer_bytes([(2, 2)], "adam", {"param": F32, "state": F32})

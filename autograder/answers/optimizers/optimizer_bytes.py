@@ -29,7 +29,7 @@ MOMENTS = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "adamw": 2, "ada
 COUNT_STEPS = ("adagrad", "rmsprop", "adamw", "adafactor")
 
 
-def measured_after_a_step(shapes: list[Shape], name: str, dtypes: Dtypes) -> int:
+def measured_after_a_step(shapes: list[Shape], name: str, dtypes: Dtypes, block: int | None = None) -> int:
     """torch's own optimizer, which wants at least one tensor, takes a step in float32, and its state is weighed."""
     if name not in OPTIMIZERS:
         raise ValueError(f"unknown name {name}")
@@ -42,18 +42,22 @@ def measured_after_a_step(shapes: list[Shape], name: str, dtypes: Dtypes) -> int
     optimizer.step()
     kept = [(key, each) for state in optimizer.state.values() for key, each in state.items() if each is not None]
     weighed = [each if key == "step" else each.to(dtypes["state"]) for key, each in kept]
+    moments = [each for key, each in kept if key != "step"]
+    scales = [part.abs().max() for each in moments for part in each.flatten().split(block)] if block else []
     master = params if dtypes["param"].itemsize < 4 else []
-    return sum(each.nbytes for each in [*weighed, *master])
+    return sum(each.nbytes for each in [*weighed, *scales, *master])
 
 
-def three_sums(shapes: list[Shape], name: str, dtypes: Dtypes) -> int:
+def four_sums(shapes: list[Shape], name: str, dtypes: Dtypes, block: int | None = None) -> int:
     """Each part over all shapes."""
     _refuse(shapes, name)
     state, param = dtypes["state"].itemsize, dtypes["param"].itemsize
-    moments = sum(kept(shape, name) for shape in shapes) * state
+    sizes = [size for shape in shapes for size in kept(shape, name)]
+    moments = sum(sizes) * state
+    scales = sum(4 * math.ceil(size / block) for size in sizes) if block else 0
     master = 4 * sum(math.prod(shape) for shape in shapes) if param < 4 else 0
     counters = 4 * len(shapes) if name in COUNT_STEPS else 0
-    return moments + master + counters
+    return moments + scales + master + counters
 
 
 def _refuse(shapes: list[Shape], name: str) -> None:
@@ -61,34 +65,39 @@ def _refuse(shapes: list[Shape], name: str) -> None:
         raise ValueError(f"no such optimizer, or no matrices: {name}, {shapes}")
 
 
-def kept(shape: Shape, name: str) -> int:
-    """How many numbers the moments of one parameter hold."""
+def kept(shape: Shape, name: str) -> list[int]:
+    """How many numbers each moment of one parameter holds."""
     if name == "adafactor" and len(shape) > 1:
         *stack, r, c = shape
-        return math.prod(stack) * (r + c)
-    return MOMENTS[name] * math.prod(shape)
+        return [math.prod(stack) * r, math.prod(stack) * c]
+    return MOMENTS[name] * [math.prod(shape)]
 
 
-def in_bits(shapes: list[Shape], name: str, dtypes: Dtypes) -> float:
-    """One sum over the shapes, in bits: the division at the end makes a float of it."""
+def in_bits(shapes: list[Shape], name: str, dtypes: Dtypes, block: int | None = None) -> float:
+    """One sum, in bits: the division at the end makes a float of it."""
     _refuse(shapes, name)
     state, param = (torch.finfo(dtypes[key]).bits for key in ("state", "param"))
     copy, counter = 32 * (param < 32), 32 * (name in COUNT_STEPS)
-    return sum(state * kept(shape, name) + copy * torch.Size(shape).numel() + counter for shape in shapes) / 8
+    bits = sum(copy * torch.Size(shape).numel() + counter for shape in shapes)
+    for size in (each for shape in shapes for each in kept(shape, name)):
+        bits += state * size + (32 * -(-size // block) if block else 0)
+    return bits / 8
 
 
 RIGHT = (
     right(measured_after_a_step, independent="torch.optim"),
-    right(three_sums),
+    right(four_sums),
     right(in_bits),
 )
 
-sums = partial(edited, three_sums)
+sums = partial(edited, four_sums)
 
 STEPS = '("adagrad", "rmsprop", "adamw", "adafactor")'
 ALL_STEPS = '("sgd", "momentum", "muon", "adagrad", "rmsprop", "adamw", "adafactor")'
-FACTORED = "math.prod(stack) * (r + c)"
+FACTORED = "[math.prod(stack) * r, math.prod(stack) * c]"
 NUMBERS = "sum(math.prod(shape) for shape in shapes)"
+BLOCKS = "math.ceil(size / block)"
+OF_SIZES = "sum(4 * math.ceil(size / block) for size in sizes)"
 
 WRONG = (
     wrong(
@@ -141,7 +150,7 @@ WRONG = (
         sums(('"adagrad": 1, "rmsprop": 1', '"adagrad": 2, "rmsprop": 2')),
         sums(('"muon": 1', '"muon": 2')),
         sums(('"adamw": 2', '"adamw": 1')),
-        sums(('"adafactor": 1', '"adafactor": 2'), (FACTORED, f"{FACTORED} + math.prod(shape)")),
+        sums(('"adafactor": 1', '"adafactor": 2'), (FACTORED, f"{FACTORED} + [math.prod(shape)]")),
     ),
     wrong(
         "moments_in_another_dtype",
@@ -160,7 +169,7 @@ WRONG = (
         "factored_in_full",
         "You count Adafactor's second moment in full, r c numbers for a matrix (r, c). It never exists in full: "
         "what is kept are its row means and column means, r + c numbers.",
-        sums((FACTORED, "math.prod(shape)")),
+        sums((FACTORED, "[math.prod(shape)]")),
     ),
     wrong(
         "vectors_factored",
@@ -175,11 +184,50 @@ WRONG = (
         "and it is the last two dimensions even of a convolution, where they are the kernel's 3 x 3; and of one that "
         "is 1 x 1, where nothing is saved and twice as much is kept.",
         sums(("len(shape) > 1", "len(shape) == 2")),
-        sums((FACTORED, "math.prod(stack) * r + c")),
-        sums((FACTORED, "shape[0] + math.prod(shape[1:])")),
-        sums((FACTORED, "r + c")),
+        sums((FACTORED, "[math.prod(stack) * r, c]")),
+        sums((FACTORED, "[shape[0], math.prod(shape[1:])]")),
+        sums((FACTORED, "[r, c]")),
         sums(("*stack, r, c = shape", "r, c, *stack = shape")),
-        sums((FACTORED, f"min({FACTORED}, math.prod(shape))")),
+        sums((FACTORED, f"min({FACTORED}, [math.prod(shape)], key=sum)")),
+    ),
+    wrong(
+        "scales_forgotten",
+        "The scales are missing. With a block each moment also keeps a float32 for each of its blocks: numbers that "
+        "were divided by it and rounded to a byte cannot be read without it.",
+        sums((" + scales", "")),
+    ),
+    wrong(
+        "blocks_rounded_otherwise",
+        "The number of blocks is numbers / block, rounded up: what is left over at the end of a moment is a block too, "
+        "and so is a moment smaller than a block. Where nothing is left over, no block is added.",
+        sums((BLOCKS, "(size // block)")),
+        sums((BLOCKS, "max(1, size // block)")),
+        sums((BLOCKS, "(size // block + 1)")),
+        sums((BLOCKS, "(size / block)")),
+        sums((BLOCKS, "round(size / block)")),
+    ),
+    wrong(
+        "blocks_across_moments",
+        "Your blocks reach from one moment into the next. Each moment of each tensor is cut by itself, so round up "
+        "before you add: for every tensor, for both moments of AdamW, for Adafactor's row means and its column means.",
+        sums((OF_SIZES, "4 * math.ceil(sum(sizes) / block)")),
+        sums((OF_SIZES, OF_SIZES.replace("sizes", "(sum(kept(shape, name)) for shape in shapes)"))),
+        sums((OF_SIZES, f"4 * MOMENTS[name] * math.ceil({NUMBERS} / block)")),
+    ),
+    wrong(
+        "scales_of_one_moment",
+        "You count scales once for each parameter. What has blocks are the moments: AdamW has two of them, each with "
+        "scales of its own, SGD none, and Adafactor's are its row means and its column means, not the whole matrix.",
+        sums((OF_SIZES, OF_SIZES.replace("sizes", "(math.prod(shape) for shape in shapes)"))),
+        sums((OF_SIZES, OF_SIZES.replace("sizes", "(math.prod(shape) for shape in shapes if MOMENTS[name])"))),
+        sums((OF_SIZES, OF_SIZES.replace("sizes", "(kept(shape, name)[0] for shape in shapes if MOMENTS[name])"))),
+    ),
+    wrong(
+        "scales_in_another_dtype",
+        "A scale is a float32, 4 bytes, whatever the dtypes of moments and parameters. It serves a whole block, so its "
+        "bytes hardly count, and its digits serve every number of the block.",
+        sums((f"4 * {BLOCKS}", f"state * {BLOCKS}")),
+        sums((f"4 * {BLOCKS}", f"param * {BLOCKS}")),
     ),
     wrong(
         "not_refused",

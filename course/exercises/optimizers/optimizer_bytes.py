@@ -1,8 +1,8 @@
-"""`optimizer_bytes(shapes, name, dtypes)`: what an optimizer keeps beside parameters and gradients.
+"""`optimizer_bytes(shapes, name, dtypes, block)`: what an optimizer keeps beside parameters and gradients.
 
-One number holds moments, master copy and step counters at once, so each is judged by a difference between two answers
-in which the others are the same: more numbers in as many tensors; as many numbers in more tensors; another dtype of
-the parameters. Only "whole models" is judged as it comes.
+One number holds moments, scales, master copy and step counters at once, so each is judged by a difference between two
+answers in which the others are the same: more numbers in as many tensors; as many numbers in more tensors; another
+dtype of the parameters; a block. Only "whole models" is judged as it comes.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ def cases(rng: torch.Generator) -> list[Case]:
                 [matrix, [], [a], [1], [1, b], [c, 1], [a, b, c], [a, 3, 4, 5], [b, c, 1, 1], [2, 3, a, 1, b]]
             ),
         ),
+        Case(name="blocks", inputs=_blocks(size(7))),
         Case(name="whole models", inputs=_whole_models([a, b, c, *matrix])),
         Case(name="one shape or none", inputs=_few([[a, b], [1, c], [c, 1], [1, 1]])),
         Case(name="what is refused", inputs={"numbers": [a, b, c, *matrix]}),
     ]
 
 
-def _asked(name: str, shapes: Shapes, param: str, state: str) -> dict[str, Any]:
-    return {"name": name, "shapes": shapes, "param": param, "state": state}
+def _asked(name: str, shapes: Shapes, param: str, state: str, **block: int | None) -> dict[str, Any]:
+    return {"name": name, "shapes": shapes, "param": param, "state": state, **block}
 
 
 def _moments(a: int, b: int, c: int) -> dict[str, Any]:
@@ -103,6 +104,24 @@ def _shapes_of_one(shapes: Shapes) -> dict[str, Any]:
     }
 
 
+def _blocks(block: int) -> dict[str, Any]:
+    """Each asked without a block first. Tensors, moments and factors that shared blocks would have fewer."""
+    matrices = {
+        "less than a block": [[1, block - 1]],
+        "one block": [[1, block]],
+        "three blocks": [[3, block]],
+        "a bit more than blocks": [[block + 1, block + 1]],
+        "three tensors": [[1, block - 1], [block + 1, 3], [2, 2]],
+    }
+    others = matrices | {"other dimensions": [[], [block + 1], [2, block + 1, 3]]}
+    return {
+        f"{name}/{words}/{label}": _asked(name, shapes, "bfloat16", "float8_e4m3fn", block=each)
+        for name in NAMES
+        for words, shapes in (matrices if name == "muon" else others).items()
+        for label, each in (("no block", None), (f"block of {block}", block))
+    }
+
+
 def _whole_models(sizes: list[int]) -> dict[str, Any]:
     """A few layers, some of one shape: matrices for Muon, biases and a convolution beside them for the others."""
     a, b, c, d, e = sizes
@@ -130,9 +149,9 @@ def _few(matrices: Shapes) -> dict[str, Any]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """One call for each question; the numbers under the questions' labels."""
 
-    def ask(name: str, shapes: Shapes, param: str, state: str) -> Any:
+    def ask(name: str, shapes: Shapes, param: str, state: str, **block: int | None) -> Any:
         dtypes = {"param": getattr(torch, param), "state": getattr(torch, state)}
-        return answer([tuple(shape) for shape in shapes], name, dtypes)
+        return answer([tuple(shape) for shape in shapes], name, dtypes, **block)
 
     if "numbers" in inputs:
         nonsense = _nonsense(*inputs["numbers"])
@@ -223,10 +242,16 @@ EXERCISE = Exercise(
             cases=("other dimensions",),
         ),
         Property(
+            "scales",
+            "With a block, each moment of each tensor is cut into blocks of its own, and each of these has a scale of "
+            "4 bytes, the last one too, which may be smaller. Without a block there are none.",
+            holds=_right_differences,
+            cases=("blocks",),
+        ),
+        Property(
             "whole_models",
             "Moments, master copy and step counters of all tensors, added up, 0 where there is no tensor; parameters "
             "and gradients themselves are not counted.",
-            points=2,
             cases=("whole models", "one shape or none"),
         ),
         Property(
@@ -240,11 +265,11 @@ EXERCISE = Exercise(
     ),
     hints=(
         "Which parts of the total grow with the number of numbers, and which only with the number of tensors?",
-        "Go through the shapes and add three parts for each: moments, master copy, step counter. A dtype knows its "
-        "size: dtype.itemsize.",
-        "A table from name to the number of full moments (0, 1 or 2), and a set of names that count steps. Adafactor "
-        "is apart: from 2 dimensions on, the product without the last dimension plus the product without the last but "
-        "one.",
+        "Go through the shapes and add four parts for each: moments, scales, master copy, step counter. A dtype knows "
+        "its size: dtype.itemsize.",
+        "A table from name to the number of full moments (0, 1 or 2), and a set of names that count steps. With a list "
+        "of the sizes of all moments of a shape, moments and scales are a sum each. Adafactor's list is apart: from 2 "
+        "dimensions on, the product without the last dimension, and the product without the last but one.",
     ),
     promises={
         "in any number of dimensions": ("other_dimensions", "whole_models"),
@@ -255,11 +280,15 @@ EXERCISE = Exercise(
         '{"param": dtype of the parameters, "state": dtype of the moments}': ("moments", "master_copy"),
         "a dtype knows its `itemsize` in bytes": ("moments", "master_copy"),
         "floating dtypes of 1 to 8 bytes": ("moments", "master copy", "one shape or none"),
-        "the sum of three parts over all shapes": ("whole_models",),
+        "with moments of 1 byte a number, how many numbers of a moment share a scale": ("scales",),
+        "the sum of four parts over all shapes": ("whole_models", "scales"),
         'moments, in dtypes["state"]': ("moments",),
         "a tensor with fewer than 2 dimensions in full": ("other_dimensions",),
         "one of (r, c) as r + c numbers": ("factored_matrices",),
         "r + c numbers for each of the matrices": ("other_dimensions",),
+        "of which the last may be smaller, and each block has one float32 scale": ("scales",),
+        "Each moment of each tensor has blocks of its own": ("scales",),
+        "the row means of a tensor are one moment, and the column means another": ("scales", "blocks"),
         'where a number in dtypes["param"] has fewer than 4, for every optimizer': ("master_copy",),
         "4 bytes a tensor for adagrad, rmsprop, adamw and adafactor": ("step_counters",),
         "whatever the other dtypes": ("step_counters", "step counters"),
