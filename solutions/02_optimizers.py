@@ -20,12 +20,10 @@
 #
 # - write SGD, momentum, Adagrad, RMSprop, Adadelta and AdamW, and say what breaks without each term;
 # - keep a gradient unbiased when some examples are drawn more often than others;
-# - measure the batch size beyond which a larger batch stops paying;
-# - say how many bytes an optimizer keeps, and how Adafactor and Muon keep fewer;
+# - measure the batch size beyond which a larger batch stops paying, and the bytes that an optimizer keeps;
 # - choose an optimizer, a schedule and a rate, and know which of your reasons were measured.
 #
-# You need: PyTorch's training loop, mean and variance; eigenvalues of a symmetric matrix for three sections, singular
-# values for one.
+# You need: PyTorch's training loop, mean and variance; eigenvalues and singular values for a few sections.
 #
 # The four parts, **one rate for all**, **a rate for each, and when**, **batches**, **bytes and a choice**, do not need
 # each other's answers. {{ workload(reading=75, sittings=4) }}
@@ -48,11 +46,9 @@ torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs mor
 # ## 1. A race
 #
 # Six optimizers start at the same point with the same *learning rate* (in this course often just *rate*): gradient
-# descent (called SGD here, but with the full gradient), momentum, Nesterov, Adagrad, RMSprop and Adam. Parts I and II
-# explain these names.
-#
-# The first surface is a ravine, 100 times more curved across than along. Press play: which optimizer is lowest after
-# {{ STEPS }} steps? Then try the other surfaces, moving one slider at a time.
+# descent (called SGD here, but with the full gradient), momentum, Nesterov, Adagrad, RMSprop and Adam. The first
+# surface is a ravine, 100 times more curved across than along. Press play: which optimizer is lowest after {{ STEPS }}
+# steps? Then try the other surfaces, moving one slider at a time.
 
 # %%
 from course.lessons.widgets.race import race
@@ -84,8 +80,7 @@ race_picture(
 
 # %% [markdown]
 # SGD and momentum are unaffected: nothing in them depends on the axes. Adagrad and RMSprop lose most of their lead.
-# (Adam does not, thanks to its momentum.) The rest of Part I is about what limits one rate for all: curvature and
-# noise.
+# (Adam does not, thanks to its momentum.)
 #
 # ## 2. How large may a step be?
 #
@@ -136,14 +131,11 @@ places = torch.linspace(*minima.VIEW, 401, dtype=torch.float64)
 minima_picture(places, minima.heights(places), minima.ends(), minima.bounds())
 
 # %% [markdown]
-# Up to a rate of {{ narrow_keeps_all_up_to() : .3f }} the narrow minimum keeps every start on its side of the ridge,
-# {{ in_narrow_valley() : .0%}} of all. Just below $2/40 = 0.05$ it catches fewer, because steps jump over it; above
-# 0.05 no run comes to rest there: the curvature is above $2/\eta$. (When networks are trained with full gradients,
-# their largest curvature often climbs until it hovers just above $2/\eta$, and yet the loss falls: Cohen et al., arXiv
-# 2103.00065.)
+# Up to a rate of {{ narrow_keeps_all_up_to() : .3f }} the narrow minimum keeps every start on its side of the ridge.
+# Just below $2/40 = 0.05$ it keeps fewer, because steps jump over it; above 0.05 no run can come to rest there.
 #
-# Noise is another way out. Let walkers start at the bottom of the narrow minimum with a rate of 0.02, and add noise to
-# every slope, as a small batch does:
+# Noise is another way out. Walkers start at the bottom of the narrow minimum with a rate of 0.02, and their slopes are
+# noisy, as those of a small batch are:
 
 # %%
 for noise in (0, 4, 6, 8):
@@ -185,10 +177,9 @@ for step in range(1, 61):
 #
 # Three details differ between textbooks and PyTorch. Your function follows PyTorch:
 #
-# - **A sum, with the rate outside.** Some books write $b_t = \mu b_{t-1} + (1 - \mu) g_t$, an average. In the first
-#   step $b_1 = g_1$.
-# - **Nesterov looks ahead.** The step uses $g_t + \mu\, b_t$ in place of $b_t$: the buffer as it would be after one
-#   more step if the gradient stayed the same (Sutskever et al., ICML 2013, section 2, in PyTorch's form).
+# - **A sum, with the rate outside.** Some books take an average, $b_t = \mu b_{t-1} + (1 - \mu) g_t$.
+# - **Nesterov looks ahead.** The step uses $g_t + \mu\, b_t$ in place of $b_t$: the buffer after one more step with the
+#   same gradient (Sutskever et al., ICML 2013, section 2, in PyTorch's form).
 # - **Weight decay comes first.** $g_t \leftarrow g_t + \lambda\,\theta_{t-1}$, with the decay $\lambda$, *before* it is
 #   added to the buffer. So the decay has momentum too.
 #
@@ -199,7 +190,7 @@ for step in range(1, 61):
 # learn nonsense. So this function, like most in this lesson, *refuses* such input: it raises a `ValueError` before
 # anything is changed.
 #
-# Every exercise has three hints; `hint(sgd_step)` shows the next one. Here is the first:
+# Every exercise has three hints; `hint(sgd_step)` shows the next one. The first is:
 
 # %%
 hint("sgd_step", 1)
@@ -262,8 +253,8 @@ check(sgd_step)
 # %% [markdown]
 # ## 4. The gradient you have is an estimate
 #
-# The loss is a mean over all examples, $f(\theta) = \frac1n \sum_i f_i(\theta)$. One full gradient costs $n$ examples.
-# *Stochastic* gradient descent takes a few of them at random, and its gradient is right only on average.
+# The loss is a mean over all examples, $f(\theta) = \frac1n \sum_i f_i(\theta)$, and one full gradient costs $n$
+# examples. *Stochastic* gradient descent takes a few at random, and its gradient is right only on average.
 #
 # Here is logistic regression with a penalty, so that no curvature is below $\ell = 1$, on {{ logistic.EXAMPLES }}
 # examples. In one *epoch*, a pass over all of them, the full gradient takes one step, and SGD takes
@@ -302,10 +293,9 @@ floors(
 )
 
 # %% [markdown]
-# Near the minimum the gap settles where what the noise adds in a step equals what descent takes away. Along a direction
-# of curvature $h$ in which the examples' gradients have the variance $\tau^2$, the noise adds
-# $\tfrac12 \eta^2 h \tau^2$, and descent takes away $2\eta h$ times the gap. So the gap is $\tfrac{\eta}{4}\tau^2$ in
-# each direction, and in all
+# The gap settles where what the noise adds in a step equals what descent takes away. Along a direction of curvature $h$
+# in which the examples' gradients have the variance $\tau^2$, the noise adds $\tfrac12 \eta^2 h \tau^2$, and descent
+# takes away $2\eta h$ times the gap. So the gap is $\tfrac{\eta}{4}\tau^2$ in each direction, and in all
 #
 # $$\mathbb E\, f(x_t) - f^\star \;\longrightarrow\; \frac{\eta}{4}\; \mathbb E \lVert g_i(x^\star) \rVert^2
 # \qquad\text{for small } \eta,$$
@@ -376,8 +366,7 @@ check(minibatch_gradient)
 # ## 6. Divide by what you have seen
 #
 # The ravine needs a small rate across and a large one along. If its axes are the axes of the parameters, each parameter
-# can have a rate of its own: divide its gradient by the size of the gradients it has had so far. All operations in this
-# section and the next are element by element.
+# can have a rate of its own: divide its gradient by the size of the gradients it has had so far, element by element.
 #
 # $$
 # \begin{aligned}
@@ -398,9 +387,9 @@ check(minibatch_gradient)
 # Adadelta, Zeiler, arXiv 1212.5701, Algorithm 1.
 #
 # Adagrad *sums*: each gradient lowers the rate of its parameter for good. Rare features keep large rates, but a long
-# run becomes slower and slower. And its rate needs tuning like any other: the loss of the GPT of section 17 ends
-# {{ tried("Adagrad")[0] : .2f }} nats (units of PyTorch's cross-entropy) above the least possible at the usual 0.01,
-# and {{ min(tried("Adagrad")) : .2f }} at the best of {{ len(tried("Adagrad")) }} rates.
+# run becomes slower and slower. And its rate needs tuning like any other: the GPT of section 17 ends
+# {{ tried("Adagrad")[0] : .2f }} nats (units of PyTorch's cross-entropy) above the least possible loss at the usual
+# 0.01, and {{ min(tried("Adagrad")) : .2f }} at the best of {{ len(tried("Adagrad")) }} rates.
 #
 # RMSprop *averages*, so it forgets. In Adadelta the ratio of two roots gives $d$ the units of the parameter, which a
 # gradient does not have, and the rate is 1 by default.
@@ -518,13 +507,11 @@ print(f"without any:           {rate * m / math.sqrt(v):.4f}")
 
 # %% [markdown]
 # Three times too long: $m$ is too small by a factor of 10, $\sqrt v$ by about 32. With equal gradients it takes
-# {{ uncorrected_until(1.05) : ,d }} steps until a step is less than a twentieth too long, because $v$ averages over
-# about $1/(1 - \beta_2) = 1{,}000$ steps.
+# {{ uncorrected_until(1.05) : ,d }} steps until a step is less than a twentieth too long.
 #
 # *What does the division buy?* In the first step every number moves by $\eta$, whatever the size of its gradient.
 # Multiply the loss by 1,000, and Adam's steps stay the same. *What does the mean buy?* Where gradients change sign,
-# $\hat m$ is small compared with $\sqrt{\hat v}$, and so is the step. Where gradients agree, a parameter moves by a
-# full rate.
+# $\hat m$ is small compared with $\sqrt{\hat v}$, and so is the step.
 #
 # *Why is the decay not divided?* If $\lambda\theta$ is added to the gradient, as in `sgd_step`, it is divided by
 # $\sqrt{\hat v}$ as well, and parameters with large gradients decay less. AdamW shrinks all of them by the same share.
@@ -895,10 +882,9 @@ steps_by_batch(
 
 # %% [markdown]
 # It takes {{ steps(2) : ,.0f }} steps with batches of 2, {{ steps(16) : .0f }} with 16, and {{ steps(1024) : .0f }}
-# with 1,024 (means of {{ critical_batch.SEEDS }} seeds). On the far left, up to 4, twice the batch halves the steps, so
-# the examples are used as well as before. On the right it saves nothing: the gradient is already good, and curvature
-# limits the step. In between lies the *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2.3) fit such
-# curves by
+# with 1,024 (means of {{ critical_batch.SEEDS }} seeds). Up to 4, twice the batch halves the steps, so the examples are
+# used as well as before. Far to the right it saves nothing: the gradient is already good, and curvature limits the
+# step. In between lies the *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2.3) fit such curves by
 #
 # $$
 # T(B) = T_{\min} + \frac{E_{\min}}{B},
@@ -908,9 +894,9 @@ steps_by_batch(
 # - $T(B)$ is the number of steps to the target with batches of $B$ examples; $T_{\min}$ the fewest steps, with full
 #   gradients; $E_{\min}$ the fewest examples, with tiny batches.
 #
-# At $B_{\text{crit}}$ both steps and examples are twice their minimum, and doubling the batch saves a quarter of the
-# steps. Here the curve fits all eleven points within {{ worst_fit() : .0%}}, and gives $B_{\text{crit}}$ as
-# {{ critical() : .0f }} ({{ fewest_most(critical_by_seed()) }} by single seeds).
+# At $B_{\text{crit}}$ both steps and examples are twice their minimum. The curve fits all eleven points within
+# {{ worst_fit() : .0%}}, and gives $B_{\text{crit}}$ as {{ critical() : .0f }} ({{ fewest_most(critical_by_seed()) }}
+# by single seeds).
 #
 # They also predict the order of magnitude from gradients along *one* run. A batch of $B$ examples gives the gradient
 # $G + \text{noise}$, and the noise has the covariance $\Sigma / B$. The two are equally long when the batch has the
@@ -964,8 +950,8 @@ print(f"ratio of each draw, then average{(s / g2).mean():8.0f}")
 # farthest is {{ farthest("after") }}.
 #
 # A ratio whose denominator can be zero has such heavy tails that it has no mean. So average the *squared lengths*
-# first, then divide once. If even the average of $\lVert G \rVert^2$ comes out negative, there is no answer: say so,
-# and ask for more draws.
+# first, then divide once. If even the average of $\lVert G \rVert^2$ is negative, there is no answer: say so, and ask
+# for more draws.
 #
 # Stuck? `hint(gradient_noise_scale)`.
 
@@ -1022,11 +1008,11 @@ noise_along(
 
 # %% [markdown]
 # The mean up to the target is {{ noise_mean() : .0f }}; the measured critical batch size was {{ critical() : .0f }}.
-# But this is one run: over {{ len(noise_by_rate()[0]) }} seeds the mean lies between
-# {{ fewest_most(noise_by_rate()[0], "and") }}, and with half the rate between
-# {{ fewest_most(noise_by_rate()[1], "and") }}: a rate near the largest possible keeps $\lVert G \rVert^2$ large by
-# bouncing across the ravines. So expect the order of magnitude, from a run with a well-tuned rate. (The last line
-# weighs the directions by their curvature, by the Hessian $H$: McCandlish et al., section 2.2. Here it does no better.)
+# Over {{ len(noise_by_rate()[0]) }} runs the mean lies between {{ fewest_most(noise_by_rate()[0], "and") }}, and with
+# half the rate between {{ fewest_most(noise_by_rate()[1], "and") }}: a rate near the largest possible keeps
+# $\lVert G \rVert^2$ large by bouncing across the ravines. So expect the order of magnitude, from a run with a
+# well-tuned rate. (The last line weighs the directions by their curvature, with the Hessian $H$: McCandlish et al.,
+# section 2.2. Here it does no better.)
 #
 # ## 12. Other batch, other rate
 #
@@ -1065,16 +1051,11 @@ intervals = {"SGD": bootstrap.rates(sgd), "Adam": bootstrap.rates(adam)}
 rates_by_batch(sizes, rates, intervals, rules, title="The best rate over the batch size, and two rules")
 
 # %% [markdown]
-# | growth of the best rate | 4 to 16 | 256 to 1,024 |
-# | --- | --- | --- |
-# | SGD, in proportion | 4 | 4 |
-# | SGD, measured | {{ growth("sgd", 4, 16) : .1f }} | {{ growth("sgd", 256, 1024) : .1f }} |
-# | Adam, by the root | 2 | 2 |
-# | Adam, measured | {{ growth("adam", 4, 16) : .1f }} | {{ growth("adam", 256, 1024) : .1f }} |
-#
-# So the root holds for Adam, on average over all batches below its critical size. Proportion does not hold for SGD:
-# batches of 4 to 16 are not far below {{ critical() : .0f }}. Above the critical size both rates hardly grow. (On the
-# last line, weight decay, see "More".)
+# From 4 to 16 SGD's best rate grew {{ growth("sgd", 4, 16) : .1f }}-fold and Adam's
+# {{ growth("adam", 4, 16) : .1f }}-fold; from 256 to 1,024 it was {{ growth("sgd", 256, 1024) : .1f }}-fold and
+# {{ growth("adam", 256, 1024) : .1f }}-fold. By the exponents printed above, the root holds for Adam on average over
+# all batches below its critical size. Proportion does not hold for SGD: batches of 4 to 16 are not far below
+# {{ critical() : .0f }}. (On the last line, weight decay, see "More".)
 #
 # A surprise: the critical batch size depends on the optimizer too. Adam's, on the same problem, is
 # {{ critical("adam") : .0f }}. With batches of 1,024 SGD needs {{ steps(1024) : .0f }} steps and Adam
@@ -1083,10 +1064,10 @@ rates_by_batch(sizes, rates, intervals, rules, title="The best rate over the bat
 # ## 13. Let the machine search
 #
 # We look for an MLP on {{ search.FIT : ,d }} digits, trained by SGD for {{ search.STEPS }} steps, with the least loss
-# on the other {{ DIGITS - search.FIT }}. There are four numbers to choose: rate, momentum, width and weight decay. A
-# grid of five values each would be $5^4 = 625$ runs. *Optuna* looks where earlier trials were good (by the
-# tree-structured Parzen estimator, TPE; Akiba et al., arXiv 1907.10902). Momentum is searched as $1 - \mu$, called
-# `slack`, on a logarithmic axis, because 0.9 and 0.99 differ as much as 0 and 0.9.
+# on the other {{ DIGITS - search.FIT }}: which rate, momentum, width and weight decay? A grid of five values each would
+# be $5^4 = 625$ runs. *Optuna* looks where earlier trials were good (by the tree-structured Parzen estimator, TPE;
+# Akiba et al., arXiv 1907.10902). Momentum is searched as $1 - \mu$, called `slack`, on a logarithmic axis, because 0.9
+# and 0.99 differ as much as 0 and 0.9.
 
 # %%
 from course.lessons.experiments import search
@@ -1121,11 +1102,10 @@ best_so_far(
 
 # %% [markdown]
 # After 20 trials the median study stands at {{ reached("tpe") : .3f }} with the sampler and at
-# {{ reached("random") : .3f }} without. Random draws need {{ draws_for(reached("tpe")) }} trials to come as far. The
-# lowest of 20 held-out losses is optimistic, because it was used to choose: trained again with
-# {{ spelled(len(studies().again)) }} other seeds, the best trial of {{ min(studies().trials.loss) : .3f }} comes to
-# {{ fewest_most(studies().again, spec=".3f") }}. And twenty trials are too few to say which number matters most:
-# compare the two lines of importances.
+# {{ reached("random") : .3f }} without, which needs {{ draws_for(reached("tpe")) }} draws to come as far. The lowest of
+# 20 held-out losses is optimistic, because it was used to choose: with {{ spelled(len(studies().again)) }} other seeds,
+# the best trial's {{ min(studies().trials.loss) : .3f }} becomes {{ fewest_most(studies().again, spec=".3f") }}. And
+# twenty trials are too few to say which number matters most: compare the two lines of importances.
 #
 # # Part IV: bytes and a choice
 #
@@ -1139,9 +1119,9 @@ parameters = 1_000_000_000
 print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * parameters / 1e9:.0f} GB")
 
 # %% [markdown]
-# Twelve bytes for each parameter: the $K = 12$ of the ZeRO paper (arXiv 1910.02054, section 3.1), six times the
-# parameters themselves. Without the master copy most updates would be lost: they are smaller than half the last bit of
-# a `bfloat16` (lesson 03). Together with parameters and gradients you will read three different sums:
+# Twelve bytes for each parameter: the $K = 12$ of the ZeRO paper (arXiv 1910.02054, section 3.1). Without the master
+# copy most updates would be lost: they are smaller than half the last bit of a `bfloat16` (lesson 03). With parameters
+# and gradients you will read three different sums:
 #
 # | recipe | parameters | gradients | master copy and moments | bytes |
 # | --- | --- | --- | --- | --- |
@@ -1160,13 +1140,11 @@ print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * paramete
 # | adafactor | $k \ge 2$: row means and column means of the last two dimensions; $k \le 1$: 1 moment |
 #
 # For every tensor, adagrad, rmsprop, adamw and adafactor also keep a *step counter*, one float32 number, because
-# tensors may differ in age. With more than two dimensions, PyTorch's Adafactor factors the last two: a convolution
-# $(o, i, 3, 3)$ counts as $o \cdot i$ matrices of $3 \times 3$, so it keeps $6\,o\,i$ numbers of $9\,o\,i$. Muon takes
-# matrices only.
+# tensors may differ in age. Muon takes matrices only.
 #
 # An *8-bit* AdamW keeps its moments in bytes, and for every block of 2,048 numbers a float32 *scale*, the largest
 # absolute value among them (Dettmers et al., arXiv 2110.02861, section 2.1): {{ 2 * (1 + 4 / 2048) : .3f }} bytes for
-# each parameter instead of 8, if small tensors have blocks too (bitsandbytes leaves them in float32).
+# each parameter instead of 8.
 #
 # Stuck? `hint(optimizer_bytes)`.
 
@@ -1395,8 +1373,8 @@ print(f"{found.low:.2f}, {found.middle:.2f}, {found.high:.2f}")
 print(f"entries that are 0: {found.white} of pixels that are always white, {found.apart} others")
 
 # %% [markdown]
-# For nine in ten of these entries the step is between {{ factors().high : .1f }} times shorter and
-# {{ 1 / factors().low : .1f }} times longer than with the full second moment.
+# For nine in ten entries the step is between {{ factors().high : .1f }} times shorter and {{ 1 / factors().low : .1f }}
+# times longer than with the full second moment.
 #
 # ## 16. Muon: all directions alike
 #
@@ -1481,8 +1459,6 @@ check(orthogonalize)
 # %% [markdown]
 # ## 17. Which optimizer?
 #
-# You have written most of the optimizers in use. What do the others change?
-#
 # | name | what it changes | source |
 # | --- | --- | --- |
 # | NAdam | Adam with Nesterov's look ahead | Dozat, ICLR workshop 2016 |
@@ -1493,8 +1469,7 @@ check(orthogonalize)
 # | Shampoo | a matrix for each side of a weight matrix, in place of one number per entry | arXiv 1802.09568 |
 #
 # Papers report speed-ups. Few survive a comparison in which everybody's rate is tuned equally well: claimed factors of
-# up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046; see also Schmidt,
-# Schneider and Hennig, arXiv 2007.01547). So measure.
+# up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046). So measure.
 #
 # We need a problem whose least loss is known. The text below comes from a small grammar: each sentence is a chain of
 # random choices, so its entropy per character can be computed, and no model gets below it on average over fresh text. A
@@ -1541,10 +1516,10 @@ training_curves(curves, floor=problem.least, title="A small GPT learns the gramm
 # %% [markdown]
 # Neither comes near the floor. Here is a whole table, with {{ DIGITS_STEPS }} steps on the digits (training loss) and
 # {{ GPT_STEPS }} on this text (held-out windows). Each optimizer has a warm-up, a linear descent to zero and the best
-# rate of a grid of its own with the factor $10^{1/4}$. {{ spelled(len(which_optimizer.CHOOSING)).capitalize() }} seeds
-# chose it; {{ len(which_optimizer.SEEDS) }} others make the table. AdamW and Muon have a weight decay of 0.1. RMSprop,
-# Adam and AdamW average squares with $\beta_2 = {{ which_optimizer.BETA2 : .2f }}$: with {{ BETA2 : .3f }} they would
-# look back over {{ 1 / (1 - BETA2) : ,.0f }} steps, more than there are.
+# rate of its own grid with the factor $10^{1/4}$. {{ spelled(len(which_optimizer.CHOOSING)).capitalize() }} seeds chose
+# it; {{ len(which_optimizer.SEEDS) }} others make the table. AdamW and Muon have a weight decay of 0.1. RMSprop, Adam
+# and AdamW average squares with $\beta_2 = {{ which_optimizer.BETA2 : .2f }}$, which suits so few steps better than
+# {{ BETA2 : .3f }}.
 
 # %%
 from course.lessons.experiments import which_optimizer
@@ -1556,16 +1531,14 @@ print(which_optimizer.table(measured.data))
 
 # %% [markdown]
 # For equal *steps* Muon is first on both: {{ loss("Muon") / next_best("Muon") : .0%}} of the next best loss on the GPT,
-# and {{ loss("Muon", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .0%}} of Adam's on the digits. Momentum has
-# {{ loss("momentum", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .1f }} times Adam's loss on the digits; on the GPT it
-# is {{ loss("momentum") : .2f }} nats above the floor against {{ loss("Adam") : .2f }}. Between Adam, AdamW, Adafactor
-# and RMSprop on the GPT the table decides little: the seeds of Adam alone end between
+# and {{ loss("Muon", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .0%}} of Adam's on the digits. Between Adam, AdamW,
+# Adafactor and RMSprop on the GPT the table decides little: the seeds of Adam alone end between
 # {{ fewest_most(row("Adam").losses, "and", ".2f") }}.
 #
 # For equal *time* it is another story: when the table was recorded, a step of Muon took {{ slower("Muon") : .1f }}
-# times as long as SGD's on the GPT and {{ slower("Muon", DIGITS_NAME) : .1f }} times on the digits. In Muon's time, and
-# with a rate chosen anew, Adam takes {{ in_muons_time().steps : ,d }} steps on the GPT and ends between
-# {{ fewest_most(in_muons_time().losses, "and", ".2f") }}, Muon between
+# times as long as SGD's on the GPT and {{ slower("Muon", DIGITS_NAME) : .1f }} times on the digits. In Muon's time,
+# with {{ in_muons_time().steps : ,d }} steps and a rate chosen anew, Adam ends between
+# {{ fewest_most(in_muons_time().losses, "and", ".2f") }} on the GPT, Muon between
 # {{ fewest_most(row("Muon").losses, "and", ".2f") }}; on the digits Adam comes to
 # {{ mean(in_muons_time(DIGITS_NAME).losses) / loss("Muon", DIGITS_NAME) : .0%}} of Muon's loss.
 #
@@ -1608,7 +1581,7 @@ print(ablation.table(ablation.live(ablated.data), "terms"))
 
 # %% [markdown]
 # Recorded: two seeds chose the rates, from a grid of factor $10^{1/4}$; five others judged. Lines are the means of the
-# two over all rates; points, drawn a little beside their rate, are the five.
+# two; points, drawn a little beside their rate, are the five.
 
 # %%
 from course.lessons.figures.ablation import forms_by_rate
@@ -1623,8 +1596,8 @@ forms_by_rate(
 
 # %% [markdown]
 # At a constant rate Adam *without* its correction is the best of the four, with each of the five seeds: its mean loss
-# is {{ constant["no correction"].mean : .4f }} ({{ constant["no correction"].spread() }}), the whole Adam's
-# {{ constant["whole"].mean : .4f }} ({{ constant["whole"].spread() }}). The reason is in the formulas:
+# is {{ constant["no correction"].mean : .4f }}, the whole Adam's {{ constant["whole"].mean : .4f }}. The reason is in
+# the formulas:
 #
 # $$\frac{m_t}{\sqrt{v_t}} = \varphi_t\, \frac{\hat m_t}{\sqrt{\hat v_t}}, \qquad
 # \varphi_t = \frac{1 - \beta_1^t}{\sqrt{1 - \beta_2^t}} .$$
@@ -1673,10 +1646,9 @@ forms_by_rate(
 # {{ tenfold(decayed["around"]) : .2f }} and {{ tenfold(decayed["through"]) : .2f }} (two seeds): there the wrong labels
 # are memorised, and decay pays.
 #
-# And a surprise: AdamW's way around the division is no better here than the way through it. (Loshchilov and Hutter saw
-# its advantage on photographs.) What differs is the scale: at rates above the best one, the best decay is about
-# {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap Adam for AdamW and keep the
-# decay, you have all but switched it off.
+# And a surprise: AdamW's way around the division is no better here than the way through it. What differs is the scale:
+# at rates above the best one, the best decay is about {{ decay_ratio(decayed["around"], decayed["through"]) }} times
+# larger around. If you swap Adam for AdamW and keep the decay, you have all but switched it off.
 #
 # ## 19. Put together
 #
@@ -1837,15 +1809,15 @@ for name in ("adafactor", "sgd"):
         print(f"the same with {name}: {(4 * count + mine(gpt2, name, mixed)) / 1e9:.1f} GB")
 
 # %% [markdown]
-# The released model has a few more parameters than its name says. With Adafactor the total is that of plain SGD (two
-# more lines, once `optimizer_bytes` passes): its factors are tiny compared with the master copy.
+# The released model has a few more parameters than its name says. With Adafactor the total is that of plain SGD: its
+# factors are tiny compared with the master copy.
 #
 # ## More
 #
-# **A map without descent.** *Classical scaling*, the third map of section 8, squares the distances, subtracts from each
-# row and each column its mean, adds the mean of all, and takes $-\tfrac12$ of that. This is the matrix of inner
-# products of the centred positions; its two largest eigenvectors, each times the root of its eigenvalue, are the map
-# (Torgerson, Psychometrika 17, 1952):
+# **A map without descent.** *Classical scaling* squares the distances, subtracts from each row and each column its
+# mean, adds the mean of all, and takes $-\tfrac12$ of that: the matrix of inner products of the centred positions. Its
+# two largest eigenvectors, each times the root of its eigenvalue, are the map (Torgerson, Psychometrika 17, 1952).
+# Principal component analysis of the positions would give the same.
 
 # %%
 for name in ("descent", "classical", "true"):
@@ -1890,8 +1862,7 @@ decay_by_batch(
 #
 # ## What this lesson simplified
 #
-# - Surfaces of two variables have ravines, but no plateaus of a thousand dimensions. Trust them for mechanisms, not for
-#   rankings.
+# - Surfaces of two variables have no plateaus of a thousand dimensions. Trust them for mechanisms, not for rankings.
 # - The noise of SGD was treated as if it were the same everywhere as at the minimum; at the largest rate of section 4
 #   it is not.
 # - `optimizer_bytes` counts states. Allocators round up, and `foreach` forms need temporary copies.
