@@ -57,9 +57,9 @@ race()
 # %% [markdown]
 # In the ravine Nesterov's method ends lowest, and momentum crosses the floor {{ crossings("momentum") }} times. But no
 # optimizer wins on every surface, and one rate for all is not fair: here no step of Adam moves a coordinate by more
-# than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at its own best rate" to
-# give each optimizer the best of {{ len(RATES) }} rates. At the rate 0.01 the best momentum is about
-# {{ best_momentum() : .2f }}: try it.
+# than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at its own best rate"
+# for the best of {{ len(RATES) }} rates each. At the rate 0.01 the best momentum is about {{ best_momentum() : .2f }}:
+# try it.
 #
 # Adagrad, RMSprop and Adam give each *coordinate* a rate of its own.
 #
@@ -118,8 +118,7 @@ for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
 # {{ minima.NARROW_CURVATURE : .0f }} and a wide one with curvature 1. Gradient descent starts from many points, at many
 # rates.
 #
-# **Predict.** At which rate does the narrow minimum stop holding the starts on its side of the ridge between
-# them?
+# **Predict.** At which rate does the narrow minimum stop holding the starts on its side of the ridge?
 
 # %%
 from course.lessons.experiments import minima
@@ -297,9 +296,9 @@ floors(
 #
 # - $f^\star$ is the minimum, at $x^\star$, and $g_i$ the gradient of a random example.
 #
-# From the rate $1/(16L)$ down the formula is right to {{ floor_over_estimate(16) - 1 : .0%}}; at $1/(2L)$, the largest,
-# the floor is {{ floor_over_estimate(2) : .1f }} times as high (means of {{ logistic.RUNS }} runs). The *proven* bound
-# (Bottou, Curtis and Nocedal, arXiv 1606.04838, Theorem 4.6) is {{ bound_over_floor(0) : .0f }} to
+# From the rate $1/(16L)$ down the formula is right to {{ floor_over_estimate(16) - 1 : .0%}}; at $1/(2L)$ the floor is
+# {{ floor_over_estimate(2) : .1f }} times as high (means of {{ logistic.RUNS }} runs). The *proven* bound (Bottou,
+# Curtis and Nocedal, arXiv 1606.04838, Theorem 4.6) is {{ bound_over_floor(0) : .0f }} to
 # {{ bound_over_floor(-1) : .0f }} times too high.
 #
 # Rates that fall like $1/t$ have no floor, but make slow progress late. A schedule (section 9) starts fast and then
@@ -307,14 +306,14 @@ floors(
 #
 # ## 5. Uneven draws
 #
-# If some examples are drawn more often than others, those of rare classes, say, then the mean of what was drawn
-# estimates the gradient of *another* loss.
+# If some examples are drawn more often than others, those of rare classes, say, the mean of what was drawn estimates
+# the gradient of *another* loss.
 #
 # Let example $i$ out of $n$, with the gradient $g_i$, be drawn with probability $p_i > 0$. Multiply each drawn gradient
 # by a weight $w_i$. **Which weight makes the expectation of one draw, $\sum_i p_i\, w_i\, g_i$, equal to
 # $\frac1n \sum_i g_i$, whatever the gradients are?** The exercise needs it.
 #
-# Here is what happens without weights, for two examples:
+# Without weights, two examples give this:
 
 # %%
 gradients, probabilities = torch.tensor([1.0, 3.0]), torch.tensor([0.9, 0.1])
@@ -351,7 +350,7 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
 check(minibatch_gradient)
 
 # %% [markdown]
-# The weights have a price: a very small $p_i$ means a huge one, and so an estimate of large variance.
+# A very small $p_i$ has a huge weight, which gives the estimate a large variance.
 #
 # # Part II: a rate for each, and when
 #
@@ -372,8 +371,7 @@ check(minibatch_gradient)
 #
 # and in all three $\theta_t = \theta_{t-1} - \eta\, d_t$.
 #
-# - $v$ and $u$ start at zero and have the parameter's shape; $\rho$ is the *decay* of the moving averages, $\epsilon$ a
-#   small number.
+# - $v$ and $u$ start at zero; $\rho$ is the *decay* of the moving averages, $\epsilon$ a small number.
 #
 # Sources: Adagrad, Duchi, Hazan and Singer, JMLR 12 (2011); RMSprop, Tieleman and Hinton, Coursera lecture 6.5 (2012);
 # Adadelta, Zeiler, arXiv 1212.5701, Algorithm 1.
@@ -387,7 +385,7 @@ check(minibatch_gradient)
 # gradient does not have, and the rate is 1 by default.
 #
 # **Predict.** A parameter has had gradients of about $10^{-4}$, and $\epsilon = 10^{-3}$. By what factor do
-# $\sqrt v + \epsilon$ and $\sqrt{v + \epsilon}$ differ, with $\epsilon$ "outside" and "inside" the root?
+# $\sqrt v + \epsilon$ and $\sqrt{v + \epsilon}$ differ?
 
 # %%
 seen, eps = 1e-4, 1e-3
@@ -395,7 +393,7 @@ print(f"outside: divides by {seen + eps:.4f}")
 print(f"inside:  divides by {math.sqrt(seen**2 + eps):.4f}, {math.sqrt(seen**2 + eps) / (seen + eps):.0f} times more")
 
 # %% [markdown]
-# Inside the root, $\epsilon$ acts like $\sqrt\epsilon$ outside, and smaller gradients barely move their parameter.
+# Inside the root, $\epsilon$ acts like $\sqrt\epsilon$ outside, and gradients below that barely move their parameter.
 # RMSprop has no paper: PyTorch has $\epsilon$ outside, Keras 3 inside, so the same number means something else.
 
 
@@ -481,7 +479,7 @@ check(adaptive_step)
 #
 # - $m$ and $v$ are the *moments*, each of the parameter's shape;
 # - $t$ counts the steps *of this parameter*: a layer that joins late starts at 1;
-# - $\beta_1 = 0.9$, $\beta_2 = 0.999$, $\epsilon = 10^{-8}$ by default; $\lambda$ is the weight decay.
+# - $\beta_1 = 0.9$, $\beta_2 = 0.999$, $\epsilon = 10^{-8}$ by default.
 #
 # *What does the correction buy?* **Predict** the length of the first step for a gradient of 0.01, with $\eta = 0.1$:
 # with both corrections, and without.
@@ -502,7 +500,7 @@ print(f"without any:           {rate * m / math.sqrt(v):.4f}")
 #
 # *Why is the decay not divided?* If $\lambda\theta$ is added to the gradient, as in `sgd_step`, it is divided by
 # $\sqrt{\hat v}$ as well, and parameters with large gradients decay less. AdamW shrinks all of them by the same share.
-# Usually only matrices are decayed, not biases and the gains of norms (as in nanoGPT, github.com/karpathy/nanoGPT).
+# Usually only matrices are decayed, not biases and the gains of norms (as in github.com/karpathy/nanoGPT).
 #
 # Inside the root, the default $\epsilon$ would act like $10^{-4}$ (section 6).
 
@@ -718,7 +716,7 @@ check(warmup_cosine)
 # both become 1.
 #
 # Adam divides by the size of gradients anyway, so why clip? Because one huge gradient inflates $v$ for a thousand
-# steps. And with an `inf`? Your function should do as PyTorch does:
+# steps. And what about an `inf`? Your function should do as PyTorch does:
 
 # %%
 spoilt = [torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)]
@@ -768,9 +766,9 @@ check(clip_grad_norm_)
 # %% [markdown]
 # ## Find the fault: three programs
 #
-# Suppose these three programs stand in your lecture notes. `adam` and `adam_in_place` should be Adam as in section 7,
-# without decay. `accumulate` should go through all its batches in each epoch, in groups of $k$, and take one step for
-# each group, with the mean of its batches' gradients; the last group may hold fewer batches. The gradient of a batch is
+# Three programs stand in your lecture notes. `adam` and `adam_in_place` should be Adam as in section 7, without decay.
+# `accumulate` should go through all its batches in each epoch, in groups of $k$, and take a step for each group with
+# the mean of its batches' gradients; the last group may hold fewer batches. The gradient of a batch is
 # `p - batch.mean(dim=0)`. Each program has exactly one wrong line.
 
 # %%
@@ -830,8 +828,8 @@ check(mend_the_notes)
 # Twice the batch halves the variance of the gradient. Does that save steps?
 #
 # **Predict.** A small network learns the digits by plain SGD, to a training loss of {{ runs().target : .1f }}. With
-# batches of 1 that takes {{ steps(1) : ,.0f }} steps. How many does it take with batches of 2, of 16, and of 1,024,
-# each with its best rate?
+# batches of 1 that takes {{ steps(1) : ,.0f }} steps. How many does it take with batches of 2, 16 and 1,024, each at
+# its best rate?
 
 # %%
 from course.lessons.experiments import bootstrap, critical_batch
@@ -883,16 +881,16 @@ steps_by_batch(
 # - $G$ is the full gradient, $\Sigma$ the covariance of the gradients of single examples; its trace $S$ is the sum of
 #   the variances of all entries.
 #
-# Nobody has $G$ during training, but squared lengths of batch gradients can be measured. Two batch sizes $B_1 < B_2$
-# give two equations:
+# Nobody has $G$ during training, but squared lengths of gradients from batches of two sizes, $B_1 < B_2$, can be
+# measured:
 #
 # $$
 # \mathbb E \lVert G_{B_1} \rVert^2 = \lVert G \rVert^2 + \frac{S}{B_1}, \qquad
 # \mathbb E \lVert G_{B_2} \rVert^2 = \lVert G \rVert^2 + \frac{S}{B_2}.
 # $$
 #
-# Solve them for $\lVert G \rVert^2$ and $S$ with pencil and paper; the exercise needs the result. With measured values
-# in place of the expectations, the solutions are unbiased estimates. Their *ratio* is not.
+# Solve these equations for $\lVert G \rVert^2$ and $S$ with pencil and paper; the exercise needs the result. With
+# measured values in place of the expectations, the solutions are unbiased estimates. Their *ratio* is not.
 #
 # **Predict.** Let $\lVert G \rVert^2 = 1$ and $S = 400$, and take 100 draws of batches of 16 and of 64. What can go
 # wrong with the mean of the 100 ratios, but not with the ratio of the means?
@@ -918,10 +916,10 @@ print(f"average first, then divide      {s.mean() / g2.mean():8.0f}")
 print(f"ratio of each draw, then average{(s / g2).mean():8.0f}")
 
 # %% [markdown]
-# The mean of the ratios came out negative. In three draws of ten the estimate of $\lVert G \rVert^2$ is negative, and
-# those near zero dominate the mean. Over {{ SEEDS : ,d }} seeds nine of ten results lie between
-# {{ nine_of_ten("first") }} if you average first, and between {{ nine_of_ten("after") }} if you divide first; the
-# farthest is {{ farthest("after") }}.
+# The mean of the ratios came out negative: in three draws of ten the estimate of $\lVert G \rVert^2$ is negative, and
+# those near zero dominate. Over {{ SEEDS : ,d }} seeds nine of ten results lie between {{ nine_of_ten("first") }} if
+# you average first, and between {{ nine_of_ten("after") }} if you divide first; the farthest is
+# {{ farthest("after") }}.
 #
 # A ratio whose denominator can be zero has such heavy tails that it has no mean. So average the *squared lengths*
 # first, then divide once; if $\lVert G \rVert^2$ still comes out negative, take more draws.
@@ -980,8 +978,8 @@ noise_along(
 # Over {{ len(noise_by_rate()[0]) }} such runs the mean lies between {{ fewest_most(noise_by_rate()[0], "and") }}, and
 # with half the rate between {{ fewest_most(noise_by_rate()[1], "and") }}: a rate near the largest possible keeps
 # $\lVert G \rVert^2$ large by bouncing across the ravines. So expect the order of magnitude, from a well-tuned rate.
-# (The last line weighs the directions by their curvature, with the Hessian $H$: McCandlish et al., section 2.2. Here it
-# does no better.)
+# (The last line weighs directions by their curvature, with the Hessian $H$: McCandlish et al., section 2.2; it does no
+# better.)
 #
 # ## 12. Other batch, other rate
 #
@@ -992,7 +990,7 @@ noise_along(
 #   $\sqrt{\hat v}$ shrinks like one over the root of the batch, so the division already supplies the other root.
 #
 # **Predict.** From batches of 4 to 16, by which factor should the best rate grow by each rule? And what will happen
-# from 256 to 1,024, far above SGD's $B_{\text{crit}} = {{ critical() : .0f }}$?
+# from 256 to 1,024, far above SGD's $B_{\text{crit}}$?
 
 # %%
 from course.lessons.experiments import batch_rates
@@ -1021,9 +1019,9 @@ rates_by_batch(sizes, rates, intervals, rules, title="The best rate over the bat
 # %% [markdown]
 # From 4 to 16 SGD's best rate grew {{ growth("sgd", 4, 16) : .1f }}-fold and Adam's
 # {{ growth("adam", 4, 16) : .1f }}-fold; from 256 to 1,024 it was {{ growth("sgd", 256, 1024) : .1f }}-fold and
-# {{ growth("adam", 256, 1024) : .1f }}-fold. By the exponents printed above, the root holds for Adam on average over
-# all batches below its critical size. Proportion does not hold for SGD: batches of 4 to 16 are not far below
-# {{ critical() : .0f }}. (On the last line, weight decay, see "More".)
+# {{ growth("adam", 256, 1024) : .1f }}-fold. By the exponents printed above, the root holds for Adam on average below
+# its critical size. Proportion does not hold for SGD: batches of 4 to 16 are not far below {{ critical() : .0f }}. (For
+# weight decay see "More".)
 #
 # A surprise: the critical batch size depends on the optimizer too. Adam's is {{ critical("adam") : .0f }}. With batches
 # of 1,024 SGD needs {{ steps(1024) : .0f }} steps and Adam {{ steps(1024, "adam") : .0f }}.
@@ -1059,7 +1057,7 @@ trials_by_value(
 )
 
 # %% [markdown]
-# Is the sampler better than random draws? {{ search.STUDIES }} studies of each, recorded:
+# Is the sampler better than random draws? Here are {{ search.STUDIES }} studies of each:
 
 # %%
 best_so_far(
@@ -1068,10 +1066,9 @@ best_so_far(
 )
 
 # %% [markdown]
-# It is: where the sampler's median study stands after 20 trials, random draws arrive after
-# {{ draws_for(reached("tpe")) }}. The lowest of 20 held-out losses is optimistic, because it was used to choose: with
-# other seeds the best trial does worse. And twenty trials are too few to say which number matters most: compare the two
-# lines of importances.
+# It is: to come as far as its median study after 20 trials, random draws need {{ draws_for(reached("tpe")) }} trials.
+# The lowest of 20 held-out losses is optimistic, because it was used to choose: with other seeds its settings do worse.
+# And twenty trials are too few to say which number matters most: compare the two lines of importances.
 #
 # # Part IV: bytes and a choice
 #
@@ -1094,8 +1091,8 @@ print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * paramete
 # - 20 in float16 with a float32 copy of the gradients (ibid.).
 #
 # `torch.optim` itself keeps no master copy. Its plain SGD keeps nothing, momentum one moment, AdamW two, and Adafactor
-# only row and column means (section 15); the exercise lists the others. Most also keep a *step counter* for each
-# tensor, because tensors may differ in age.
+# only row and column means (section 15); the exercise lists the others. Those with a second moment also keep a *step
+# counter* for each tensor, because tensors may differ in age.
 #
 # An *8-bit* AdamW keeps its moments in bytes, and for every block of 2,048 numbers a float32 *scale*, the largest
 # absolute value among them (Dettmers et al., arXiv 2110.02861, section 2.1): {{ 2 * (1 + 4 / 2048) : .3f }} bytes for
@@ -1182,13 +1179,13 @@ for name, make in optimizers.items():
 # %% [markdown]
 # ## What is left for the batch
 #
-# A training step holds parameters, gradients and the optimizer's state once each, and the activations of every example
-# in the batch (lesson 01). What does not fit goes through in *micro-batches*, whose gradients are added up. Is the
-# largest that fits the fastest? A device works in *waves* of a fixed number of examples, and a wave takes the same time
-# whether it is full or not. Each micro-batch also takes time to start.
+# A training step holds parameters, gradients and the optimizer's state once, and the activations of every example in
+# the batch (lesson 01). What does not fit goes through in *micro-batches*, whose gradients are added up. Is the largest
+# that fits the fastest? A device works in *waves* of a fixed number of examples, and a wave takes the same time whether
+# it is full or not. Each micro-batch also takes time to start.
 #
 # **Predict.** A wave holds 32 examples and takes 10 ms; a start takes 5 ms; 72 examples fit; the global batch is 256.
-# Are micro-batches of 72 faster than micro-batches of 64? What about 48?
+# Are micro-batches of 72 faster than those of 64? And of 48?
 
 
 # %% exercise
@@ -1305,7 +1302,7 @@ def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) 
 check(factored_second_moment)
 
 # %% [markdown]
-# How good is the estimate on real gradients, those of the first layer of an untrained digits network?
+# How good is the estimate for the first layer of an untrained digits network?
 
 # %%
 from course.lessons.experiments import factored
@@ -1337,8 +1334,8 @@ print(f"entries that are 0: {found.white} of pixels that are always white, {foun
 #
 # - the diagonal of $D$ holds the singular values; $\lVert M \rVert_F$ is the root of the sum of squares, so that no
 #   singular value of $X_0$ is above 1;
-# - here $(a, b, c) = (3.4445,\, -4.7750,\, 2.0315)$, with five steps. Transposing a tall $M$ before and after changes
-#   nothing but makes $A$ smaller.
+# - here $(a, b, c) = (3.4445,\, -4.7750,\, 2.0315)$, with five steps. Transposing a tall $M$ before and after makes $A$
+#   smaller and leaves the result the same.
 #
 # The matrices $U$ and $V$ pass through unchanged, and each singular value goes through the polynomial
 # $p(\sigma) = a \sigma + b \sigma^3 + c \sigma^5$. **Predict** from $p(1)$: does it converge to 1?
@@ -1411,8 +1408,7 @@ check(orthogonalize)
 # - **Shampoo** (arXiv 1802.09568): a matrix for each side of a weight matrix, in place of one number per entry.
 #
 # Few of the speed-ups that papers report survive a comparison in which every rate is tuned equally well: claimed
-# factors of up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046). So
-# measure.
+# factors of up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046).
 #
 # The text below comes from a small grammar: each sentence is a chain of random choices, so its entropy per character
 # can be computed, and no model gets below it on average over fresh text. A GPT with
@@ -1457,9 +1453,9 @@ curves = {
 training_curves(curves, floor=problem.least, title="A small GPT learns the grammar: how far to the floor?")
 
 # %% [markdown]
-# Neither comes near it. The table has {{ DIGITS_STEPS }} steps on the digits (training loss) and {{ GPT_STEPS }} on
-# this text (held-out windows). Each optimizer has a warm-up, a linear descent to zero and the best rate of a grid with
-# the factor $10^{1/4}$. {{ spelled(len(which_optimizer.CHOOSING)).capitalize() }} seeds chose it;
+# Neither comes near it. The next table has {{ DIGITS_STEPS }} steps on the digits (training loss) and {{ GPT_STEPS }}
+# on this text (held-out windows). Each optimizer has a warm-up, a linear descent to zero and the best rate of a grid
+# with the factor $10^{1/4}$. {{ spelled(len(which_optimizer.CHOOSING)).capitalize() }} seeds chose it;
 # {{ len(which_optimizer.SEEDS) }} others make the table. AdamW and Muon have a weight decay of 0.1. RMSprop, Adam and
 # AdamW have $\beta_2 = {{ which_optimizer.BETA2 : .2f }}$, which suits so few steps better than {{ BETA2 : .3f }}.
 
@@ -1505,7 +1501,7 @@ print(which_optimizer.table(quick))
 # **Predict.** With warm-up and descent, which missing term costs most? At a constant rate, the steps without the
 # correction are too long at first (section 7): does that do harm, or good?
 #
-# Here are the step with its switches, and all forms with three seeds that had no part in choosing rates:
+# Here are all forms, trained with three new seeds:
 
 # %%
 import inspect
@@ -1518,7 +1514,7 @@ print(ablation.table(ablation.live(ablated.data), "terms"))
 
 # %% [markdown]
 # In the recorded runs two seeds chose the rates from a grid of factor $10^{1/4}$ (lines: their means), and five others
-# judged (points, drawn a little beside their rate).
+# judged (points, a little beside their rate).
 
 # %%
 from course.lessons.figures.ablation import forms_by_rate
@@ -1532,12 +1528,12 @@ forms_by_rate(
 )
 
 # %% [markdown]
-# At a constant rate Adam *without* its correction is the best of the four, with each of the five seeds, because
+# At a constant rate Adam *without* its correction is the best of the four, with each of the five seeds. Since
 #
 # $$\frac{m_t}{\sqrt{v_t}} = \varphi_t\, \frac{\hat m_t}{\sqrt{\hat v_t}}, \qquad
-# \varphi_t = \frac{1 - \beta_1^t}{\sqrt{1 - \beta_2^t}} .$$
+# \varphi_t = \frac{1 - \beta_1^t}{\sqrt{1 - \beta_2^t}} ,$$
 #
-# So leaving the correction out multiplies the rate by $\varphi_t$: {{ without_correction(1) : .1f }} in step 1,
+# leaving the correction out multiplies the rate by $\varphi_t$: {{ without_correction(1) : .1f }} in step 1,
 # {{ without_correction(12) : .1f }} in step 12, {{ without_correction(ablation.STEPS) : .1f }} in step
 # {{ ablation.STEPS }}. This is a schedule. Give it to the whole Adam, with an $\epsilon$ too small to matter:
 
@@ -1550,10 +1546,9 @@ for name, schedule in (("no correction", "constant"), ("whole", "as without corr
     print(f"{name:14} rate {schedule:22} loss {terms.loss_on(model, clean.judged):.6f}")
 
 # %% [markdown]
-# It is the same network. With a schedule of your own there is nothing left to gain: on average the whole Adam is then
-# ahead. So what the correction buys is that the rate you set is the rate you get. Without it every step is too long,
-# and with that schedule the best rate is {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times
-# lower.
+# The two networks are the same. With a schedule of your own there is nothing left to gain: on average the whole Adam is
+# then ahead. So what the correction buys is that the rate you set is the rate you get. Without it the best rate, with
+# that schedule, is {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times lower.
 #
 # With the schedule the mean buys most: without it the loss is
 # {{ scheduled["no mean"].mean / scheduled["whole"].mean : .1f }} times the whole Adam's. Without the division it is
@@ -1562,7 +1557,7 @@ for name, schedule in (("no correction", "constant"), ("whole", "as without corr
 #
 # Decay should be of most use where memorising does harm. So take {{ ablation.EXAMPLES }} digits, a fifth of them with
 # labels drawn anew, train for {{ ablation.EPOCHS }} epochs, and judge by the loss on other digits. `around` is AdamW;
-# in `through` the decay is added to the gradient, as in `sgd_step`.
+# in `through` the decay is added to the gradient.
 
 # %%
 print(ablation.table(ablated.data, "decay"))
@@ -1577,15 +1572,15 @@ forms_by_rate(
 # {{ tenfold(decayed["no decay"]) : .2f }} nats without decay, {{ tenfold(decayed["around"]) : .2f }} around and
 # {{ tenfold(decayed["through"]) : .2f }} through (two seeds): there the wrong labels are memorised, and decay pays.
 #
-# A surprise: around the division is no better here than through it. What differs is the scale: at rates above the best
-# one, the best decay is about {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap
-# Adam for AdamW and keep the decay, you have all but switched it off.
+# A surprise: `around` is no better here than `through`. What differs is the scale: at rates above the best one, the
+# best decay is about {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap Adam for
+# AdamW and keep the decay, you have all but switched it off.
 #
 # ## 19. Put together
 #
 # Between `loss.backward()` and the next batch stand three functions of yours: `clip_grad_norm_`, `warmup_cosine` and
 # `adamw_step`. Here they train the GPT of section 17, beside PyTorch's, which stand in for those of yours that have not
-# passed their check; the first line of output says which.
+# passed their check.
 
 # %%
 from course.lessons.experiments import stand_ins
@@ -1617,7 +1612,8 @@ for name, losses in assembled.items():
 training_curves(assembled, floor=problem.least, title="AdamW, clipping, warm-up, cosine: how far to the floor?")
 
 # %% [markdown]
-# The arithmetic is the same but for rounding; its differences grow from step to step, but do not show in the picture.
+# The arithmetic is the same but for rounding, whose differences grow from step to step, but not enough to show in the
+# picture.
 #
 # Add a momentum in Nesterov's form and a scale, and `orthogonalize` becomes Muon. We take the scale
 # $0.2 \sqrt{\max(r, c)}$ for $r$ rows and $c$ columns (Moonshot, arXiv 2502.16982), which makes the step about as long
@@ -1776,7 +1772,7 @@ decay_by_batch(
 # 1. The largest curvature limits the rate to $2/L$; with momentum the time grows like the root of the condition number.
 # 2. A constant rate has a noise floor in proportion to rate over batch size. Schedules and larger batches lower it.
 # 3. Adam: mean over root mean square, both corrected for their start at zero; the decay is not divided.
-# 4. Far below the critical batch size, twice the batch is half the steps; far above, nothing; at it, a quarter less.
+# 4. Far below the critical batch size, twice the batch halves the steps; at it, it saves a quarter; far above, nothing.
 # 5. AdamW in mixed precision keeps 12 bytes per parameter. Adafactor, Lion and Muon keep less.
 #
 # ## What to read
@@ -1790,8 +1786,7 @@ decay_by_batch(
 # ## What this lesson simplified
 #
 # - Surfaces of two variables have no plateaus of a thousand dimensions. Trust them for mechanisms, not for rankings.
-# - The noise of SGD was treated as if it were the same everywhere as at the minimum; at the largest rate of section 4
-#   it is not.
+# - SGD's noise was treated as if it were the same everywhere; at the largest rate of section 4 it is not.
 # - `optimizer_bytes` counts states. Allocators round up, and `foreach` forms need temporary copies.
 
 # %%
