@@ -18,17 +18,14 @@
 # A gradient says which way is down, here and now. It does not say how far to go, and on a small batch even the
 # direction is only roughly right. At the end of this lesson you will be able to
 #
-# - write SGD, momentum, Adagrad, RMSprop, Adadelta and AdamW, term by term, and say what breaks without each term;
+# - write SGD, momentum, Adagrad, RMSprop, Adadelta and AdamW, and say what breaks without each term;
 # - keep a gradient unbiased when some examples are drawn more often than others;
-# - measure the batch size beyond which a larger batch stops paying;
-# - say how many bytes an optimizer keeps, and how Adafactor and Muon keep fewer;
-# - choose an optimizer, a schedule and a learning rate, and know which of your reasons were measured.
+# - measure when a larger batch stops paying, and the bytes that an optimizer keeps;
+# - choose an optimizer, a schedule and a rate, and know which of your reasons were measured.
 #
-# You need: PyTorch's training loop, mean and variance; eigenvalues and eigenvectors of a symmetric matrix for three
-# sections, singular values for one.
+# You need: PyTorch's training loop, mean and variance; eigenvalues and singular values for a few sections.
 #
-# The four parts, **one rate for all**, **a rate for each, and when**, **batches**, **bytes and a choice**, do not need
-# each other's answers. {{ workload(reading=75, sittings=4) }}
+# None of the four parts needs another's answers. {{ workload(reading=75, sittings=4) }}
 
 # %%
 import math
@@ -47,12 +44,10 @@ torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs mor
 #
 # ## 1. A race
 #
-# Six optimizers start at the same point with the same *learning rate* (in this course often just *rate*): gradient
-# descent (called SGD here, but with the full gradient), momentum, Nesterov, Adagrad, RMSprop and Adam. Parts I and II
-# explain these names.
-#
-# The first surface is a ravine, 100 times more curved across than along. Press play: which optimizer is lowest after
-# {{ STEPS }} steps? Then try the other surfaces, moving one slider at a time.
+# Six optimizers start at the same point with the same *learning rate*, or *rate* for short: gradient descent (called
+# SGD here, but with the full gradient), momentum, Nesterov, Adagrad, RMSprop and Adam. The first surface is a ravine,
+# 100 times more curved across than along. Press play: which optimizer is lowest after {{ STEPS }} steps? Then try the
+# other surfaces, one slider at a time.
 
 # %%
 from course.lessons.widgets.race import race
@@ -60,14 +55,13 @@ from course.lessons.widgets.race import race
 race()
 
 # %% [markdown]
-# In the ravine Nesterov's method ends lowest, and momentum swings: it crosses the floor {{ crossings("momentum") }}
-# times. But no optimizer wins on every surface, and one rate for all is not fair: in this ravine no step of Adam moves
-# a coordinate by more than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at
-# its own best rate" to give each optimizer the best of {{ len(RATES) }} rates. And find the best momentum at the rate
-# 0.01: it is about {{ best_momentum() : .2f }}, and far too much is as bad as far too little.
+# In the ravine Nesterov's method ends lowest, and momentum crosses the floor {{ crossings("momentum") }} times. But no
+# optimizer wins on every surface, and one rate for all is not fair: here no step of Adam moves a coordinate by more
+# than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at its own best rate"
+# for the best of {{ len(RATES) }} rates each. At the rate 0.01 the best momentum is about {{ best_momentum() : .2f }}:
+# try it.
 #
-# Adagrad, RMSprop and Adam give each *coordinate* a rate of its own. At its best rate, Adagrad gets below a millionth
-# in {{ steps_to("Adagrad", 1e-6) }} steps.
+# Adagrad, RMSprop and Adam give each *coordinate* a rate of its own.
 #
 # **Predict.** Now the ravine is turned by 45 degrees. What happens to SGD, and what to Adagrad?
 
@@ -84,9 +78,8 @@ race_picture(
 )
 
 # %% [markdown]
-# SGD and momentum are unaffected: nothing in them depends on the axes. Adagrad and RMSprop, which divide each
-# *coordinate*, lose most of their lead. (Adam does not lose here, thanks to its momentum.) The rest of Part I is about
-# what limits one rate for all: curvature and noise.
+# SGD and momentum are unaffected: nothing in them depends on the axes. Adagrad and RMSprop lose most of their lead.
+# (Adam does not, thanks to its momentum.)
 #
 # ## 2. How large may a step be?
 #
@@ -94,8 +87,7 @@ race_picture(
 #
 # $$x_{t+1} = x_t - \eta\, \nabla f(x_t).$$
 #
-# Take one dimension and a parabola $f(x) = \tfrac{h}{2} x^2$ with curvature $h$. Its gradient is $h x$, so
-# $x_{t+1} = (1 - \eta h)\, x_t$.
+# On a parabola $f(x) = \tfrac{h}{2} x^2$ with curvature $h$ the gradient is $h x$, so $x_{t+1} = (1 - \eta h)\, x_t$.
 #
 # **Predict.** With $h = 10$: what happens at $\eta = 0.05$, at $0.19$, and at $0.21$?
 
@@ -112,7 +104,7 @@ for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
 #
 # $$0 < \eta < \frac{2}{h}.$$
 #
-# A surface of many dimensions has many curvatures, the eigenvalues of its Hessian, and one rate for all of them. The
+# A surface of many dimensions has many curvatures, the eigenvalues of its Hessian, but there is one rate for all. The
 # largest, $L$, sets the limit $2/L$. The smallest, $\ell$, sets the time, because along its direction a step only
 # multiplies the error by $1 - \eta\ell$. With the best rate, $2/(L + \ell)$, the error shrinks in both directions by
 # the factor
@@ -120,14 +112,13 @@ for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
 # $$\frac{\kappa - 1}{\kappa + 1} \quad\text{a step, where}\quad \kappa = \frac{L}{\ell}$$
 #
 # is the *condition number* (Nesterov, *Introductory Lectures on Convex Optimization*, 2004, Theorem 2.1.15). The number
-# of steps grows like $\kappa$. This is why the ravine is slow.
+# of steps grows like $\kappa$, which is why the ravine is slow.
 #
-# The limit $2/h$ has a second consequence. Below is a function with two minima of the same height, a narrow one with
-# curvature {{ minima.NARROW_CURVATURE : .0f }} and a wide one with curvature 1. Gradient descent starts from many
-# points, with many rates.
+# The limit has a second consequence. Below are two minima of the same height, a narrow one with curvature
+# {{ minima.NARROW_CURVATURE : .0f }} and a wide one with curvature 1. Gradient descent starts from many points, at many
+# rates.
 #
-# **Predict.** At which rate does the narrow minimum stop holding the starts on its side of the ridge between
-# them?
+# **Predict.** At which rate does the narrow minimum stop holding the starts on its side of the ridge?
 
 # %%
 from course.lessons.experiments import minima
@@ -137,13 +128,11 @@ places = torch.linspace(*minima.VIEW, 401, dtype=torch.float64)
 minima_picture(places, minima.heights(places), minima.ends(), minima.bounds())
 
 # %% [markdown]
-# Up to a rate of {{ narrow_keeps_all_up_to() : .3f }} the narrow minimum keeps every start on its side of the ridge,
-# {{ in_narrow_valley() : .0%}} of all. Just below $2/40 = 0.05$ it catches fewer, because steps jump over it; above
-# 0.05 no run comes to rest there. Gradient descent cannot come to rest in a minimum with a curvature above $2/\eta$,
-# however deep it is. So on this function larger rates, up to the wide minimum's own limit of 2, lead to the wide one.
+# Up to a rate of {{ narrow_keeps_all_up_to() : .3f }} the narrow minimum holds every start on its side. Just below
+# $2/40 = 0.05$ it holds fewer, because steps jump over it; above, no run can come to rest there.
 #
-# Noise is another way out. Let walkers start at the bottom of the narrow minimum with a rate of 0.02, and add noise to
-# every slope, as a small batch does.
+# Noise is another way out. Walkers start in the narrow minimum with a rate of 0.02, and their slopes are noisy, like
+# those of a small batch:
 
 # %%
 for noise in (0, 4, 6, 8):
@@ -151,8 +140,7 @@ for noise in (0, 4, 6, 8):
     print(f"slopes with noise of standard deviation {noise}: {share:4.0%} are in the wide valley after 1,000 steps")
 
 # %% [markdown]
-# With enough noise most walkers are soon in the wide valley, although the rate is below its limit. The wide valley has
-# more room.
+# Enough noise drives most walkers into the wide valley, which has more room.
 #
 # ## 3. Momentum: average the past
 #
@@ -167,8 +155,6 @@ for noise in (0, 4, 6, 8):
 #
 # - $\theta$ are the parameters, $g_t$ is the gradient at $\theta_{t-1}$, $b$ is the *buffer*, of the same shape;
 # - $\mu$ in $[0, 1)$ is the *momentum*, often 0.9.
-#
-# Suppose the gradient is always 1, and $\mu = 0.9$:
 
 # %%
 buffer = 0.0
@@ -181,27 +167,24 @@ for step in range(1, 61):
 # The buffer approaches ten: a sum over about $1/(1 - \mu)$ steps. If you switch momentum on and leave the rate alone,
 # your steps become up to ten times longer. In return, on a quadratic the best possible factor improves from
 # $\frac{\kappa-1}{\kappa+1}$ to $\frac{\sqrt\kappa-1}{\sqrt\kappa+1}$ (Polyak 1964; with proof in Goh, *Why Momentum
-# Really Works*, Distill 2017). At $\kappa = 10{,}000$, ten digits take about {{ plain_steps(10_000) : ,.0f }} steps
-# with the first factor and {{ momentum_steps(10_000) : ,.0f }} with the second.
+# Really Works*, Distill 2017): at $\kappa = 10{,}000$, ten digits take {{ momentum_steps(10_000) : ,.0f }} steps, not
+# {{ plain_steps(10_000) : ,.0f }}.
 #
-# Three details differ between textbooks and PyTorch. Your function follows PyTorch:
+# Textbooks differ on three details. Your function follows PyTorch:
 #
-# - **A sum, with the rate outside.** Some books write $b_t = \mu b_{t-1} + (1 - \mu) g_t$, an average. In the first
-#   step $b_1 = g_1$.
-# - **Nesterov looks ahead.** The step uses $g_t + \mu\, b_t$ in place of $b_t$: the buffer as it would be after one
-#   more step if the gradient stayed the same (Sutskever et al., ICML 2013, section 2, in PyTorch's form).
-# - **Weight decay comes first.** $g_t \leftarrow g_t + \lambda\,\theta_{t-1}$, with the decay $\lambda$, *before* it is
-#   added to the buffer. So the decay has momentum too.
+# - **A sum, with the rate outside.** Some books take an average, $b_t = \mu b_{t-1} + (1 - \mu) g_t$.
+# - **Nesterov looks ahead.** The step uses $g_t + \mu\, b_t$ in place of $b_t$: the buffer after one more step with the
+#   same gradient (Sutskever et al., ICML 2013, section 2, in PyTorch's form).
+# - **Weight decay comes first.** $g_t \leftarrow g_t + \lambda\,\theta_{t-1}$, with the decay $\lambda$, happens
+#   *before* all else, so the decay has momentum too.
 #
-# What an optimizer keeps between steps is its *state*: here one dict per parameter. Everything happens *in place*: the
-# tensor itself must change (`-=`, `mul_`, `add_`, `lerp_`, `copy_`), because `p = p - ...` changes nothing for the
-# caller.
+# What an optimizer keeps between steps is its *state*. The tensors themselves must change, *in place* (`-=`, `mul_`,
+# `add_`, `lerp_`, `copy_`).
 #
-# A gradient of shape $(3,)$ for a parameter of shape $(4, 3)$ raises no error: it is broadcast, and the model learns
-# nonsense. So this function, like most in this lesson, *refuses* such input: it raises a `ValueError` before anything
-# is changed.
+# A gradient of shape $(3,)$ for a parameter of shape $(4, 3)$ would be broadcast without an error. So this function,
+# like most in this lesson, *refuses* such input.
 #
-# Every exercise has three hints; `hint(sgd_step)` shows the next one. Here is the first:
+# Every exercise has three hints; `hint(sgd_step)` shows the next one. The first is:
 
 # %%
 hint("sgd_step", 1)
@@ -264,14 +247,14 @@ check(sgd_step)
 # %% [markdown]
 # ## 4. The gradient you have is an estimate
 #
-# The loss is a mean over all examples, $f(\theta) = \frac1n \sum_i f_i(\theta)$. One full gradient costs $n$ examples.
-# *Stochastic* gradient descent takes a few of them at random, and its gradient is right only on average.
+# The loss is a mean over all examples, $f(\theta) = \frac1n \sum_i f_i(\theta)$, and one full gradient costs $n$
+# examples. *Stochastic* gradient descent takes a few at random, and its gradient is right only on average.
 #
 # Here is logistic regression with a penalty, so that no curvature is below $\ell = 1$, on {{ logistic.EXAMPLES }}
-# examples. The axis counts *epochs*. In one epoch the full gradient takes one step, and SGD takes
+# examples. In one *epoch*, a pass over all of them, the full gradient takes one step, and SGD takes
 # {{ logistic.EXAMPLES }} with one example each.
 #
-# **Predict.** Full gradient or SGD with a constant rate: which is ahead after one pass over the data? And after forty?
+# **Predict.** Full gradient or SGD with a constant rate: which is ahead after one epoch? And after forty?
 
 # %%
 from course.lessons.experiments import logistic
@@ -291,9 +274,9 @@ gap_curves(
 )
 
 # %% [markdown]
-# After one epoch SGD is far ahead. Then SGD with a constant rate stops at a *noise floor*, and the full gradient
-# overtakes it. Near the minimum the full gradient vanishes, but the gradients of single examples do not: they cancel
-# only on average, and the parameters keep jumping around the minimum. How far does the floor sink with the rate?
+# After one epoch SGD is far ahead. Then, at a constant rate, it stops at a *noise floor*, and the full gradient
+# overtakes it. Even at the minimum the gradients of single examples cancel only on average, so the parameters keep
+# jumping around. How far does the floor sink with the rate?
 
 # %%
 floors(
@@ -304,50 +287,38 @@ floors(
 )
 
 # %% [markdown]
-# Near the minimum the gap settles where what the noise adds in a step equals what descent takes away. Along a direction
-# of curvature $h$ in which the examples' gradients have the variance $\tau^2$, the noise adds
-# $\tfrac12 \eta^2 h \tau^2$, and descent takes away $2\eta h$ times the gap. So the gap is $\tfrac{\eta}{4}\tau^2$ in
-# each direction, and in all
+# The gap settles where what the noise adds in a step equals what descent takes away. Along a direction of curvature $h$
+# in which the examples' gradients have the variance $\tau^2$, the noise adds $\tfrac12 \eta^2 h \tau^2$, and descent
+# takes away $2\eta h$ times the gap. So the gap is $\tfrac{\eta}{4}\tau^2$ in each direction, and in all
 #
 # $$\mathbb E\, f(x_t) - f^\star \;\longrightarrow\; \frac{\eta}{4}\; \mathbb E \lVert g_i(x^\star) \rVert^2
 # \qquad\text{for small } \eta,$$
 #
-# - $\eta$ is the rate, $f^\star$ the minimum, at $x^\star$, and $g_i$ the gradient of a random example.
+# - $f^\star$ is the minimum, at $x^\star$, and $g_i$ the gradient of a random example.
 #
-# From the rate $1/(16L)$ down the formula is right to {{ floor_over_estimate(16) - 1 : .0%}}; at $1/(2L)$, the largest
-# rate of the picture, the floor is {{ floor_over_estimate(2) : .1f }} times what the formula says (means of
-# {{ logistic.RUNS }} runs). What is *proven* is a bound in proportion to the rate (Bottou, Curtis and Nocedal, arXiv
-# 1606.04838, Theorem 4.6); here it is {{ bound_over_floor(0) : .0f }} to {{ bound_over_floor(-1) : .0f }} times too
-# high. Rates that fall like $1/t$ have no floor, but make slow progress late.
+# From the rate $1/(16L)$ down the formula is right to {{ floor_over_estimate(16) - 1 : .0%}}; at $1/(2L)$ the floor is
+# {{ floor_over_estimate(2) : .1f }} times as high (means of {{ logistic.RUNS }} runs). The *proven* bound (Bottou,
+# Curtis and Nocedal, arXiv 1606.04838, Theorem 4.6) is {{ bound_over_floor(0) : .0f }} to
+# {{ bound_over_floor(-1) : .0f }} times too high.
 #
-# A schedule (section 9) starts fast and then lowers the floor; a larger batch (section 11) lowers it too, because it
-# divides the noise.
+# Rates that fall like $1/t$ have no floor, but make slow progress late. A schedule (section 9) starts fast and then
+# lowers the floor; a larger batch (section 11) lowers it too, because it divides the noise.
 #
 # ## 5. Uneven draws
 #
-# What if some examples are drawn more often than others, rare classes, say? Then the mean of what was drawn estimates
+# If some examples are drawn more often than others, those of rare classes, say, the mean of what was drawn estimates
 # the gradient of *another* loss.
 #
-# Let example $i$ be drawn with probability $p_i > 0$. Weigh it by $\frac{1}{n p_i}$:
+# Let example $i$ out of $n$, with the gradient $g_i$, be drawn with probability $p_i > 0$. Multiply each drawn gradient
+# by a weight $w_i$. **Which weight makes the expectation of one draw, $\sum_i p_i\, w_i\, g_i$, equal to
+# $\frac1n \sum_i g_i$, whatever the gradients are?** The exercise needs it.
 #
-# $$
-# \hat g = \frac1b \sum_{k=1}^{b} \frac{g_{i_k}}{n\, p_{i_k}},
-# \qquad
-# \mathbb E\,\hat g = \sum_i p_i\, \frac{g_i}{n\, p_i} = \frac1n \sum_i g_i .
-# $$
-#
-# - $g_i$ is the gradient of example $i$ out of $n$; $i_1 \dots i_b$ are the $b$ draws, with replacement.
-#
-# Here are two examples with gradients 1 and 3, drawn with probabilities 0.9 and 0.1:
+# Without weights, two examples give this:
 
 # %%
 gradients, probabilities = torch.tensor([1.0, 3.0]), torch.tensor([0.9, 0.1])
 drawn = torch.multinomial(probabilities, 100_000, replacement=True, generator=torch.Generator().manual_seed(0))
-print(f"without weights {gradients[drawn].mean():.3f}")
-print(f"with weights    {(gradients / (2 * probabilities))[drawn].mean():.3f}, and the full gradient is 2")
-
-# %% [markdown]
-# Stuck? `hint(minibatch_gradient)`.
+print(f"mean of the draws {gradients[drawn].mean():.3f}; the full gradient is 2")
 
 
 # %% exercise
@@ -379,15 +350,14 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
 check(minibatch_gradient)
 
 # %% [markdown]
-# An example with a very small $p_i$ has a huge weight, though, and so the estimate has a large variance.
+# A very small $p_i$ has a huge weight, which gives the estimate a large variance.
 #
 # # Part II: a rate for each, and when
 #
 # ## 6. Divide by what you have seen
 #
 # The ravine needs a small rate across and a large one along. If its axes are the axes of the parameters, each parameter
-# can have a rate of its own: divide its gradient by the size of the gradients it has had so far. All operations in this
-# section and the next are element by element.
+# can have a rate of its own: divide its gradient by the size of the gradients it has had so far, element by element.
 #
 # $$
 # \begin{aligned}
@@ -401,22 +371,21 @@ check(minibatch_gradient)
 #
 # and in all three $\theta_t = \theta_{t-1} - \eta\, d_t$.
 #
-# - $v$ and $u$ start at zero and have the parameter's shape; $\rho$ is the *decay* of the moving averages, $\epsilon$ a
-#   small number.
+# - $v$ and $u$ start at zero; $\rho$ is the *decay* of the moving averages, $\epsilon$ a small number.
 #
 # Sources: Adagrad, Duchi, Hazan and Singer, JMLR 12 (2011); RMSprop, Tieleman and Hinton, Coursera lecture 6.5 (2012);
 # Adadelta, Zeiler, arXiv 1212.5701, Algorithm 1.
 #
 # Adagrad *sums*: each gradient lowers the rate of its parameter for good. Rare features keep large rates, but a long
-# run becomes slower and slower. Its rate, often left at 0.01, needs tuning too: the loss of the GPT of section 17 ends
-# {{ tried("Adagrad")[0] : .2f }} nats (units of PyTorch's cross-entropy) above the least possible with Adagrad near
-# that rate, and {{ min(tried("Adagrad")) : .2f }} above it with the best of {{ len(tried("Adagrad")) }} rates.
+# run becomes slower and slower. And its rate needs tuning: the GPT of section 17 ends {{ tried("Adagrad")[0] : .2f }}
+# nats (units of PyTorch's cross-entropy) above the least possible loss at the usual 0.01, and
+# {{ min(tried("Adagrad")) : .2f }} at the best of {{ len(tried("Adagrad")) }} rates.
 #
 # RMSprop *averages*, so it forgets. In Adadelta the ratio of two roots gives $d$ the units of the parameter, which a
 # gradient does not have, and the rate is 1 by default.
 #
 # **Predict.** A parameter has had gradients of about $10^{-4}$, and $\epsilon = 10^{-3}$. By what factor do
-# $\sqrt v + \epsilon$, with $\epsilon$ "outside", and $\sqrt{v + \epsilon}$, with $\epsilon$ "inside", differ?
+# $\sqrt v + \epsilon$ and $\sqrt{v + \epsilon}$ differ?
 
 # %%
 seen, eps = 1e-4, 1e-3
@@ -424,11 +393,8 @@ print(f"outside: divides by {seen + eps:.4f}")
 print(f"inside:  divides by {math.sqrt(seen**2 + eps):.4f}, {math.sqrt(seen**2 + eps) / (seen + eps):.0f} times more")
 
 # %% [markdown]
-# Inside the root, $\epsilon$ acts like $\sqrt\epsilon$ outside, so the same number in a configuration file means
-# something else in another library. Adadelta has it inside, Adagrad and Adam outside, as in their papers and in
-# PyTorch. RMSprop has no paper: PyTorch has it outside, Keras 3 inside.
-#
-# Stuck? `hint(adaptive_step)`.
+# Inside the root, $\epsilon$ acts like $\sqrt\epsilon$ outside, and gradients below that barely move their parameter.
+# RMSprop has no paper: PyTorch has $\epsilon$ outside, Keras 3 inside, so the same number means something else.
 
 
 # %% exercise
@@ -496,10 +462,9 @@ check(adaptive_step)
 # %% [markdown]
 # ## 7. Adam
 #
-# Momentum averages gradients (here as the average with the factor $1 - \mu$, starting from zero); RMSprop divides by
-# their size. Adam does both, and corrects an error that both make at the start (Kingma and Ba, arXiv 1412.6980,
-# Algorithm 1). AdamW adds weight decay that is not divided (Loshchilov and Hutter, arXiv 1711.05101, Algorithm 2, in
-# PyTorch's form):
+# Momentum averages gradients (here with the factor $1 - \mu$, from zero on); RMSprop divides by their size. Adam does
+# both, and corrects an error that both make at the start (Kingma and Ba, arXiv 1412.6980, Algorithm 1). AdamW adds
+# weight decay that is not divided (Loshchilov and Hutter, arXiv 1711.05101, Algorithm 2, in PyTorch's form):
 #
 # $$
 # \begin{aligned}
@@ -512,10 +477,9 @@ check(adaptive_step)
 # \end{aligned}
 # $$
 #
-# - $m$ and $v$ are the *moments*, zero before the first step, each of the parameter's shape;
-# - $t$ counts the steps *of this parameter*, from 1: a layer that joins late starts at 1, however long the others have
-#   trained;
-# - $\beta_1 = 0.9$, $\beta_2 = 0.999$, $\epsilon = 10^{-8}$ by default; $\lambda$ is the weight decay.
+# - $m$ and $v$ are the *moments*, each of the parameter's shape;
+# - $t$ counts the steps *of this parameter*: a layer that joins late starts at 1;
+# - $\beta_1 = 0.9$, $\beta_2 = 0.999$, $\epsilon = 10^{-8}$ by default.
 #
 # *What does the correction buy?* **Predict** the length of the first step for a gradient of 0.01, with $\eta = 0.1$:
 # with both corrections, and without.
@@ -527,25 +491,18 @@ print(f"with both corrections: {rate * (m / (1 - beta1)) / math.sqrt(v / (1 - be
 print(f"without any:           {rate * m / math.sqrt(v):.4f}")
 
 # %% [markdown]
-# Three times too long: $m$ is too small by a factor of 10, $\sqrt v$ by about 32. With equal gradients it takes
-# {{ uncorrected_until(1.05) : ,d }} steps until a step is less than a twentieth too long, because $v$ averages over
-# about $1/(1 - \beta_2) = 1{,}000$ steps.
+# Without them it is three times too long: $m$ is too small by a factor of 10, $\sqrt v$ by about 32. With equal
+# gradients it takes {{ uncorrected_until(1.05) : ,d }} steps until a step is less than a twentieth too long.
 #
 # *What does the division buy?* In the first step every number moves by $\eta$, whatever the size of its gradient.
 # Multiply the loss by 1,000, and Adam's steps stay the same. *What does the mean buy?* Where gradients change sign,
-# $\hat m$ is small compared with $\sqrt{\hat v}$, and so is the step. Where gradients agree, a parameter moves by a
-# full rate.
+# $\hat m$ is small compared with $\sqrt{\hat v}$, and so is the step.
 #
 # *Why is the decay not divided?* If $\lambda\theta$ is added to the gradient, as in `sgd_step`, it is divided by
 # $\sqrt{\hat v}$ as well, and parameters with large gradients decay less. AdamW shrinks all of them by the same share.
-# Usually only matrices are decayed, not biases and the gains of norms (nanoGPT, github.com/karpathy/nanoGPT, in
-# `configure_optimizers`: decay where `p.dim() >= 2`).
+# Usually only matrices are decayed, not biases and the gains of norms (as in github.com/karpathy/nanoGPT).
 #
-# Mind where $\epsilon$ stands: in $\sqrt{\hat v + \epsilon}$ the default $10^{-8}$ acts like $10^{-4}$, and parameters
-# with smaller gradients barely move. And `None` among the gradients means that the parameter took no part in this step:
-# leave it alone, together with its moments and its step count.
-#
-# Stuck? `hint(adamw_step)`.
+# Inside the root, the default $\epsilon$ would act like $10^{-4}$ (section 6).
 
 
 # %% exercise
@@ -692,10 +649,9 @@ for name, row in gradient_free.compare().items():  # the median start; found is 
 #
 # ## 9. How fast, when?
 #
-# The rate need not stay constant. Large models start with a *warm-up*: the rate grows in a straight line from zero
-# (Vaswani et al., arXiv 1706.03762, section 5.3). It helps; why it helps is disputed. Then the rate falls, and lowers
-# the noise floor of section 4, usually along half a period of a cosine (Loshchilov and Hutter, arXiv 1608.03983,
-# equation 5):
+# Large models start with a *warm-up*: the rate grows in a straight line from zero (Vaswani et al., arXiv 1706.03762,
+# section 5.3). It helps; why is disputed. Then the rate falls, and the noise floor of section 4 with it, usually along
+# half a period of a cosine (Loshchilov and Hutter, arXiv 1608.03983, equation 5):
 #
 # $$
 # \eta(s) = \begin{cases}
@@ -706,8 +662,7 @@ for name, row in gradient_free.compare().items():  # the median start; found is 
 # \end{cases}
 # $$
 #
-# - $s$ is the step, counted from 0; $w$ the steps of warm-up; $T$ the steps in all; $\eta_{\max}$ the peak,
-#   $\eta_{\min}$ the floor.
+# - $s$ is the step, $w$ the steps of warm-up, $T$ the steps in all, $\eta_{\max}$ the peak, $\eta_{\min}$ the floor.
 
 # %%
 from course.lessons.experiments.schedules import SCHEDULES, learning_rates
@@ -720,9 +675,7 @@ schedule_curves(
 )
 
 # %% [markdown]
-# At $s = 0$ the rate is 0, so the first step moves nothing; but it fills Adam's moments.
-#
-# Stuck? `hint(warmup_cosine)`.
+# At $s = 0$ the rate is 0, so the first step only fills Adam's moments.
 
 
 # %% exercise
@@ -775,17 +728,14 @@ check(warmup_cosine)
 # Clipping each gradient by itself would change the direction of the step: with $N_{\max} = 1$, norms of 3 and 4 would
 # both become 1.
 #
-# Adam divides by the size of gradients anyway. So why clip? Because one huge gradient inflates $v$ for a thousand
-# steps. And what about an `inf`? See what PyTorch does; your function should do the same.
+# Adam divides by the size of gradients anyway, so why clip? Because one huge gradient inflates $v$ for a thousand
+# steps. And what about an `inf`? Your function should do as PyTorch does:
 
 # %%
 spoilt = [torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)]
 spoilt[0].grad, spoilt[1].grad = torch.tensor([1.0, math.inf]), torch.tensor([5.0])
 norm = torch.nn.utils.clip_grad_norm_(spoilt, 1.0)
 print("norm", norm.item(), " gradients", spoilt[0].grad.tolist(), spoilt[1].grad.tolist())
-
-# %% [markdown]
-# Stuck? `hint(clip_grad_norm_)`.
 
 
 # %% exercise
@@ -829,11 +779,10 @@ check(clip_grad_norm_)
 # %% [markdown]
 # ## Find the fault: three programs
 #
-# Suppose that these three programs stand in your lecture notes. `adam` and `adam_in_place` should be Adam as in
-# section 7, without decay. `accumulate` should go through all its batches in each epoch, in groups of $k$, and take
-# one step for each group, with the mean of its batches' gradients; the last group may hold fewer batches. The
-# gradient of a batch is `p - batch.mean(dim=0)`: its loss is half the mean squared distance of $p$ to the examples.
-# Each program has exactly one wrong line.
+# Three programs stand in your lecture notes. `adam` and `adam_in_place` should be Adam as in section 7, without decay.
+# `accumulate` should go through all its batches in each epoch, in groups of $k$, and take a step for each group with
+# the mean of its batches' gradients; the last group may hold fewer batches. The gradient of a batch is
+# `p - batch.mean(dim=0)`. Each program has exactly one wrong line.
 
 # %%
 from course.lessons.experiments import lecture_notes
@@ -842,8 +791,8 @@ for name in lecture_notes.PROGRAMS:
     print(lecture_notes.listing(name), end="\n\n")
 
 # %% [markdown]
-# Here is what they do. The two Adams get a gradient of 0.01 in each step. **Predict:** if they were right, how long
-# would each step be, in rates?
+# Both Adams now get a gradient of 0.01 in each step. **Predict:** if they were right, how long would each step be, in
+# rates?
 
 # %%
 constant = {"p": torch.zeros(1), "grads": torch.full((6, 1), 0.01), "lr": 0.1}
@@ -859,8 +808,8 @@ for k in (4, 5, 12):
     print(f"accumulate     10 batches, k = {k:2d}: {steps:3d} steps in 100 epochs, p ends at {end:.2f}")
 
 # %% [markdown]
-# With equal gradients each step of Adam should be one rate long, down. Name the line that contains each fault; it need
-# not be the line where the fault shows. Stuck? `hint(mend_the_notes)`.
+# Each step of Adam should be one rate long, down. Name the line that contains each fault; it need not be the one where
+# the fault shows.
 
 
 # %% exercise
@@ -889,11 +838,11 @@ check(mend_the_notes)
 #
 # ## 11. When does a larger batch stop paying?
 #
-# Twice the batch, half the variance of the gradient. Does that save steps?
+# Twice the batch halves the variance of the gradient. Does that save steps?
 #
 # **Predict.** A small network learns the digits by plain SGD, to a training loss of {{ runs().target : .1f }}. With
-# batches of 1 that takes {{ steps(1) : ,.0f }} steps. How many does it take with batches of 2, of 16, and of 1,024,
-# each with its best rate?
+# batches of 1 that takes {{ steps(1) : ,.0f }} steps. How many does it take with batches of 2, 16 and 1,024, each at
+# its best rate?
 
 # %%
 from course.lessons.experiments import bootstrap, critical_batch
@@ -920,45 +869,41 @@ steps_by_batch(
 
 # %% [markdown]
 # It takes {{ steps(2) : ,.0f }} steps with batches of 2, {{ steps(16) : .0f }} with 16, and {{ steps(1024) : .0f }}
-# with 1,024 (means of {{ critical_batch.SEEDS }} seeds). On the far left, up to 4, twice the batch halves the steps, so
-# the examples are used as well as before. On the right it saves nothing: the gradient is already good, and curvature
-# limits the step. Batches of 1,024 need {{ 1024 * steps(1024) / steps(1) : .0f }} times as many examples as the
-# smallest batches. In between lies the *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2.3) fit
-# such curves by
+# with 1,024 (means of {{ critical_batch.SEEDS }} seeds). Up to 4, twice the batch halves the steps, and no example is
+# wasted. Far to the right it saves nothing: the gradient is already good, and curvature limits the step. In between
+# lies the *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2.3) fit such curves by
 #
 # $$
 # T(B) = T_{\min} + \frac{E_{\min}}{B},
 # \qquad B_{\text{crit}} = \frac{E_{\min}}{T_{\min}},
 # $$
 #
-# - $T(B)$ is the number of steps to the target with batches of $B$ examples; $T_{\min}$ the fewest steps, with full
-#   gradients; $E_{\min}$ the fewest examples, with tiny batches.
+# - $T(B)$ is the number of steps to the target with batches of $B$ examples, $T_{\min}$ the fewest steps, and
+#   $E_{\min}$ the fewest examples.
 #
-# At $B_{\text{crit}}$ both steps and examples are twice their minimum, and doubling the batch saves a quarter of the
-# steps. Here the curve fits all eleven points within {{ worst_fit() : .0%}}, and gives $B_{\text{crit}}$ as
-# {{ critical() : .0f }} ({{ fewest_most(critical_by_seed()) }} by single seeds).
+# At $B_{\text{crit}}$ both steps and examples are twice their minimum. The curve fits all eleven points within
+# {{ worst_fit() : .0%}}, and gives $B_{\text{crit}}$ as {{ critical() : .0f }}.
 #
-# McCandlish et al. also predict the order of magnitude from gradients along *one* run. A batch of $B$ examples gives
-# the gradient $G + \text{noise}$, and the noise has the covariance $\Sigma / B$. The two are equally long when the
-# batch has the size
+# They also predict its order of magnitude from the gradients of *one* run. A batch of $B$ examples gives the gradient
+# $G$ plus noise of covariance $\Sigma / B$. The two are equally long at the batch size
 #
 # $$
 # B_{\text{simple}} = \frac{S}{\lVert G \rVert^2}, \qquad S = \operatorname{tr} \Sigma,
 # $$
 #
-# - $G$ is the full gradient, $\Sigma$ the covariance of the gradients of single examples; its trace $S$ is the sum,
-#   over all parameters, of the variance of that entry of the gradient.
+# - $G$ is the full gradient, $\Sigma$ the covariance of the gradients of single examples; its trace $S$ is the sum of
+#   the variances of all entries.
 #
-# Nobody has $G$ during training. But the squared length of a batch gradient can be measured, and two batch sizes
-# $b < B$ give two equations:
+# Nobody has $G$ during training, but squared lengths of gradients from batches of two sizes, $B_1 < B_2$, can be
+# measured:
 #
 # $$
-# \mathbb E \lVert G_b \rVert^2 = \lVert G \rVert^2 + \frac{S}{b}, \qquad
-# \mathbb E \lVert G_B \rVert^2 = \lVert G \rVert^2 + \frac{S}{B}.
+# \mathbb E \lVert G_{B_1} \rVert^2 = \lVert G \rVert^2 + \frac{S}{B_1}, \qquad
+# \mathbb E \lVert G_{B_2} \rVert^2 = \lVert G \rVert^2 + \frac{S}{B_2}.
 # $$
 #
-# Solve them for $\lVert G \rVert^2$ and $S$ with pencil and paper; you need the result for the exercise below. With
-# measured squared lengths in place of the expectations, the solutions are unbiased estimates. Their *ratio* is not.
+# Solve these equations for $\lVert G \rVert^2$ and $S$ with pencil and paper; the exercise needs the result. With
+# measured values in place of the expectations, the solutions are unbiased estimates. Their *ratio* is not.
 #
 # **Predict.** Let $\lVert G \rVert^2 = 1$ and $S = 400$, and take 100 draws of batches of 16 and of 64. What can go
 # wrong with the mean of the 100 ratios, but not with the ratio of the means?
@@ -984,19 +929,13 @@ print(f"average first, then divide      {s.mean() / g2.mean():8.0f}")
 print(f"ratio of each draw, then average{(s / g2).mean():8.0f}")
 
 # %% [markdown]
-# A negative noise scale. In three draws of ten the estimate of $\lVert G \rVert^2$ is negative, and the estimates near
-# zero dominate the mean of the ratios. Other seeds:
+# The mean of the ratios came out negative: in three draws of ten the estimate of $\lVert G \rVert^2$ is negative, and
+# those near zero dominate. Over {{ SEEDS : ,d }} seeds nine of ten results lie between {{ nine_of_ten("first") }} if
+# you average first, and between {{ nine_of_ten("after") }} if you divide first; the farthest is
+# {{ farthest("after") }}.
 #
-# | of {{ SEEDS : ,d }} seeds | the least | 1 in 20 below | half below | 1 in 20 above | the greatest |
-# | --- | --- | --- | --- | --- | --- |
-# | average first | {{ spread_cells("first") }} |
-# | ratios first | {{ spread_cells("after") }} |
-#
-# A ratio whose denominator can be zero has such heavy tails that it has no mean, and averaging 100 of them hardly
-# helps. So average the *squared lengths* first, then divide once. If even the average of $\lVert G \rVert^2$ comes out
-# negative, there is no answer: say so, and ask for more draws.
-#
-# Stuck? `hint(gradient_noise_scale)`.
+# A ratio whose denominator can be zero has such heavy tails that it has no mean. So average the *squared lengths*
+# first, then divide once; if $\lVert G \rVert^2$ still comes out negative, take more draws.
 
 
 # %% exercise
@@ -1036,8 +975,7 @@ def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: in
 check(gradient_noise_scale)
 
 # %% [markdown]
-# What does the noise scale say for the digits? Here is its exact value along one run with batches of 1,024, until the
-# target is reached. (The section "More" explains the last line of numbers.)
+# Here is the exact noise scale of the digits, along one run with batches of 1,024.
 
 # %%
 print(critical_batch.report(full.data))
@@ -1050,23 +988,22 @@ noise_along(
 )
 
 # %% [markdown]
-# The mean up to the target is {{ noise_mean() : .0f }}; the measured critical batch size was {{ critical() : .0f }}.
-# But this is one run: over {{ len(noise_by_rate()[0]) }} seeds the mean lies between
-# {{ fewest_most(noise_by_rate()[0], "and") }}. With half the rate it is {{ fewest_most(noise_by_rate()[1]) }}, many
-# times too much, because a rate near the largest possible keeps $\lVert G \rVert^2$ large by bouncing across the
-# ravines. So expect the order of magnitude, from a run with a well-tuned rate.
+# Over {{ len(noise_by_rate()[0]) }} such runs the mean lies between {{ fewest_most(noise_by_rate()[0], "and") }}, and
+# with half the rate between {{ fewest_most(noise_by_rate()[1], "and") }}: a rate near the largest possible keeps
+# $\lVert G \rVert^2$ large by bouncing across the ravines. So expect the order of magnitude, from a well-tuned rate.
+# (The last line weighs directions by their curvature, with the Hessian $H$: McCandlish et al., section 2.2; it does no
+# better.)
 #
 # ## 12. Other batch, other rate
 #
-# A larger batch has a better gradient, so the rate may be larger. By how much? Two rules are in use, both for batches
-# *far* below the critical one:
+# A better gradient allows a larger rate. Two rules say how much larger, both for batches *far* below the critical one:
 #
 # - For SGD, in proportion to the batch (Goyal et al., arXiv 1706.02677, section 2.1).
 # - For Adam, like the *square root* of the batch (Malladi et al., arXiv 2205.10287). Where noise dominates,
 #   $\sqrt{\hat v}$ shrinks like one over the root of the batch, so the division already supplies the other root.
 #
 # **Predict.** From batches of 4 to 16, by which factor should the best rate grow by each rule? And what will happen
-# from 256 to 1,024, far above SGD's $B_{\text{crit}} = {{ critical() : .0f }}$?
+# from 256 to 1,024, far above SGD's $B_{\text{crit}}$?
 
 # %%
 from course.lessons.experiments import batch_rates
@@ -1093,31 +1030,22 @@ intervals = {"SGD": bootstrap.rates(sgd), "Adam": bootstrap.rates(adam)}
 rates_by_batch(sizes, rates, intervals, rules, title="The best rate over the batch size, and two rules")
 
 # %% [markdown]
-# | growth of the best rate | 4 to 16 | 256 to 1,024 |
-# | --- | --- | --- |
-# | SGD, in proportion | 4 | 4 |
-# | SGD, measured | {{ growth("sgd", 4, 16) : .1f }} | {{ growth("sgd", 256, 1024) : .1f }} |
-# | Adam, by the root | 2 | 2 |
-# | Adam, measured | {{ growth("adam", 4, 16) : .1f }} | {{ growth("adam", 256, 1024) : .1f }} |
+# From 4 to 16 SGD's best rate grew {{ growth("sgd", 4, 16) : .1f }}-fold and Adam's
+# {{ growth("adam", 4, 16) : .1f }}-fold; from 256 to 1,024 it was {{ growth("sgd", 256, 1024) : .1f }}-fold and
+# {{ growth("adam", 256, 1024) : .1f }}-fold. By the exponents printed above, the root holds for Adam on average below
+# its critical size. Proportion does not hold for SGD: batches of 4 to 16 are not far below {{ critical() : .0f }}. (For
+# weight decay see "More".)
 #
-# Over the whole range below the critical size, SGD's best rate goes like $B^p$ with
-# $p = {{ exponent("sgd", 16) : .2f }}$ (up to 16), and Adam's with $p = {{ exponent("adam", 64) : .2f }}$ (up to 64).
-# So the root holds for Adam on average. Proportion does not hold for SGD: batches of 4 to 16 are not far below
-# {{ critical() : .0f }}. Above the critical size both rates hardly grow. (The section "More" explains the last line,
-# on weight decay.)
-#
-# A surprise: Adam's critical batch size on the same problem is {{ critical("adam") : .0f }}, against
-# {{ critical() : .0f }} for SGD. With batches of 1 SGD needs {{ steps(1) : ,.0f }} steps and Adam
-# {{ steps(1, "adam") : ,.0f }}; with 1,024 SGD needs {{ steps(1024) : .0f }} and Adam {{ steps(1024, "adam") : .0f }}.
-# So it depends on the optimizer too.
+# A surprise: the critical batch size depends on the optimizer too. Adam's is {{ critical("adam") : .0f }}. With batches
+# of 1,024 SGD needs {{ steps(1024) : .0f }} steps and Adam {{ steps(1024, "adam") : .0f }}.
 #
 # ## 13. Let the machine search
 #
 # We look for an MLP on {{ search.FIT : ,d }} digits, trained by SGD for {{ search.STEPS }} steps, with the least loss
-# on the other {{ DIGITS - search.FIT }}. There are four numbers to choose: rate, momentum, width and weight decay. A
-# grid of five values each would be $5^4 = 625$ runs. *Optuna* looks where earlier trials were good (its default sampler
-# is the tree-structured Parzen estimator, TPE; Akiba et al., arXiv 1907.10902). Momentum is searched as $1 - \mu$,
-# called `slack`, on a logarithmic axis, because 0.9 and 0.99 differ as much as 0 and 0.9.
+# on the other {{ DIGITS - search.FIT }}: which rate, momentum, width and weight decay? A grid of five values each would
+# be $5^4 = 625$ runs. *Optuna* looks where earlier trials were good (by the tree-structured Parzen estimator, TPE;
+# Akiba et al., arXiv 1907.10902). Momentum is searched as $1 - \mu$, called `slack`, on a logarithmic axis, because 0.9
+# and 0.99 differ as much as 0 and 0.9.
 
 # %%
 from course.lessons.experiments import search
@@ -1142,7 +1070,7 @@ trials_by_value(
 )
 
 # %% [markdown]
-# Is the sampler better than random draws? {{ search.STUDIES }} studies of each, recorded:
+# Is the sampler better than random draws? Here are {{ search.STUDIES }} studies of each:
 
 # %%
 best_so_far(
@@ -1151,11 +1079,9 @@ best_so_far(
 )
 
 # %% [markdown]
-# After 20 trials the median study stands at {{ reached("tpe") : .3f }} with the sampler and at
-# {{ reached("random") : .3f }} without. Random draws need {{ draws_for(reached("tpe")) }} trials to come as far. The
-# lowest of 20 held-out losses is an optimistic number, because it was used to choose: trained again with
-# {{ spelled(len(studies().again)) }} other seeds, the best trial of {{ min(studies().trials.loss) : .3f }} comes to
-# {{ fewest_most(studies().again, spec=".3f") }}.
+# It is: to come as far as its median study after 20 trials, random draws need {{ draws_for(reached("tpe")) }} trials.
+# The lowest of 20 held-out losses is optimistic, because it was used to choose: with other seeds its settings do worse.
+# And twenty trials are too few to say which number matters most: compare the two lines of importances.
 #
 # # Part IV: bytes and a choice
 #
@@ -1169,36 +1095,21 @@ parameters = 1_000_000_000
 print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * parameters / 1e9:.0f} GB")
 
 # %% [markdown]
-# Twelve bytes for each parameter: the $K = 12$ of the ZeRO paper (arXiv 1910.02054, section 3.1), six times the
-# parameters themselves. Without the master copy most updates would be lost: they are smaller than half the last bit of
-# a `bfloat16` (lesson 03). Together with parameters and gradients you will read three different sums:
+# Twelve bytes for each parameter: the $K = 12$ of the ZeRO paper (arXiv 1910.02054, section 3.1). Without the master
+# copy most updates would be lost: they are smaller than half the last bit of a `bfloat16` (lesson 03). With parameters
+# and gradients the sum depends on the recipe:
 #
-# | recipe | parameters | gradients | master copy and moments | bytes |
-# | --- | --- | --- | --- | --- |
-# | float16, but for the state (ZeRO, arXiv 1910.02054) | 2 | 2 | 12 | 16 |
-# | bfloat16, gradients in float32 (Megatron Core, https://docs.nvidia.com/megatron-core) | 2 | 4 | 12 | 18 |
-# | float16, with a float32 copy of the gradients (ibid., https://docs.nvidia.com/megatron-core) | 2 | 2 + 4 | 12 | 20 |
+# - 16 bytes with both in float16 (ZeRO, arXiv 1910.02054);
+# - 18 in bfloat16 with gradients in float32 (Megatron Core, https://docs.nvidia.com/megatron-core);
+# - 20 in float16 with a float32 copy of the gradients (ibid.).
 #
-# `torch.optim` itself keeps no master copy. What each optimizer keeps, in PyTorch:
-#
-# | name | keeps for a parameter of shape $(d_1, \dots, d_k)$ |
-# | --- | --- |
-# | sgd | nothing |
-# | momentum, muon | 1 moment |
-# | adagrad, rmsprop | 1 moment |
-# | adamw | 2 moments |
-# | adafactor | $k \ge 2$: row means and column means of the last two dimensions; $k \le 1$: 1 moment |
-#
-# For every tensor, adagrad, rmsprop, adamw and adafactor also keep a *step counter*, one float32 number, because
-# tensors may differ in age. With more than two dimensions, PyTorch's Adafactor factors the last two: a convolution
-# $(o, i, 3, 3)$ counts as $o \cdot i$ matrices of $3 \times 3$, so it keeps $6\,o\,i$ numbers of $9\,o\,i$. Muon takes
-# matrices only.
+# `torch.optim` itself keeps no master copy. Its plain SGD keeps nothing, momentum one moment, AdamW two, and Adafactor
+# only row and column means (section 15); the exercise lists the others. Those with a second moment also keep a *step
+# counter* for each tensor, because tensors may differ in age.
 #
 # An *8-bit* AdamW keeps its moments in bytes, and for every block of 2,048 numbers a float32 *scale*, the largest
 # absolute value among them (Dettmers et al., arXiv 2110.02861, section 2.1): {{ 2 * (1 + 4 / 2048) : .3f }} bytes for
-# each parameter instead of 8, if small tensors have blocks too (bitsandbytes leaves them in float32).
-#
-# Stuck? `hint(optimizer_bytes)`.
+# each parameter instead of 8.
 
 
 # %% exercise
@@ -1257,9 +1168,6 @@ def optimizer_bytes(
 # %%
 check(optimizer_bytes)
 
-# %% [markdown]
-# Now compare with PyTorch.
-
 # %%
 sizes = [(32, 64), (32,), (10, 32), (10,)]  # a small network for the digits
 optimizers = {
@@ -1284,15 +1192,13 @@ for name, make in optimizers.items():
 # %% [markdown]
 # ## What is left for the batch
 #
-# A training step holds parameters, gradients and the optimizer's state once each, and the activations of every example
-# in the batch (lesson 01). What does not fit at once goes through in *micro-batches*, whose gradients are added up. Is
-# the largest size that fits the fastest? A device works in *waves*: it processes a fixed number of examples at a time,
-# and a wave takes the same time whether it is full or not. Each micro-batch also takes some time to start.
+# A training step holds parameters, gradients and the optimizer's state once, and the activations of every example in
+# the batch (lesson 01). What does not fit goes through in *micro-batches*, whose gradients are added up. Is the largest
+# that fits the fastest? A device works in *waves* of a fixed number of examples, and a wave takes the same time whether
+# it is full or not. Each micro-batch also takes time to start.
 #
 # **Predict.** A wave holds 32 examples and takes 10 ms; a start takes 5 ms; 72 examples fit; the global batch is 256.
-# Are micro-batches of 72 faster than micro-batches of 64? What about 48?
-#
-# Stuck? `hint(largest_batch)`.
+# Are micro-batches of 72 faster than those of 64? And of 48?
 
 
 # %% exercise
@@ -1333,8 +1239,7 @@ def largest_batch(memory: dict[str, int], wanted: int, clock: dict[str, int]) ->
 check(largest_batch)
 
 # %% [markdown]
-# Here is the time of a step for every multiple of 8 that fits. It rises where a size begins another wave, and falls
-# where fewer micro-batches are needed.
+# The time of a step rises where a size begins another wave, and falls where fewer micro-batches are needed:
 
 # %%
 sizes, wanted = range(8, 73, 8), 256
@@ -1362,8 +1267,7 @@ plt.show()
 # \end{aligned}
 # $$
 #
-# - $g$ is the gradient $(r, c)$, $R$ has $r$ numbers and $C$ has $c$. The divisor is the mean over the whole matrix;
-#   without it the units would be those of $g^4$.
+# - $g$ is the gradient. The divisor is the mean over the whole matrix; without it the units would be those of $g^4$.
 #
 # For which matrices of squares is $\hat V$ exact? What does it make of the identity?
 
@@ -1374,10 +1278,8 @@ for name, squares in (("rank one ", [[1.0, 2.0], [3.0, 6.0]]), ("identity ", [[1
     print(f"{name} {square.tolist()}  rebuilt {rebuilt.tolist()}")
 
 # %% [markdown]
-# It is exact where the averaged squares have rank one. For the identity it gives 0.5 everywhere: right on average, with
-# no trace of the diagonal.
-#
-# Stuck? `hint(factored_second_moment)`.
+# It is exact where the averaged squares have rank one. For the identity it is right only on average, with no trace of
+# the diagonal.
 
 
 # %% exercise
@@ -1413,7 +1315,7 @@ def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) 
 check(factored_second_moment)
 
 # %% [markdown]
-# How good is the estimate on real gradients, those of the first layer of an untrained digits network?
+# How good is the estimate for the first layer of an untrained digits network?
 
 # %%
 from course.lessons.experiments import factored
@@ -1425,8 +1327,8 @@ print(f"{found.low:.2f}, {found.middle:.2f}, {found.high:.2f}")
 print(f"entries that are 0: {found.white} of pixels that are always white, {found.apart} others")
 
 # %% [markdown]
-# For nine in ten of these entries the step is between {{ factors().high : .1f }} times shorter and
-# {{ 1 / factors().low : .1f }} times longer than with the full second moment.
+# For nine in ten entries the step is between {{ factors().high : .1f }} times shorter and {{ 1 / factors().low : .1f }}
+# times longer than with the full second moment.
 #
 # ## 16. Muon: all directions alike
 #
@@ -1445,8 +1347,8 @@ print(f"entries that are 0: {found.white} of pixels that are always white, {foun
 #
 # - the diagonal of $D$ holds the singular values; $\lVert M \rVert_F$ is the root of the sum of squares, so that no
 #   singular value of $X_0$ is above 1;
-# - here $(a, b, c) = (3.4445,\, -4.7750,\, 2.0315)$, with five steps. A tall $M$ is best transposed before and after,
-#   so that $A$ is the smaller of the two possible products; the result is the same.
+# - here $(a, b, c) = (3.4445,\, -4.7750,\, 2.0315)$, with five steps. Transposing a tall $M$ before and after makes $A$
+#   smaller and leaves the result the same.
 #
 # The matrices $U$ and $V$ pass through unchanged, and each singular value goes through the polynomial
 # $p(\sigma) = a \sigma + b \sigma^3 + c \sigma^5$. **Predict** from $p(1)$: does it converge to 1?
@@ -1467,10 +1369,8 @@ inside = value[sigma >= 0.02]
 print(f"after 5 steps, for singular values from 0.02 to 1: between {inside.min():.2f} and {inside.max():.2f}")
 
 # %% [markdown]
-# It does not. The coefficients were chosen to lift small values fast ($p'(0) = a \approx 3.4$ a step), and for a
-# direction "about 1" is good enough.
-#
-# Stuck? `hint(orthogonalize)`.
+# It does not. The coefficients were chosen to lift small values fast, by the factor $p'(0) = a$ a step, and for a
+# direction "about 1" will do.
 
 
 # %% exercise
@@ -1511,26 +1411,22 @@ check(orthogonalize)
 # %% [markdown]
 # ## 17. Which optimizer?
 #
-# Polyak (1964) and Nesterov (1983) added momentum to gradient descent. Adagrad (2011) gave each parameter a rate of its
-# own, RMSprop (2012) forgets the distant past, Adam (2014) joined that with momentum, and AdamW (2017) separated the
-# decay from the division. Some later names (there are others in the section "More"):
+# Six more optimizers:
 #
-# | name | what it changes | source |
-# | --- | --- | --- |
-# | Adafactor | second moment from row and column means; no first moment by default | arXiv 1804.04235 |
-# | Lion | the sign of a momentum; one moment | arXiv 2302.06675 |
-# | Shampoo | a matrix for each side of a weight matrix, in place of one number per entry | arXiv 1802.09568 |
-# | Muon | momentum, orthogonalized; for matrices only, the rest goes to AdamW | kellerjordan.github.io/posts/muon |
+# - **NAdam** (Dozat, ICLR workshop 2016): Adam with Nesterov's look ahead.
+# - **RAdam** (arXiv 1908.03265): small early steps while the second moment is uncertain, a computed warm-up.
+# - **LAMB** (arXiv 1904.00962): Adam's step, scaled per layer to the length of the weights; for batches of 32,768.
+# - **Lion** (arXiv 2302.06675): the sign of a momentum, with one moment.
+# - **Sophia** (arXiv 2305.14342): divides by an estimate of the Hessian's diagonal, and clips each entry.
+# - **Shampoo** (arXiv 1802.09568): a matrix for each side of a weight matrix, in place of one number per entry.
 #
-# Papers report speed-ups. Few survive a comparison in which everybody's rate is tuned equally well (Schmidt,
-# Schneider and Hennig, arXiv 2007.01547: Adam remains a strong contender, and to try several optimizers at their
-# defaults helped about as much as to tune one; Wen et al., arXiv 2509.02046: claimed speed-ups of up to two shrink to
-# at most 1.4, and to 1.1 at 1.2 billion parameters). So measure.
+# Few of the speed-ups that papers report survive a comparison in which every rate is tuned equally well: claimed
+# factors of up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046).
 #
-# We need a problem whose least loss is known. The text below comes from a small grammar written for this course. Each
-# sentence is a chain of random choices, so the entropy per character can be computed, and no model of any size gets
-# below it on average over fresh text. A GPT with {{ parameters("character GPT") : ,d }} parameters, 250 steps, SGD with
-# momentum and AdamW at rates that were guessed: how far above the floor is each in the end?
+# The text below comes from a small grammar: each sentence is a chain of random choices, so its entropy per character
+# can be computed, and no model gets below it on average over fresh text. A GPT with
+# {{ parameters("character GPT") : ,d }} parameters is trained for 250 steps by SGD with momentum and by AdamW, at
+# guessed rates: how far above this floor does each end?
 
 # %%
 from collections.abc import Callable
@@ -1570,12 +1466,11 @@ curves = {
 training_curves(curves, floor=problem.least, title="A small GPT learns the grammar: how far to the floor?")
 
 # %% [markdown]
-# Neither comes near the floor. Here is a whole table, with {{ DIGITS_STEPS }} steps on the digits (training loss) and
-# {{ GPT_STEPS }} on this text (held-out windows). Each optimizer has a warm-up, a linear descent to zero and the best
-# rate of a grid of its own with the factor $10^{1/4}$, by the mean loss of {{ len(which_optimizer.CHOOSING) }} seeds;
-# {{ len(which_optimizer.SEEDS) }} others, on the same digits and windows, make the table. AdamW and Muon have
-# a weight decay of 0.1. RMSprop, Adam and AdamW average squares with $\beta_2 = {{ which_optimizer.BETA2 : .2f }}$:
-# with {{ BETA2 : .3f }} they would look back over {{ 1 / (1 - BETA2) : ,.0f }} steps, more than there are.
+# Neither comes near it. The next table has {{ DIGITS_STEPS }} steps on the digits (training loss) and {{ GPT_STEPS }}
+# on this text (held-out windows). Each optimizer has a warm-up, a linear descent to zero and the best rate of a grid
+# with the factor $10^{1/4}$. {{ spelled(len(which_optimizer.CHOOSING)).capitalize() }} seeds chose it;
+# {{ len(which_optimizer.SEEDS) }} others make the table. AdamW and Muon have a weight decay of 0.1. RMSprop, Adam and
+# AdamW have $\beta_2 = {{ which_optimizer.BETA2 : .2f }}$, which suits so few steps better than {{ BETA2 : .3f }}.
 
 # %%
 from course.lessons.experiments import which_optimizer
@@ -1586,53 +1481,40 @@ print(measured)
 print(which_optimizer.table(measured.data))
 
 # %% [markdown]
-# For equal *steps* Muon is first on both: {{ loss("Muon") / next_best("Muon") : .0%}} of the next best loss on the
-# GPT, and {{ loss("Muon", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .0%}} of Adam's on the digits. Momentum is at
-# {{ loss("momentum", DIGITS_NAME) / loss("Adam", DIGITS_NAME) : .1f }} times Adam's loss on the digits, though all
-# these training losses are near zero; on the GPT it is {{ loss("momentum") : .2f }} nats above the floor against
-# {{ loss("Adam") : .2f }}. Adagrad needs tuning too: on the GPT its best rate is
-# {{ row("Adagrad").rate / 0.01 : .0f }} times the usual 0.01.
+# For equal *steps* Muon is first on both, with {{ loss("Muon") / next_best("Muon") : .0%}} of the next best loss on the
+# GPT and {{ loss("Muon", DIGITS_NAME) / next_best("Muon", DIGITS_NAME) : .0%}} on the digits. Between Adam, AdamW,
+# Adafactor and RMSprop on the GPT the table decides little: their ranges overlap.
 #
-# For equal *time* it is another story: when the table was recorded, a step of Muon took {{ slower("Muon") : .1f }}
-# times as long as SGD's on the GPT and {{ slower("Muon", DIGITS_NAME) : .1f }} times on the digits. In Muon's time,
-# and with a rate chosen anew, Adam takes {{ in_muons_time().steps : ,d }} steps on the GPT. Its seeds then end between
-# {{ fewest_most(in_muons_time().losses, "and", ".2f") }}, Muon's between
-# {{ fewest_most(row("Muon").losses, "and", ".2f") }}; on the digits Adam comes to
+# For equal *time* it is another story. The last line for each problem gives Adam as many steps as fit into Muon's time,
+# with a rate chosen anew. On the GPT Muon stays ahead; on the digits Adam comes to
 # {{ mean(in_muons_time(DIGITS_NAME).losses) / loss("Muon", DIGITS_NAME) : .0%}} of Muon's loss.
 #
-# Between Adam, AdamW, Adafactor and RMSprop on the GPT the table decides little: the seeds of Adam alone end between
-# {{ fewest_most(row("Adam").losses, "and", ".2f") }}, those of AdamW between
-# {{ fewest_most(row("AdamW").losses, "and", ".2f") }}.
+# Adafactor had another schedule: PyTorch's always caps the rate at $1/\sqrt t$, on the GPT in {{ capped() }} of the
+# {{ GPT_STEPS }} steps.
 #
-# Adafactor was on another schedule than the others. PyTorch's never uses a rate above $1/\sqrt t$, and no argument
-# lifts this cap (the paper, arXiv 1804.04235, proposes one like it). At its best rate on the GPT it was capped in
-# {{ capped() }} of the {{ GPT_STEPS }} steps.
-#
-# What else the table does *not* show: {{ GPT_STEPS }} steps are a start, not a training run, and there is nothing to
-# overfit; so weight decay cannot show its use. And "time per step" is mostly Python's overhead on tensors this small. A
-# short version, live; on a busy machine its last column can say something else:
+# With nothing to overfit, weight decay cannot show its use here, and on tensors this small the time of a step is mostly
+# Python's overhead. A short version, live, whose last column varies with the machine:
 
 # %%
 quick = which_optimizer.measure([digits_problem(steps=100)], ("SGD", "momentum", "AdamW", "Muon"))
 print(which_optimizer.table(quick))
 
 # %% [markdown]
-# If you must choose today: AdamW with $\beta_2 = 0.95$ to $0.999$, warm-up, cosine, clipping at 1, and a search over
-# the rate, then over the decay, on held-out data. Muon for the hidden matrices of a transformer: it was first on both
-# our problems, and at 1.2 billion parameters at most a factor of 1.1 is left (Wen et al.). Adafactor where the state
-# does not fit. SGD with momentum for convolutional networks on images (custom; not measured here).
+# If you must choose today, take AdamW with $\beta_2 = 0.95$ to $0.999$, warm-up, cosine, clipping at 1, and a search
+# over the rate, then over the decay, on held-out data. Take Muon for the hidden matrices of a transformer, Adafactor
+# where the state does not fit, and SGD with momentum for convolutional networks on images (by custom; we did not
+# measure it).
 #
 # ## 18. What does each term buy?
 #
-# Take the terms of Adam away, one at a time, on the digits of section 17: first the correction of $m$ and $v$; then the
-# mean, so that the gradient takes its place ($\beta_1 = 0$); then the division, which leaves momentum as an average.
-# Each form has its own best rate, and the rate is either constant, or warms up for a tenth of the {{ ablation.STEPS }}
-# steps and then falls in a straight line.
+# We take away one term of Adam at a time, on the digits of section 17: the correction of $m$ and $v$; the mean
+# ($\beta_1 = 0$); or the division, which leaves momentum as an average. Each form has its own best rate, which stays
+# constant, or warms up for a tenth of the {{ ablation.STEPS }} steps and then falls in a straight line.
 #
 # **Predict.** With warm-up and descent, which missing term costs most? At a constant rate, the steps without the
-# correction are too long at first (section 7), and after a dozen steps ever less so: does that do harm, or good?
+# correction are too long at first (section 7): does that do harm, or good?
 #
-# The cell shows the step with its switches, and trains all forms with three seeds that had no part in choosing rates.
+# Here are all forms, trained with three new seeds:
 
 # %%
 import inspect
@@ -1644,9 +1526,8 @@ print(inspect.getsource(terms.step))
 print(ablation.table(ablation.live(ablated.data), "terms"))
 
 # %% [markdown]
-# Recorded: two seeds chose the rates, from a grid of factor $10^{1/4}$ that was extended until no best rate lay at its
-# end; five others judged. Lines are the means of the two over all rates; points, drawn a little beside their rate, are
-# the five.
+# In the recorded runs two seeds chose the rates from a grid of factor $10^{1/4}$ (lines: their means), and five others
+# judged (points, a little beside their rate).
 
 # %%
 from course.lessons.figures.ablation import forms_by_rate
@@ -1660,17 +1541,14 @@ forms_by_rate(
 )
 
 # %% [markdown]
-# At a constant rate Adam *without* its correction is the best of the four, with each of the five seeds: its mean loss
-# is {{ constant["no correction"].mean : .4f }} ({{ constant["no correction"].spread() }}), the whole Adam's
-# {{ constant["whole"].mean : .4f }} ({{ constant["whole"].spread() }}). The reason is in the formulas:
+# At a constant rate Adam *without* its correction is the best of the four, with each of the five seeds. Since
 #
 # $$\frac{m_t}{\sqrt{v_t}} = \varphi_t\, \frac{\hat m_t}{\sqrt{\hat v_t}}, \qquad
-# \varphi_t = \frac{1 - \beta_1^t}{\sqrt{1 - \beta_2^t}} .$$
+# \varphi_t = \frac{1 - \beta_1^t}{\sqrt{1 - \beta_2^t}} ,$$
 #
-# Leaving the correction out multiplies the rate by $\varphi_t$: {{ without_correction(1) : .1f }} in step 1,
+# leaving the correction out multiplies the rate by $\varphi_t$: {{ without_correction(1) : .1f }} in step 1,
 # {{ without_correction(12) : .1f }} in step 12, {{ without_correction(ablation.STEPS) : .1f }} in step
-# {{ ablation.STEPS }}. From step 12 on that is a falling schedule. Give the same schedule to the whole Adam, with an
-# $\epsilon$ too small to matter:
+# {{ ablation.STEPS }}. This is a schedule. Give it to the whole Adam, with an $\epsilon$ too small to matter:
 
 # %%
 from dataclasses import replace
@@ -1681,22 +1559,18 @@ for name, schedule in (("no correction", "constant"), ("whole", "as without corr
     print(f"{name:14} rate {schedule:22} loss {terms.loss_on(model, clean.judged):.6f}")
 
 # %% [markdown]
-# The same network. Once you have a schedule of your own, there is nothing left to gain: the whole Adam is then at
-# {{ scheduled["whole"].mean : .4f }} ({{ scheduled["whole"].spread() }}), without the correction it is at
-# {{ scheduled["no correction"].mean : .4f }} ({{ scheduled["no correction"].spread() }}), and the whole is ahead with
-# each of the five seeds. So what the correction buys is that the rate you set is the rate you get. Without it every
-# step is {{ without_correction(ablation.STEPS) : .1f }} to {{ without_correction(12) : .1f }} times too long, and the
-# best rate is {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times lower.
+# The two networks are the same. With a schedule of your own there is nothing left to gain: on average the whole Adam is
+# then ahead. So what the correction buys is that the rate you set is the rate you get. Without it the best rate, with
+# that schedule, is {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times lower.
 #
 # With the schedule the mean buys most: without it the loss is
 # {{ scheduled["no mean"].mean / scheduled["whole"].mean : .1f }} times the whole Adam's. Without the division it is
 # {{ scheduled["no division"].mean / scheduled["whole"].mean : .1f }} times: for three layers of similar size, one rate
-# for all is not much worse. For the GPT of section 17 it is much worse: momentum stays {{ loss("momentum") : .2f }}
-# nats above the floor, Adam {{ loss("Adam") : .2f }}.
+# for all is not much worse. For the GPT of section 17 it is: compare momentum with Adam there.
 #
 # Decay should be of most use where memorising does harm. So take {{ ablation.EXAMPLES }} digits, a fifth of them with
 # labels drawn anew, train for {{ ablation.EPOCHS }} epochs, and judge by the loss on other digits. `around` is AdamW;
-# in `through` the decay is added to the gradient, as in `sgd_step`. Rate *and* decay are chosen for each.
+# in `through` the decay is added to the gradient.
 
 # %%
 print(ablation.table(ablated.data, "decay"))
@@ -1707,23 +1581,19 @@ forms_by_rate(
 )
 
 # %% [markdown]
-# At the best rate decay buys nothing: with the schedule the five seeds have {{ decayed["no decay"].mean : .3f }} nats
-# ({{ decayed["no decay"].spread(".2f") }}) without decay, {{ decayed["around"].mean : .3f }} around and
-# {{ decayed["through"].mean : .3f }} through. At so small a rate the run ends before the wrong labels are memorised. At
-# ten times that rate the losses are, in the same order, {{ tenfold(decayed["no decay"]) : .2f }},
-# {{ tenfold(decayed["around"]) : .2f }} and {{ tenfold(decayed["through"]) : .2f }} (two seeds, with the best decay at
-# that rate): there decay pays.
+# At the best rate decay buys nothing. At ten times that rate the loss, with the schedule, is
+# {{ tenfold(decayed["no decay"]) : .2f }} nats without decay, {{ tenfold(decayed["around"]) : .2f }} around and
+# {{ tenfold(decayed["through"]) : .2f }} through (two seeds): there the wrong labels are memorised, and decay pays.
 #
-# And a surprise: AdamW's way around the division is no better here than the way through it. (Loshchilov and Hutter,
-# arXiv 1711.05101, saw its advantage on photographs.) What differs is the scale: at rates above the best one, the best
-# decay is about {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap Adam for
+# A surprise: `around` is no better here than `through`. What differs is the scale: at rates above the best one, the
+# best decay is about {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap Adam for
 # AdamW and keep the decay, you have all but switched it off.
 #
 # ## 19. Put together
 #
 # Between `loss.backward()` and the next batch stand three functions of yours: `clip_grad_norm_`, `warmup_cosine` and
-# `adamw_step`. Here they train the GPT of section 17, beside PyTorch's AdamW, clipping and schedulers. PyTorch's
-# functions stand in for those of yours that have not passed their check; the first line of output says which.
+# `adamw_step`. Here they train the GPT of section 17, beside PyTorch's, which stand in for those of yours that have not
+# passed their check.
 
 # %%
 from course.lessons.experiments import stand_ins
@@ -1755,8 +1625,8 @@ for name, losses in assembled.items():
 training_curves(assembled, floor=problem.least, title="AdamW, clipping, warm-up, cosine: how far to the floor?")
 
 # %% [markdown]
-# The arithmetic is the same but for rounding; the differences grow from step to step, but in the picture the two curves
-# coincide.
+# The arithmetic is the same but for rounding, whose differences grow from step to step, but not enough to show in the
+# picture.
 #
 # Add a momentum in Nesterov's form and a scale, and `orthogonalize` becomes Muon. We take the scale
 # $0.2 \sqrt{\max(r, c)}$ for $r$ rows and $c$ columns (Moonshot, arXiv 2502.16982), which makes the step about as long
@@ -1783,8 +1653,7 @@ for whose, run in runs.items():
 training_curves(assembled, floor=problem.least, title="Muon for the matrices of the blocks: nearer to the floor")
 
 # %% [markdown]
-# Muon comes nearer to the floor, as in section 17. Yours and PyTorch's part sooner than before, because
-# `torch.optim.Muon` orthogonalizes in `bfloat16`.
+# Yours and PyTorch's part sooner than before, because `torch.optim.Muon` orthogonalizes in `bfloat16`.
 #
 # ## For real
 #
@@ -1853,8 +1722,7 @@ for name, kind, numbers, called in pairs:  # PyTorch calls the decay otherwise
 # ## At scale
 #
 # The ZeRO paper (arXiv 1910.02054, section 3.1) says that GPT-2 with 1.5 billion parameters needs at least **24 GB**
-# for parameters, gradients and optimizer states in mixed precision with Adam. The parameters and gradients are in 16
-# bits. Does our count agree?
+# for parameters, gradients and optimizer states with Adam, the first two in 16 bits. Does our count agree?
 
 # %%
 width, layers = 1600, 48  # of GPT-2 1.5B (its released configuration, `gpt2-xl`)
@@ -1878,15 +1746,14 @@ for name in ("adafactor", "sgd"):
         print(f"the same with {name}: {(4 * count + mine(gpt2, name, mixed)) / 1e9:.1f} GB")
 
 # %% [markdown]
-# The released model has a few more parameters than its name says. With Adafactor the total is that of plain SGD (two
-# more lines, once `optimizer_bytes` passes): its factors are tiny compared with the master copy.
+# The released model has a few more parameters than its name says. With Adafactor the total is that of plain SGD: its
+# factors are tiny compared with the master copy.
 #
 # ## More
 #
-# **A map without descent.** *Classical scaling*, the third map of section 8, squares the distances, subtracts from each
-# row and each column its mean, adds the mean of all, and takes $-\tfrac12$ of that. This is the matrix of inner
-# products of the centred positions; its two largest eigenvectors, each times the root of its eigenvalue, are the map
-# (Torgerson, Psychometrika 17, 1952):
+# **A map without descent.** *Classical scaling* squares the distances, subtracts from each row and each column its
+# mean, adds the mean of all, and takes $-\tfrac12$ of that: the matrix of inner products of the centred positions. Its
+# two largest eigenvectors, each times the root of its eigenvalue, are the map (Torgerson, Psychometrika 17, 1952).
 
 # %%
 for name in ("descent", "classical", "true"):
@@ -1895,10 +1762,6 @@ for name in ("descent", "classical", "true"):
 
 # %% [markdown]
 # Even the true map is off: it is flat, and the table's distances are measured along great circles of a sphere.
-#
-# **The noise scale with curvature.** The exact form is $\operatorname{tr}(H\Sigma) / (G^{\mathsf T} H G)$ with the
-# Hessian $H$ (McCandlish et al., section 2.2). On our run it does no better: at {{ downward_looks() }} of the
-# {{ len(noise().curved) }} points where it was computed the loss curves downwards along $G$, and its mean is negative.
 #
 # **Weight decay and the batch.** AdamW's parameters are a moving average of its updates over about $1/(\eta\lambda)$
 # steps. Bergsma et al. (arXiv 2505.13738) claim that this time, counted *in epochs*, should stay the same when the
@@ -1917,35 +1780,12 @@ decay_by_batch(
 )
 
 # %% [markdown]
-# **Which hyperparameter matters most?** Twenty trials cannot tell: those of section 13 say momentum matters most
-# ({{ importance(0) : .2f }}), {{ len(random_losses()) }} random trials say that it matters least
-# ({{ importance(1) : .2f }}). Where Optuna is installed, this is its picture of the twenty:
-
-# %%
-from course.lessons.figures.search import optuna_importances
-
-optuna_importances(search.as_study(trials)) if search.installed() else None
-
-# %% [markdown]
-# **The edge of stability.** When networks are trained by *full-batch* gradient descent, the largest curvature often
-# climbs until it hovers just above $2/\eta$, and yet the loss falls (Cohen et al., arXiv 2103.00065).
-#
-# **Other names.**
-#
-# | name | what it changes | source |
-# | --- | --- | --- |
-# | NAdam | Adam with Nesterov's look ahead | Dozat, ICLR workshop 2016 |
-# | RAdam | small early steps while the second moment is uncertain: a computed warm-up | arXiv 1908.03265 |
-# | LAMB | Adam's step, scaled per layer to the length of the weights; for batches of 32,768 | arXiv 1904.00962 |
-# | Sophia | divides by an estimate of the Hessian's diagonal, and clips each entry | arXiv 2305.14342 |
-#
 # ## What to remember
 #
 # 1. The largest curvature limits the rate to $2/L$; with momentum the time grows like the root of the condition number.
 # 2. A constant rate has a noise floor in proportion to rate over batch size. Schedules and larger batches lower it.
 # 3. Adam: mean over root mean square, both corrected for their start at zero; the decay is not divided.
-# 4. Far below the critical batch size, twice the batch is half the steps; far above, nothing; at it, a quarter less.
-#    Gradients measured along a well-tuned run predict its order of magnitude.
+# 4. Far below the critical batch size, twice the batch halves the steps; at it, it saves a quarter; far above, nothing.
 # 5. AdamW in mixed precision keeps 12 bytes per parameter. Adafactor, Lion and Muon keep less.
 #
 # ## What to read
@@ -1958,10 +1798,8 @@ optuna_importances(search.as_study(trials)) if search.installed() else None
 #
 # ## What this lesson simplified
 #
-# - Surfaces of two variables have ravines, but no plateaus of a thousand dimensions. Trust them for mechanisms, not for
-#   rankings.
-# - The noise of SGD was treated as if it were the same everywhere as at the minimum; at the largest rate of section 4
-#   it is not.
+# - Surfaces of two variables have no plateaus of a thousand dimensions. Trust them for mechanisms, not for rankings.
+# - SGD's noise was treated as if it were the same everywhere; at the largest rate of section 4 it is not.
 # - `optimizer_bytes` counts states. Allocators round up, and `foreach` forms need temporary copies.
 
 # %%

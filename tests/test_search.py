@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-import matplotlib
 import pytest
-from matplotlib import pyplot
-from matplotlib.figure import Figure
 
 from course.lessons.experiments import search
 from course.lessons.experiments.search import NoOptuna, Trials, best_so_far, held_out_loss
 from course.lessons.figures.search import best_so_far as best_so_far_figure
-from course.lessons.figures.search import optuna_importances, trials_by_value
+from course.lessons.figures.search import trials_by_value
 
 needs_optuna = pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="Optuna is in the extra peers")
 
@@ -92,11 +89,3 @@ def test_trials_survive_the_way_into_a_study() -> None:
     study = search.as_study(trials)
     assert [trial.params["width"] for trial in study.trials] == trials.width
     assert study.best_value == min(trials.loss)
-
-
-@needs_optuna
-def test_optunas_plot_comes_without_warnings_and_leaves_no_window_and_no_style() -> None:
-    study, before = search.as_study(some_trials()), dict(matplotlib.rcParams)
-    assert isinstance(optuna_importances(study), Figure)
-    assert pyplot.get_fignums() == []
-    assert dict(matplotlib.rcParams) == before

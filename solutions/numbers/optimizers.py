@@ -28,7 +28,7 @@ from course.lessons.experiments import (
 )
 from course.lessons.experiments.ablation import decay_ratio, tenfold  # noqa: F401 (for the prose)
 from course.lessons.experiments.problems import digits_problem, gpt_problem
-from course.lessons.experiments.race import RATES, STEPS, best_rates, run  # noqa: F401 (RATES and STEPS stand in the prose)
+from course.lessons.experiments.race import RATES, STEPS, run  # noqa: F401 (RATES and STEPS stand in the prose)
 from course.lessons.experiments.terms import without_correction  # noqa: F401 (for the prose)
 
 torch.set_num_threads(1)
@@ -42,7 +42,7 @@ SEEDS = 1000  # of the noise scale that is estimated from two batch sizes
 BETA1, BETA2 = 0.9, 0.999
 
 # Of the ablation of Adam's terms.
-constant, scheduled = (ablation.recorded().data.of("terms", schedule) for schedule in ablation.TUNED)
+scheduled = ablation.recorded().data.of("terms", "warm-up, descent")
 decayed = ablation.recorded().data.of("decay", "warm-up, descent")
 
 GIVEN = {
@@ -73,12 +73,6 @@ def best_momentum() -> float:
         return float(run("ravine", "momentum", lr=0.01, momentum=momentum).values[-1])
 
     return min((share / 100 for share in range(70, 96)), key=end)
-
-
-def steps_to(name: str, height: float) -> int:
-    """The first step after which a method is below this height in the ravine, at its own best rate."""
-    values = run("ravine", name, lr=best_rates("ravine", optimizers=(name,))[name]).values.tolist()
-    return next(step for step, value in enumerate(values) if value < height)
 
 
 @cache
@@ -201,11 +195,6 @@ def critical(rule: str = "sgd") -> float:
     return batch_rates.critical(runs(rule))
 
 
-def critical_by_seed(rule: str = "sgd") -> list[float]:
-    """The same from each seed alone."""
-    return [each.critical for each in critical_batch.by_seed(runs(rule))]
-
-
 def worst_fit() -> float:
     """By how much the hyperbola is off where it fits worst."""
     return max(abs(critical_batch.fit(runs()).steps(size) / steps(size) - 1) for size in runs().batch_sizes)
@@ -217,29 +206,19 @@ def spread(name: str, seeds: int = SEEDS) -> dict[str, float]:
     return noise_scale.spread([getattr(_averages(seed), name) for seed in range(seeds)])
 
 
-def spread_cells(name: str) -> str:
-    """The same as the cells of a table."""
-    return " | ".join(f"{value:,.0f}" for value in spread(name).values())
+def nine_of_ten(name: str) -> str:
+    """Between which results nine of ten seeds lie."""
+    return fewest_most([spread(name)["5%"], spread(name)["95%"]], "and", ",.0f")
+
+
+def farthest(name: str) -> str:
+    """The result that lies farthest out."""
+    return f"{max(spread(name).values(), key=abs):,.0f}"
 
 
 @cache
 def _averages(seed: int) -> noise_scale.Averages:
     return noise_scale.averages(seed)
-
-
-def noise() -> noise_scale.Path:
-    """The noise along the recorded run."""
-    return critical_batch.recorded().data.noise
-
-
-def noise_mean(name: str = "simple") -> float:
-    """The mean of a noise scale along that run."""
-    return critical_batch.predicted(getattr(noise(), name))
-
-
-def downward_looks() -> int:
-    """At how many looks the loss curves downwards along the gradient."""
-    return sum(value < 0 for value in noise().curved)
 
 
 def noise_by_rate() -> list[list[float]]:
@@ -256,12 +235,6 @@ def rates(rule: str) -> dict[int, float]:
 def growth(rule: str, small: int, large: int) -> float:
     """By which factor the best rate grows from one batch size to another."""
     return rates(rule)[large] / rates(rule)[small]
-
-
-def exponent(rule: str, largest: int) -> float:
-    """The exponent of the best rate, up to a batch size."""
-    found = {size: rate for size, rate in rates(rule).items() if size <= largest}
-    return batch_rates.slope(list(found), list(found.values()))
 
 
 def decays() -> batch_rates.Decays:
@@ -299,11 +272,6 @@ def draws_for(loss: float) -> int:
     return math.ceil(math.log(0.5) / math.log(1 - share))
 
 
-def importance(place: int) -> float:
-    """Of the momentum: by 20 trials (0) or by all random ones (1)."""
-    return list(studies().importances.values())[place]["slack"]
-
-
 # --- sections 14 to 17 -------------------------------------------------------------------------------
 
 
@@ -327,11 +295,6 @@ def next_best(name: str, problem: str = GPT_NAME) -> float:
     """The least loss of the other optimizers."""
     names = {each.optimizer for each in which_optimizer.recorded().data.rows} - {name}
     return min(loss(each, problem) for each in names)
-
-
-def slower(name: str, problem: str = GPT_NAME) -> float:
-    """How many times longer a step takes than one of SGD."""
-    return row(name, problem).step_seconds / row("SGD", problem).step_seconds
 
 
 def in_muons_time(problem: str = GPT_NAME) -> which_optimizer.Row:

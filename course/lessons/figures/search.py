@@ -1,26 +1,17 @@
-"""A search for hyperparameters: the trials as plain data, and Optuna's own plots where it is installed."""
+"""A search for hyperparameters: its trials, and how soon it finds low losses."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, cast
 
-import matplotlib
-from matplotlib import pyplot
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from course.lessons.figures.charts import COLOURS, DPI, LINES, MARKERS, WIDTH, picture
+from course.lessons.figures.charts import COLOURS, LINES, MARKERS, picture
 from course.lessons.figures.scales import in_full
 
 FEW_TICKS = 100  # an axis whose ends differ by a greater factor has powers of ten alone
-
-if TYPE_CHECKING:
-    import optuna
 
 
 def trials_by_value(values: Mapping[str, Sequence[float]], losses: Sequence[float], *, title: str) -> Figure:
@@ -64,35 +55,4 @@ def best_so_far(curves: Mapping[str, Sequence[Sequence[float]]], *, title: str) 
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    return figure
-
-
-def optuna_importances(study: optuna.Study) -> Figure:
-    """Optuna's own plot of how much each hyperparameter decides whether a trial is among the best quarter.
-
-    By PED-ANOVA (Watanabe et al., arXiv 2304.10255), which needs no other package; Optuna's fANOVA needs scikit-learn.
-    Optuna asks for five good trials or more: of 20 trials that is a quarter.
-    """
-    from optuna.importance import PedAnovaImportanceEvaluator
-    from optuna.visualization.matplotlib import plot_param_importances
-
-    with _quiet():
-        return _taken(plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.25)))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Optuna warns that these plots are experimental, and sets a style for all plots after them: neither here."""
-    with warnings.catch_warnings(), matplotlib.rc_context():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _taken(axes: Axes) -> Figure:
-    """The figure of these axes, taken out of pyplot's hands, so that a notebook shows it once."""
-    figure = cast(Figure, axes.get_figure(root=True))
-    pyplot.close(figure)
-    figure.set_size_inches(WIDTH, 3.6)
-    figure.set_dpi(DPI)
-    figure.set_layout_engine("constrained")
     return figure
