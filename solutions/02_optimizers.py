@@ -588,8 +588,7 @@ choices_and_regret(
 # Then it forgets: the two steps to the right are divided by less, and together they are longer. *AMSGrad* divides by
 # the largest second moment so far, so nothing is forgotten.
 #
-# With the usual $\beta_2 = 0.999$ Adam goes to $-1$, as AMSGrad does: the game does not mean that Adam fails on
-# ordinary problems.
+# With the usual $\beta_2 = 0.999$ Adam too goes to $-1$: the game does not mean that it fails on ordinary problems.
 #
 # On another problem the length of a step has a unit. `cities()` is a table of distances between cities.
 # *Multidimensional scaling* looks for points in the plane with these distances: it minimises
@@ -598,9 +597,8 @@ choices_and_regret(
 #
 # - $x_i$ is the position of city $i$, two numbers in km; $\delta_{ij}$ is the distance in the table, in km.
 #
-# A solution may be turned, shifted or mirrored, so each map is laid over the true one in the way that fits best. Does
-# plain gradient descent find the map from every random start? (On *classical scaling*, the third map below, see
-# "More".)
+# A solution may be turned, shifted or mirrored, so each map is laid over the true one. Does plain gradient descent find
+# it from every random start? (On *classical scaling*, the third map below, see "More".)
 
 # %%
 from course.lessons.data.cities import cities
@@ -869,9 +867,9 @@ steps_by_batch(
 
 # %% [markdown]
 # It takes {{ steps(2) : ,.0f }} steps with batches of 2, {{ steps(16) : .0f }} with 16, and {{ steps(1024) : .0f }}
-# with 1,024 (means of {{ critical_batch.SEEDS }} seeds). Up to 4, twice the batch halves the steps, and no example is
-# wasted. Far to the right it saves nothing: the gradient is already good, and curvature limits the step. In between
-# lies the *critical batch size*. McCandlish et al. (arXiv 1812.06162, section 2.3) fit such curves by
+# with 1,024 (means of {{ critical_batch.SEEDS }} seeds). Up to 4, twice the batch halves the steps. Far to the right it
+# saves nothing: the gradient is already good, and curvature limits the step. In between lies the *critical batch size*.
+# McCandlish et al. (arXiv 1812.06162, section 2.3) fit such curves by
 #
 # $$
 # T(B) = T_{\min} + \frac{E_{\min}}{B},
@@ -1030,11 +1028,10 @@ intervals = {"SGD": bootstrap.rates(sgd), "Adam": bootstrap.rates(adam)}
 rates_by_batch(sizes, rates, intervals, rules, title="The best rate over the batch size, and two rules")
 
 # %% [markdown]
-# From 4 to 16 SGD's best rate grew {{ growth("sgd", 4, 16) : .1f }}-fold and Adam's
-# {{ growth("adam", 4, 16) : .1f }}-fold; from 256 to 1,024 it was {{ growth("sgd", 256, 1024) : .1f }}-fold and
-# {{ growth("adam", 256, 1024) : .1f }}-fold. By the exponents printed above, the root holds for Adam on average below
-# its critical size. Proportion does not hold for SGD: batches of 4 to 16 are not far below {{ critical() : .0f }}. (For
-# weight decay see "More".)
+# From 4 to 16 the best rate grew by the factor {{ growth("sgd", 4, 16) : .1f }} for SGD and
+# {{ growth("adam", 4, 16) : .1f }} for Adam; from 256 to 1,024 by {{ growth("sgd", 256, 1024) : .1f }} for both. By the
+# exponents printed above, the root holds for Adam on average below its critical size. Proportion does not hold for SGD:
+# batches of 4 to 16 are not far below {{ critical() : .0f }}. (For weight decay see "More".)
 #
 # A surprise: the critical batch size depends on the optimizer too. Adam's is {{ critical("adam") : .0f }}. With batches
 # of 1,024 SGD needs {{ steps(1024) : .0f }} steps and Adam {{ steps(1024, "adam") : .0f }}.
@@ -1099,9 +1096,11 @@ print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * paramete
 # copy most updates would be lost: they are smaller than half the last bit of a `bfloat16` (lesson 03). With parameters
 # and gradients the sum depends on the recipe:
 #
-# - 16 bytes with both in float16 (ZeRO, arXiv 1910.02054);
-# - 18 in bfloat16 with gradients in float32 (Megatron Core, https://docs.nvidia.com/megatron-core);
-# - 20 in float16 with a float32 copy of the gradients (ibid.).
+# | recipe | parameters | gradients | state | bytes |
+# | --- | --- | --- | --- | --- |
+# | float16 (ZeRO, arXiv 1910.02054) | 2 | 2 | 12 | 16 |
+# | bfloat16 (Megatron Core, https://docs.nvidia.com/megatron-core) | 2 | 4 | 12 | 18 |
+# | float16 with a copy of the gradients (ibid.) | 2 | 2 + 4 | 12 | 20 |
 #
 # `torch.optim` itself keeps no master copy. Its plain SGD keeps nothing, momentum one moment, AdamW two, and Adafactor
 # only row and column means (section 15); the exercise lists the others. Those with a second moment also keep a *step
@@ -1411,22 +1410,23 @@ check(orthogonalize)
 # %% [markdown]
 # ## 17. Which optimizer?
 #
-# Six more optimizers:
+# Six that you have not met yet:
 #
-# - **NAdam** (Dozat, ICLR workshop 2016): Adam with Nesterov's look ahead.
-# - **RAdam** (arXiv 1908.03265): small early steps while the second moment is uncertain, a computed warm-up.
-# - **LAMB** (arXiv 1904.00962): Adam's step, scaled per layer to the length of the weights; for batches of 32,768.
-# - **Lion** (arXiv 2302.06675): the sign of a momentum, with one moment.
-# - **Sophia** (arXiv 2305.14342): divides by an estimate of the Hessian's diagonal, and clips each entry.
-# - **Shampoo** (arXiv 1802.09568): a matrix for each side of a weight matrix, in place of one number per entry.
+# | name | what it changes | source |
+# | --- | --- | --- |
+# | NAdam | Adam with Nesterov's look ahead | Dozat, ICLR workshop 2016 |
+# | RAdam | smaller early steps, while the second moment is uncertain | arXiv 1908.03265 |
+# | LAMB | Adam's step, scaled per layer to the length of the weights | arXiv 1904.00962 |
+# | Lion | the sign of a momentum; one moment | arXiv 2302.06675 |
+# | Sophia | divides by an estimate of the Hessian's diagonal, and clips | arXiv 2305.14342 |
+# | Shampoo | a matrix for each side of a weight matrix, not a number per entry | arXiv 1802.09568 |
 #
 # Few of the speed-ups that papers report survive a comparison in which every rate is tuned equally well: claimed
 # factors of up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046).
 #
 # The text below comes from a small grammar: each sentence is a chain of random choices, so its entropy per character
-# can be computed, and no model gets below it on average over fresh text. A GPT with
-# {{ parameters("character GPT") : ,d }} parameters is trained for 250 steps by SGD with momentum and by AdamW, at
-# guessed rates: how far above this floor does each end?
+# can be computed, and no model gets below it on average. A GPT with {{ parameters("character GPT") : ,d }} parameters
+# is trained for 250 steps by SGD with momentum and by AdamW, at guessed rates: how far above this floor does each end?
 
 # %%
 from collections.abc import Callable
@@ -1502,8 +1502,7 @@ print(which_optimizer.table(quick))
 # %% [markdown]
 # If you must choose today, take AdamW with $\beta_2 = 0.95$ to $0.999$, warm-up, cosine, clipping at 1, and a search
 # over the rate, then over the decay, on held-out data. Take Muon for the hidden matrices of a transformer, Adafactor
-# where the state does not fit, and SGD with momentum for convolutional networks on images (by custom; we did not
-# measure it).
+# where the state does not fit, and SGD with momentum for convolutional networks on images (custom, not measured).
 #
 # ## 18. What does each term buy?
 #
