@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from autograder.nbgrader_bridge import How
     from autograder.prove import Proof
 
+JOBS = min(2, os.cpu_count() or 1)  # judges where nobody says how many: each keeps one core busy
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build, release and grade the course.")
 
 
@@ -83,7 +85,7 @@ def release(
 def grade(
     assignment: Annotated[str, typer.Option(help="name of the lesson, such as 01_computational_graphs")],
     student: Annotated[list[str] | None, typer.Option(help="ids to grade; all who handed in if left out")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="processes that judge, each with a sandbox of its own")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="processes that judge, each with a sandbox of its own")] = JOBS,
     seed: Annotated[int | None, typer.Option(help="the same cases for everyone; secret ones if left out")] = None,
     same_seeds: Annotated[
         bool, typer.Option("--same-seeds", help="each student's cases as they were last time, from the journal")
@@ -144,7 +146,7 @@ def report(
 def demo(
     assignment: Annotated[str, typer.Option(help="name of the lesson")] = "01_computational_graphs",
     everyone: Annotated[bool, typer.Option("--all", help="a student for each known misconception")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="processes that judge")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="processes that judge")] = JOBS,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="run students' code as yourself, without a sandbox")
     ] = False,
@@ -156,7 +158,7 @@ def demo(
     from autograder import release as building
 
     folder, name = root.resolve() / "build", find_unit(assignment).notebook
-    building.build(root.resolve(), with_sheets=False)
+    building.build(root.resolve(), name, with_sheets=False)
     students = classroom.make(folder, name, everyone=everyone)
     typer.echo(f"{len(students)} sample submissions to {name} lie in {folder / 'submitted'}")
     _grade(folder, name, students=students, how=bridge.How(jobs=jobs, trusted=trust_submissions))
@@ -188,7 +190,7 @@ def _grade(root: Path, assignment: str, *, students: Sequence[str] | None, seed:
             result = bridge.grade(root, assignment, students, seed, how=how, watcher=watcher)
         _report(root, result)
         typer.echo(f"grades:   {bridge.export(root, assignment, root / 'grades.csv')}")
-        typer.echo(f"feedback: {bridge.feedback(root, assignment)}")  # last: the slowest, and nothing waits for it
+        typer.echo(f"feedback: {bridge.feedback(root, assignment)}")  # last: nothing waits for it
     except KeyboardInterrupt as asked:
         typer.echo("stopped; what is recorded stays, and the same command with --resume goes on from there", err=True)
         raise typer.Exit(128 + getattr(asked, "number", signal.SIGINT)) from None

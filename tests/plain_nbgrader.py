@@ -88,9 +88,9 @@ def kept_files(root: Path, step: str, name: str) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
 
 
-def page(root: Path, name: str) -> str:
+def page(root: Path, name: str, step: str = "feedback") -> str:
     """A student's feedback page."""
-    return (root / "feedback" / name / ASSIGNMENT / f"{ASSIGNMENT}.html").read_text()
+    return (root / step / name / ASSIGNMENT / f"{ASSIGNMENT}.html").read_text()
 
 
 def formgrader_page(root: Path, name: str) -> str:

@@ -76,6 +76,11 @@ def test_of_two_judges_one_that_dies_fails_its_submission_and_all_others_have_th
     assert room.calls() - before == Counter({**dict.fromkeys(STUDENTS, 1), "cid": 3})
 
 
+def test_one_submission_is_graded_here_however_many_judges_there_may_be(room, monkeypatch):
+    monkeypatch.delattr(batch, "spread")
+    assert scores(room.grade(students=["ann"], seed=7, jobs=2))["ann"] == undisturbed()["ann"].score
+
+
 def test_a_slip_of_ours_is_a_failure_with_a_reason(room):
     result = room.grade(toy=room.toy(breaks=frozenset({"cid"})))
     assert outcome(result)["cid"].failed == "ZeroDivisionError: a slip of ours"

@@ -344,6 +344,16 @@ def test_lesson_without_exercises_makes_a_notebook(tmp_path):
     assert [cell.source for cell in _notebook((root / "notebooks/08_dolls.ipynb").read_bytes()).cells] == ["Only text."]
 
 
+def test_one_lesson_is_built_alone_and_the_others_are_no_strays(tmp_path):
+    root = _course(tmp_path)
+    _course(tmp_path, "# %% [markdown]\n# Only text.\n", "08_dolls.py")
+    build(root, with_sheets=False)
+    (root / "notebooks/07_toys.ipynb").write_text("an older one")
+    assert build(root, "08_dolls", check=True, with_sheets=False).differing == ()
+    assert build(root, "08_dolls", with_sheets=False).lessons == ("08_dolls",)
+    assert (root / "notebooks/07_toys.ipynb").read_text() == "an older one"
+
+
 # --- nbgrader --------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from traitlets.config import Config
 
 from autograder.engine import outputs
 from autograder.engine.outputs import safe
+from autograder.nbgrader_bridge.pages import FeedbackExporter
 
 SCRIPT = "<script>alert(1)</script>"
 FORMGRADER = Path(nbgrader.__file__).parent / "server_extensions" / "formgrader"
@@ -71,10 +72,11 @@ def as_notebook(cells):
 
 @functools.cache
 def exporter(template: str) -> HTMLExporter:
-    """As nbconvert (`lab`), nbgrader's feedback (`feedback`) and formgrader (`formgrade`) have it."""
+    """As nbconvert (`lab`), our feedback (`feedback`) and formgrader (`formgrade`) have it."""
     styles = FORMGRADER / "static" / "node_modules" / "bootstrap" / "dist" / "css"
     places = {"extra_template_basedirs": [str(FORMGRADER / "templates")], "extra_template_paths": [str(styles)]}
-    return HTMLExporter(template_name=template, config=Config(HTMLExporter=places))
+    kind = FeedbackExporter if template == "feedback" else HTMLExporter
+    return kind(template_name=template, config=Config(HTMLExporter=places))
 
 
 def page(shown, template: str) -> str:
@@ -89,7 +91,8 @@ def page(shown, template: str) -> str:
 def tags(html: str) -> Counter[str]:
     """Every tag of a page as it stands there, but those that text and pictures are shown with."""
     shows = r'</?(pre|div)\b[^>]*>|</?span( class="[\w -]*")?( style="[\w():;, -]*")?>'
-    plain = re.compile(rf'{shows}|<img alt="[\w ]*" (class="" )?src="data:image/png;base64,[\w+/=]*"/>')
+    source, words = r'src="data:image/png;base64,[\w+/=]*"', r'alt="[\w ]*"'
+    plain = re.compile(rf'{shows}|<img {words} (class="" )?{source}/>|<img {source}\s{words}\s>')
     return Counter(tag for tag in re.findall(r"<[a-zA-Z!/][^>]*>", html) if not plain.fullmatch(tag))
 
 

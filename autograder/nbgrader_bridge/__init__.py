@@ -9,6 +9,7 @@
       recording      the one writer of gradebook and autograded/
       locks          waiting for a gradebook that another program has locked
     converters     what nbgrader's own converters do: release, feedback, export
+      pages        the exporter of feedback
 
 nbgrader stays the book-keeper: formgrader, feedback, export, late penalties, manual scores and extra credit work as its
 users know them. `autograder grade` does not run its Autograde converter: that opens the gradebook seven times for each

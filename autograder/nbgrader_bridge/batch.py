@@ -43,7 +43,7 @@ JOURNALS = ".grading"  # below the root
 class How:
     """How a class is graded.
 
-    jobs      judge processes, each with a sandbox of its own; 1: the calling process judges
+    jobs      judge processes at most, each with a sandbox of its own; where one is enough the calling process judges
     trusted   run students' code without a sandbox
     display   show in the graded notebooks what the cells show when they are run
     resume    True: go on with the last run, even if it ended; False: begin a new one; None: go on if it did not end
@@ -170,15 +170,15 @@ def _go_through(batch: Batch, students: list[str], way: How) -> None:
     """Grade those who are left, here or in judge processes."""
     if not students:
         return
-    tasks = batch.tasks(students)
+    tasks, jobs = batch.tasks(students), min(way.jobs, len(students))
     outcomes: Generator[Outcome[GradingTask, Graded], None, None]
-    if way.jobs == 1:
+    if jobs == 1:
         outcomes = in_turn(tasks, way.work or _here(batch, way))
     else:
         judging = Judging(
             release=dataclasses.replace(batch.release), limits=way.limits, trusted=way.trusted, display=way.display
         )
-        outcomes = spread(tasks, way.work or judging, min(way.jobs, len(students)))
+        outcomes = spread(tasks, way.work or judging, jobs)
     with contextlib.closing(outcomes):
         for outcome in outcomes:
             batch.settle(outcome)

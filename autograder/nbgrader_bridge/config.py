@@ -14,6 +14,7 @@ from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 from autograder.nbgrader_bridge.exporters import GradingExporter
+from autograder.nbgrader_bridge.pages import FeedbackExporter
 from autograder.nbgrader_bridge.preprocessors import ClearToStub, SandboxedExecute, Sanitize, SaveVerdicts
 
 FILE = "nbgrader_config.py"
@@ -33,6 +34,7 @@ def configure(config: Config, root: Path) -> None:
     config.Autograde.exporter_class = GradingExporter
     config.Autograde.sanitize_preprocessors = [Sanitize, SandboxedExecute, SaveVerdicts, AssignLatePenalties]
     config.Autograde.autograde_preprocessors = []
+    config.GenerateFeedback.exporter_class = FeedbackExporter
     steps = GenerateAssignment.class_traits()["preprocessors"].default()
     config.GenerateAssignment.preprocessors = [ClearToStub if step is ClearSolutions else step for step in steps]
 

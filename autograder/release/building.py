@@ -39,24 +39,25 @@ class BuildReport:
     differing: tuple[str, ...] = ()
 
 
-def build(root: Path, *, check: bool = False, with_sheets: bool = True) -> BuildReport:
+def build(root: Path, lesson: str = "*", *, check: bool = False, with_sheets: bool = True) -> BuildReport:
     """Build every lesson under `root`; with `check`, write nothing and say which committed files differ.
 
+    lesson       the name of one, such as 01_computational_graphs, to build no other
     with_sheets  whether to record answer sheets, too, which takes most of the time
     Raises AuthorError with file and line, ReleaseError where there is no lesson.
     """
-    lessons = [_sound(path, root) for path in _files(root)]
+    lessons = [_sound(path, root) for path in _files(root, lesson)]
     names = tuple(lesson.unit.notebook for lesson in lessons)
-    made = [(lesson, worked.records(lesson) if with_sheets else None) for lesson in lessons]
+    made = [(each, worked.records(each) if with_sheets else None) for each in lessons]
     if check:
-        differing = [each for lesson, records in made for each in _differing(root, lesson, records)]
-        return BuildReport(lessons=names, differing=(*differing, *_strays(root, set(names))))
-    written = [name for lesson, records in made for name in _write(root, lesson, records)]
+        differing = [sentence for each, records in made for sentence in _differing(root, each, records)]
+        return BuildReport(lessons=names, differing=(*differing, *_strays(root)))
+    written = [name for each, records in made for name in _write(root, each, records)]
     return BuildReport(lessons=names, written=tuple(written))
 
 
-def _files(root: Path) -> list[Path]:
-    found = sorted((root / "solutions").glob("*.py"))
+def _files(root: Path, lesson: str) -> list[Path]:
+    found = sorted((root / "solutions").glob(f"{lesson}.py"))
     if not found:
         raise ReleaseError(f"{root / 'solutions'} must hold lessons NN_slug.py, but holds none; name the checkout")
     return found
@@ -78,10 +79,11 @@ def _differing(root: Path, lesson: Lesson, records: Records) -> list[str]:
     return found + [f"{_sheet_name(slug)}: {each}" for each in _sheet_differs(root, slug, records)]
 
 
-def _strays(root: Path, names: set[str]) -> list[str]:
+def _strays(root: Path) -> list[str]:
     """Committed notebooks that no lesson makes any more."""
     found = sorted((root / "notebooks").glob("*.ipynb"))
-    return [f"notebooks/{path.name} is made by no lesson; delete it" for path in found if path.stem not in names]
+    strays = [path for path in found if not (root / "solutions" / f"{path.stem}.py").is_file()]
+    return [f"notebooks/{path.name} is made by no lesson; delete it" for path in strays]
 
 
 def _sheet_name(slug: str) -> str:
