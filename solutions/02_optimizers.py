@@ -58,8 +58,7 @@ race()
 # In the ravine Nesterov's method ends lowest, and momentum crosses the floor {{ crossings("momentum") }} times. But no
 # optimizer wins on every surface, and one rate for all is not fair: here no step of Adam moves a coordinate by more
 # than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at its own best rate"
-# for the best of {{ len(RATES) }} rates each. At the rate 0.01 the best momentum is about {{ best_momentum() : .2f }}:
-# try it.
+# for the best of {{ len(RATES) }} rates each. At the rate 0.01 the best momentum is about {{ best_momentum() : .2f }}.
 #
 # Adagrad, RMSprop and Adam give each *coordinate* a rate of its own.
 #
@@ -313,7 +312,7 @@ floors(
 # by a weight $w_i$. **Which weight makes the expectation of one draw, $\sum_i p_i\, w_i\, g_i$, equal to
 # $\frac1n \sum_i g_i$, whatever the gradients are?** The exercise needs it.
 #
-# Without weights, two examples give this:
+# Without weights:
 
 # %%
 gradients, probabilities = torch.tensor([1.0, 3.0]), torch.tensor([0.9, 0.1])
@@ -1789,8 +1788,7 @@ decay_by_batch(
 #
 # ## What to read
 #
-# - Bottou, Curtis and Nocedal, *Optimization methods for large-scale machine learning*, arXiv 1606.04838, section 4:
-#   noise floors with proofs.
+# - Bottou, Curtis and Nocedal, *Optimization methods for large-scale machine learning*, arXiv 1606.04838, section 4.
 # - Kingma and Ba, *Adam*, arXiv 1412.6980, sections 2 and 3; Loshchilov and Hutter, arXiv 1711.05101, section 2.
 # - McCandlish et al., *An empirical model of large-batch training*, arXiv 1812.06162, section 2 and appendix A.
 # - Goh, *Why Momentum Really Works*, Distill 2017, doi.org/10.23915/distill.00006.
