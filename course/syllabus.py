@@ -96,7 +96,7 @@ UNITS: tuple[Unit, ...] = (
         ("clip_grad_norm_", 10, 2),
         ("mend_the_notes", 15, 2),
         ("gradient_noise_scale", 20, 4),
-        ("optimizer_bytes", 15, 3),
+        ("optimizer_bytes", 20, 3),
         ("largest_batch", 15, 3),
         ("factored_second_moment", 15, 3),
         ("orthogonalize", 15, 3),

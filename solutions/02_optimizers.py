@@ -58,7 +58,8 @@ race()
 # In the ravine Nesterov's method ends lowest, and momentum crosses the floor {{ crossings("momentum") }} times. But no
 # optimizer wins on every surface, and one rate for all is not fair: here no step of Adam moves a coordinate by more
 # than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at its own best rate"
-# for the best of {{ len(RATES) }} rates each. At the rate 0.01 the best momentum is about {{ best_momentum() : .2f }}.
+# for the best of {{ len(RATES) }} rates each. At the rate 0.01 the best place for the momentum slider is about
+# {{ best_momentum() : .2f }}.
 #
 # Adagrad, RMSprop and Adam give each *coordinate* a rate of its own.
 #
@@ -78,7 +79,6 @@ race_picture(
 
 # %% [markdown]
 # SGD and momentum are unaffected: nothing in them depends on the axes. Adagrad and RMSprop lose most of their lead.
-# (Adam does not, thanks to its momentum.)
 #
 # ## 2. How large may a step be?
 #
@@ -117,7 +117,7 @@ for rate in (0.05, 0.1, 0.19, 0.2, 0.21):
 # {{ minima.NARROW_CURVATURE : .0f }} and a wide one with curvature 1. Gradient descent starts from many points, at many
 # rates.
 #
-# **Predict.** At which rate does the narrow minimum stop holding the starts on its side of the ridge?
+# **Predict.** At which rate does the narrow minimum stop holding the starts on its side of the ridge between them?
 
 # %%
 from course.lessons.experiments import minima
@@ -166,16 +166,16 @@ for step in range(1, 61):
 # The buffer approaches ten: a sum over about $1/(1 - \mu)$ steps. If you switch momentum on and leave the rate alone,
 # your steps become up to ten times longer. In return, on a quadratic the best possible factor improves from
 # $\frac{\kappa-1}{\kappa+1}$ to $\frac{\sqrt\kappa-1}{\sqrt\kappa+1}$ (Polyak 1964; with proof in Goh, *Why Momentum
-# Really Works*, Distill 2017): at $\kappa = 10{,}000$, ten digits take {{ momentum_steps(10_000) : ,.0f }} steps, not
-# {{ plain_steps(10_000) : ,.0f }}.
+# Really Works*, Distill 2017): at $\kappa = 10{,}000$, ten digits take, by these factors,
+# {{ momentum_steps(10_000) : ,.0f }} steps, not {{ plain_steps(10_000) : ,.0f }}.
 #
 # Textbooks differ on three details. Your function follows PyTorch:
 #
 # - **A sum, with the rate outside.** Some books take an average, $b_t = \mu b_{t-1} + (1 - \mu) g_t$.
 # - **Nesterov looks ahead.** The step uses $g_t + \mu\, b_t$ in place of $b_t$: the buffer after one more step with the
 #   same gradient (Sutskever et al., ICML 2013, section 2, in PyTorch's form).
-# - **Weight decay comes first.** $g_t \leftarrow g_t + \lambda\,\theta_{t-1}$, with the decay $\lambda$, happens
-#   *before* all else, so the decay has momentum too.
+# - **Weight decay comes first.** It pulls the parameters towards 0: $g_t \leftarrow g_t + \lambda\,\theta_{t-1}$, with
+#   the decay $\lambda$, *before* all else. So the decay has momentum too.
 #
 # What an optimizer keeps between steps is its *state*. The tensors themselves must change, *in place* (`-=`, `mul_`,
 # `add_`, `lerp_`, `copy_`).
@@ -288,7 +288,7 @@ floors(
 # %% [markdown]
 # The gap settles where what the noise adds in a step equals what descent takes away. Along a direction of curvature $h$
 # in which the examples' gradients have the variance $\tau^2$, the noise adds $\tfrac12 \eta^2 h \tau^2$, and descent
-# takes away $2\eta h$ times the gap. So the gap is $\tfrac{\eta}{4}\tau^2$ in each direction, and in all
+# takes away about $2\eta h$ times the gap. So the gap is $\tfrac{\eta}{4}\tau^2$ in each direction, and in all
 #
 # $$\mathbb E\, f(x_t) - f^\star \;\longrightarrow\; \frac{\eta}{4}\; \mathbb E \lVert g_i(x^\star) \rVert^2
 # \qquad\text{for small } \eta,$$
@@ -300,8 +300,7 @@ floors(
 # Curtis and Nocedal, arXiv 1606.04838, Theorem 4.6) is {{ bound_over_floor(0) : .0f }} to
 # {{ bound_over_floor(-1) : .0f }} times too high.
 #
-# Rates that fall like $1/t$ have no floor, but make slow progress late. A schedule (section 9) starts fast and then
-# lowers the floor; a larger batch (section 11) lowers it too, because it divides the noise.
+# A schedule (section 9) starts fast and then lowers the floor; a larger batch (section 11) lowers it too.
 #
 # ## 5. Uneven draws
 #
@@ -332,7 +331,7 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
     probs     (n,), the probability of each example in one draw, in the dtype of grads. It may be 0 for some; those are
               never drawn.
     indices   (b,), int64, b at least 1: the examples of the batch, drawn one by one with replacement, so that some
-              may repeat. In float16 each 1 / p_i, and the sum of w_i g_i over the draws, is below 65504.
+              may repeat. In float16 each n w_i, and the sum of w_i g_i over the draws, is below 65504.
     Returns   (d,), in the dtype of grads: the mean over the b draws of w_i g_i. The weight w_i depends on p_i and n
               alone, and is such that the expectation over all possible draws is the mean gradient, whatever grads hold,
               if every probability is above 0. (An example of probability 0 is never seen: its share is missing.)
@@ -349,7 +348,7 @@ def minibatch_gradient(grads: Tensor, probs: Tensor, indices: Tensor) -> Tensor:
 check(minibatch_gradient)
 
 # %% [markdown]
-# A very small $p_i$ has a huge weight, which gives the estimate a large variance.
+# A very small $p_i$ has a huge weight, which gives the estimate a large variance, unless $g_i$ is small too.
 #
 # # Part II: a rate for each, and when
 #
@@ -370,7 +369,8 @@ check(minibatch_gradient)
 #
 # and in all three $\theta_t = \theta_{t-1} - \eta\, d_t$.
 #
-# - $v$ and $u$ start at zero; $\rho$ is the *decay* of the moving averages, $\epsilon$ a small number.
+# - $v$ and $u$ start at zero; $\rho$ is the share of a moving average that is kept (`decay` in the code), $\epsilon$ a
+#   small number, $d$ the direction.
 #
 # Sources: Adagrad, Duchi, Hazan and Singer, JMLR 12 (2011); RMSprop, Tieleman and Hinton, Coursera lecture 6.5 (2012);
 # Adadelta, Zeiler, arXiv 1212.5701, Algorithm 1.
@@ -392,8 +392,9 @@ print(f"outside: divides by {seen + eps:.4f}")
 print(f"inside:  divides by {math.sqrt(seen**2 + eps):.4f}, {math.sqrt(seen**2 + eps) / (seen + eps):.0f} times more")
 
 # %% [markdown]
-# Inside the root, $\epsilon$ acts like $\sqrt\epsilon$ outside, and gradients below that barely move their parameter.
-# RMSprop has no paper: PyTorch has $\epsilon$ outside, Keras 3 inside, so the same number means something else.
+# Inside the root, $\epsilon$ acts like $\sqrt\epsilon$ outside, and in RMSprop gradients below that barely move their
+# parameter. RMSprop has no paper: PyTorch has $\epsilon$ outside, Keras 3 inside, so the same number means something
+# else.
 
 
 # %% exercise
@@ -629,9 +630,9 @@ compare_maps(
 # {{ starts().adam[1].rate : .0f }} km {{ fewest_most(starts().adam[1].stuck) }} (over {{ len(starts().adam[0].stuck) }}
 # seeds).
 #
-# What does a gradient buy? All {{ 2 * len(cities().names) }} slopes, for about five evaluations (Griewank and Walther,
-# *Evaluating Derivatives*, 2008). Without gradients, one can measure and follow the slope along a random direction, or
-# keep random steps that lower the stress (an *evolution strategy*):
+# What does a gradient buy? All {{ 2 * len(cities().names) }} slopes, for at most about five evaluations (Griewank and
+# Walther, *Evaluating Derivatives*, 2008). Without gradients, one can measure and follow the slope along a random
+# direction, or keep random steps that lower the stress (an *evolution strategy*):
 
 # %%
 from course.lessons.experiments import gradient_free
@@ -641,8 +642,9 @@ for name, row in gradient_free.compare().items():  # the median start; found is 
     print(f"{name:18} {early}, map found after {row.evaluations:5,} ({row.steps:5,} steps)")
 
 # %% [markdown]
-# Over {{ spelled(len(searches())) }} seeds this takes {{ fewest_most(times_more()) }} times as many steps. Theory for
-# random directions says about as many as there are numbers (Nesterov and Spokoiny, 2017).
+# Over {{ spelled(len(searches())) }} seeds this takes {{ fewest_most(times_more("steps")) }} times as many steps, and
+# {{ fewest_most(times_more("evaluations")) }} times as many evaluations. Theory for random directions: about as many
+# times more steps as there are numbers (Nesterov and Spokoiny, 2017).
 #
 # ## 9. How fast, when?
 #
@@ -722,8 +724,8 @@ check(warmup_cosine)
 # - $g_k$ are the gradients of *all* parameters, $N$ is their norm as one long vector, $N_{\max}$ is the largest norm
 #   allowed. The $10^{-6}$ is PyTorch's.
 #
-# Clipping each gradient by itself would change the direction of the step: with $N_{\max} = 1$, norms of 3 and 4 would
-# both become 1.
+# Clipping each gradient by itself would change the direction: with $N_{\max} = 1$, norms of 3 and 4 would both become
+# 1.
 #
 # Adam divides by the size of gradients anyway, so why clip? Because one huge gradient inflates $v$ for a thousand
 # steps. And what about an `inf`? Your function should do as PyTorch does:
@@ -789,7 +791,7 @@ for name in lecture_notes.PROGRAMS:
 
 # %% [markdown]
 # Both Adams now get a gradient of 0.01 in each step. **Predict:** if they were right, how long would each step be, in
-# rates?
+# multiples of the rate? And how many steps would `accumulate` take in an epoch?
 
 # %%
 constant = {"p": torch.zeros(1), "grads": torch.full((6, 1), 0.01), "lr": 0.1}
@@ -837,9 +839,9 @@ check(mend_the_notes)
 #
 # Twice the batch halves the variance of the gradient. Does that save steps?
 #
-# **Predict.** A small network learns the digits by plain SGD, to a training loss of {{ runs().target : .1f }}. With
-# batches of 1 that takes {{ steps(1) : ,.0f }} steps. How many does it take with batches of 2, 16 and 1,024, each at
-# its best rate?
+# **Predict.** A small network learns the digits (8 by 8 pixels, ten classes) by plain SGD, to a training loss of
+# {{ runs().target : .1f }}. With batches of 1 that takes {{ steps(1) : ,.0f }} steps. How many does it take with
+# batches of 2, 16 and 1,024, each at its best rate?
 
 # %%
 from course.lessons.experiments import bootstrap, critical_batch
@@ -988,16 +990,16 @@ noise_along(
 # Over {{ len(noise_by_rate()[0]) }} such runs the mean lies between {{ fewest_most(noise_by_rate()[0], "and") }}, and
 # with half the rate between {{ fewest_most(noise_by_rate()[1], "and") }}: a rate near the largest possible keeps
 # $\lVert G \rVert^2$ large by bouncing across the ravines. So expect the order of magnitude, from a well-tuned rate.
-# (The last line weighs directions by their curvature, with the Hessian $H$: McCandlish et al., section 2.2; it does no
-# better.)
+# (The last line weighs directions by curvature, with the Hessian: McCandlish et al., section 2.2.)
 #
 # ## 12. Other batch, other rate
 #
 # A better gradient allows a larger rate. Two rules say how much larger, both for batches *far* below the critical one:
 #
 # - For SGD, in proportion to the batch (Goyal et al., arXiv 1706.02677, section 2.1).
-# - For Adam, like the *square root* of the batch (Malladi et al., arXiv 2205.10287). Where noise dominates,
-#   $\sqrt{\hat v}$ shrinks like one over the root of the batch, so the division already supplies the other root.
+# - For Adam, like the *square root* of the batch (Malladi et al., arXiv 2205.10287; their rule changes the betas and
+#   $\epsilon$ as well). Where noise dominates, $\sqrt{\hat v}$ shrinks like one over the root of the batch, so the
+#   division already supplies the other root.
 #
 # **Predict.** From batches of 4 to 16, by which factor should the best rate grow by each rule? And what will happen
 # from 256 to 1,024, far above SGD's $B_{\text{crit}}$?
@@ -1027,13 +1029,12 @@ intervals = {"SGD": bootstrap.rates(sgd), "Adam": bootstrap.rates(adam)}
 rates_by_batch(sizes, rates, intervals, rules, title="The best rate over the batch size, and two rules")
 
 # %% [markdown]
-# From 4 to 16 the best rate grew by the factor {{ growth("sgd", 4, 16) : .1f }} for SGD and
-# {{ growth("adam", 4, 16) : .1f }} for Adam; from 256 to 1,024 by {{ growth("sgd", 256, 1024) : .1f }} for both. By the
-# exponents printed above, the root holds for Adam on average below its critical size. Proportion does not hold for SGD:
-# batches of 4 to 16 are not far below {{ critical() : .0f }}. (For weight decay see "More".)
+# From 4 to 16 the rules say 4 for SGD and 2 for Adam; the best rates grew by {{ growth("sgd", 4, 16) : .1f }} and
+# {{ growth("adam", 4, 16) : .1f }}. From 256 to 1,024 both grew by {{ growth("sgd", 256, 1024) : .1f }}. Over all sizes
+# below the critical one the root holds for Adam (see the exponents above); proportion does not for SGD: batches of 4 to
+# 16 are not far below {{ critical() : .0f }}. (For weight decay see "More".)
 #
-# A surprise: the critical batch size depends on the optimizer too. Adam's is {{ critical("adam") : .0f }}. With batches
-# of 1,024 SGD needs {{ steps(1024) : .0f }} steps and Adam {{ steps(1024, "adam") : .0f }}.
+# A surprise: the critical batch size depends on the optimizer too. Adam's is {{ critical("adam") : .0f }}.
 #
 # ## 13. Let the machine search
 #
@@ -1075,9 +1076,10 @@ best_so_far(
 )
 
 # %% [markdown]
-# It is: to come as far as its median study after 20 trials, random draws need {{ draws_for(reached("tpe")) }} trials.
-# The lowest of 20 held-out losses is optimistic, because it was used to choose: with other seeds its settings do worse.
-# And twenty trials are too few to say which number matters most: compare the two lines of importances.
+# It is: to come as far as its median study after 20 trials, random draws need {{ draws_for(reached("tpe")) }}. The
+# lowest of 20 held-out losses is optimistic, because it was used to choose: with other seeds its settings do worse. And
+# twenty trials are too few to say which number matters most: compare the two lines of importances (how much each number
+# decides whether a trial is good).
 #
 # # Part IV: bytes and a choice
 #
@@ -1091,9 +1093,9 @@ parameters = 1_000_000_000
 print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * parameters / 1e9:.0f} GB")
 
 # %% [markdown]
-# Twelve bytes for each parameter: the $K = 12$ of the ZeRO paper (arXiv 1910.02054, section 3.1). Without the master
-# copy most updates would be lost: they are smaller than half the last bit of a `bfloat16` (lesson 03). With parameters
-# and gradients the sum depends on the recipe:
+# Twelve bytes for each parameter: the $K = 12$ of the ZeRO paper (arXiv 1910.02054, section 3.1). Late in a run most
+# updates would be lost without the master copy: they are smaller than half the last bit of a `bfloat16` (lesson 03).
+# With parameters and gradients the sum depends on the recipe:
 #
 # | recipe | parameters | gradients | state | bytes |
 # | --- | --- | --- | --- | --- |
@@ -1102,8 +1104,8 @@ print(f"two moments {2 * 4 * parameters / 1e9:.0f} GB, master copy {4 * paramete
 # | float16 with a copy of the gradients (ibid.) | 2 | 2 + 4 | 12 | 20 |
 #
 # `torch.optim` itself keeps no master copy. Its plain SGD keeps nothing, momentum one moment, AdamW two, and Adafactor
-# only row and column means (section 15); the exercise lists the others. Those with a second moment also keep a *step
-# counter* for each tensor, because tensors may differ in age.
+# only row and column means (section 15); the docstring below lists the others. Those with a second moment also keep a
+# *step counter* for each tensor, needed or not.
 #
 # An *8-bit* AdamW keeps its moments in bytes, and for every block of 2,048 numbers a float32 *scale*, the largest
 # absolute value among them (Dettmers et al., arXiv 2110.02861, section 2.1): {{ 2 * (1 + 4 / 2048) : .3f }} bytes for
@@ -1206,7 +1208,7 @@ def largest_batch(memory: dict[str, int], wanted: int, clock: dict[str, int]) ->
     memory    "numbers", how many parameters; "param", "grad" and "state", bytes for each of them; "example", bytes of
               activations for each example of a micro-batch, which lie beside the other three; "multiple": only
               multiples of it are allowed as sizes; "budget", bytes of the device. It may be filled to the last byte.
-    wanted    examples in the global batch, at least 1. It may be less than a multiple. All micro-batches have one size,
+    wanted    examples in the global batch, at least 1. It may be less than "multiple". All micro-batches have one size,
               apart from the last, which holds what is left over.
     clock     a micro-batch takes "start" and, for every begun wave of "wave" examples, "seconds"
     Returns   (largest, size, count), three ints: the largest size that fits; one with which the step takes the
@@ -1251,7 +1253,7 @@ axes.set(xlabel="examples in a micro-batch", ylabel="time of a step of 256 (ms)"
 plt.show()
 
 # %% [markdown]
-# ## 15. Adafactor: a matrix from its margins
+# ## 15. Adafactor: a matrix from its row and column means
 #
 # Adam's second moment $V$ of a matrix with $r$ rows and $c$ columns has $r c$ numbers. Adafactor keeps the means of its
 # rows, $R$, and of its columns, $C$, and rebuilds the matrix from them (Shazeer and Stern, arXiv 1804.04235, section 3,
@@ -1322,7 +1324,7 @@ found = factored.compare()
 print(f"kept: {found.kept} numbers of {found.entries:,}")
 print("root of the estimate over root of the exact one, at 5%, 50% and 95% of the entries that are not 0:")
 print(f"{found.low:.2f}, {found.middle:.2f}, {found.high:.2f}")
-print(f"entries that are 0: {found.white} of pixels that are always white, {found.apart} others")
+print(f"entries that are 0: {found.white} of pixels that are always white, {found.apart} never active with their unit")
 
 # %% [markdown]
 # For nine in ten entries the step is between {{ factors().high : .1f }} times shorter and {{ 1 / factors().low : .1f }}
@@ -1420,8 +1422,8 @@ check(orthogonalize)
 # | Sophia | divides by an estimate of the Hessian's diagonal, and clips | arXiv 2305.14342 |
 # | Shampoo | a matrix for each side of a weight matrix, not a number per entry | arXiv 1802.09568 |
 #
-# Few of the speed-ups that papers report survive a comparison in which every rate is tuned equally well: claimed
-# factors of up to two shrink to at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046).
+# Few of the speed-ups that papers report survive where every rate is tuned equally well: factors of up to two shrink to
+# at most 1.4, and to 1.1 at 1.2 billion parameters (Wen et al., arXiv 2509.02046).
 #
 # The text below comes from a small grammar: each sentence is a chain of random choices, so its entropy per character
 # can be computed, and no model gets below it on average. A GPT with {{ parameters("character GPT") : ,d }} parameters
@@ -1480,9 +1482,10 @@ print(measured)
 print(which_optimizer.table(measured.data))
 
 # %% [markdown]
-# For equal *steps* Muon is first on both, with {{ loss("Muon") / next_best("Muon") : .0%}} of the next best loss on the
-# GPT and {{ loss("Muon", DIGITS_NAME) / next_best("Muon", DIGITS_NAME) : .0%}} on the digits. Between Adam, AdamW,
-# Adafactor and RMSprop on the GPT the table decides little: their ranges overlap.
+# For equal *steps* Muon is first on both: its distance from the least loss is
+# {{ loss("Muon") / next_best("Muon") : .0%}} of the next best on the GPT and
+# {{ loss("Muon", DIGITS_NAME) / next_best("Muon", DIGITS_NAME) : .0%}} on the digits. Between Adam, AdamW, Adafactor
+# and RMSprop on the GPT the table decides little: their ranges overlap.
 #
 # For equal *time* it is another story. The last line for each problem gives Adam as many steps as fit into Muon's time,
 # with a rate chosen anew. On the GPT Muon stays ahead; on the digits Adam comes to
@@ -1491,8 +1494,8 @@ print(which_optimizer.table(measured.data))
 # Adafactor had another schedule: PyTorch's always caps the rate at $1/\sqrt t$, on the GPT in {{ capped() }} of the
 # {{ GPT_STEPS }} steps.
 #
-# With nothing to overfit, weight decay cannot show its use here, and on tensors this small the time of a step is mostly
-# Python's overhead. A short version, live, whose last column varies with the machine:
+# With nothing to overfit, weight decay cannot show its use here, and the time of such small steps is mostly Python's. A
+# short version, live, whose last column varies with the machine:
 
 # %%
 quick = which_optimizer.measure([digits_problem(steps=100)], ("SGD", "momentum", "AdamW", "Muon"))
@@ -1501,7 +1504,8 @@ print(which_optimizer.table(quick))
 # %% [markdown]
 # If you must choose today, take AdamW with $\beta_2 = 0.95$ to $0.999$, warm-up, cosine, clipping at 1, and a search
 # over the rate, then over the decay, on held-out data. Take Muon for the hidden matrices of a transformer, Adafactor
-# where the state does not fit, and SGD with momentum for convolutional networks on images (custom, not measured).
+# where the state does not fit, and SGD with momentum for convolutional networks on images (by custom; we did not
+# measure it).
 #
 # ## 18. What does each term buy?
 #
@@ -1557,14 +1561,15 @@ for name, schedule in (("no correction", "constant"), ("whole", "as without corr
     print(f"{name:14} rate {schedule:22} loss {terms.loss_on(model, clean.judged):.6f}")
 
 # %% [markdown]
-# The two networks are the same. With a schedule of your own there is nothing left to gain: on average the whole Adam is
-# then ahead. So what the correction buys is that the rate you set is the rate you get. Without it the best rate, with
-# that schedule, is {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times lower.
+# The two networks are the same. But take a schedule that you have chosen yourself, and the correction helps: without it
+# the loss is {{ scheduled["no correction"].mean / scheduled["whole"].mean : .1f }} times the whole Adam's, and the best
+# rate {{ scheduled["whole"].rate / scheduled["no correction"].rate : .1f }} times lower. With the correction, the rate
+# that you set is the rate that you get.
 #
 # With the schedule the mean buys most: without it the loss is
-# {{ scheduled["no mean"].mean / scheduled["whole"].mean : .1f }} times the whole Adam's. Without the division it is
+# {{ scheduled["no mean"].mean / scheduled["whole"].mean : .1f }} times the whole Adam's, without the division
 # {{ scheduled["no division"].mean / scheduled["whole"].mean : .1f }} times: for three layers of similar size, one rate
-# for all is not much worse. For the GPT of section 17 it is: compare momentum with Adam there.
+# for all is not much worse. For the GPT of section 17 it is.
 #
 # Decay should be of most use where memorising does harm. So take {{ ablation.EXAMPLES }} digits, a fifth of them with
 # labels drawn anew, train for {{ ablation.EPOCHS }} epochs, and judge by the loss on other digits. `around` is AdamW;
@@ -1585,7 +1590,7 @@ forms_by_rate(
 #
 # A surprise: `around` is no better here than `through`. What differs is the scale: at rates above the best one, the
 # best decay is about {{ decay_ratio(decayed["around"], decayed["through"]) }} times larger around. If you swap Adam for
-# AdamW and keep the decay, you have all but switched it off.
+# AdamW here and keep the decay, you have all but switched it off.
 #
 # ## 19. Put together
 #
@@ -1623,8 +1628,7 @@ for name, losses in assembled.items():
 training_curves(assembled, floor=problem.least, title="AdamW, clipping, warm-up, cosine: how far to the floor?")
 
 # %% [markdown]
-# The arithmetic is the same but for rounding, whose differences grow from step to step, but not enough to show in the
-# picture.
+# The arithmetic is the same but for rounding.
 #
 # Add a momentum in Nesterov's form and a scale, and `orthogonalize` becomes Muon. We take the scale
 # $0.2 \sqrt{\max(r, c)}$ for $r$ rows and $c$ columns (Moonshot, arXiv 2502.16982), which makes the step about as long
@@ -1759,7 +1763,7 @@ for name in ("descent", "classical", "true"):
     print(f"{name:10} distances off by {error.rms:6.1f} km (root mean square), {error.greatest:6.1f} at most")
 
 # %% [markdown]
-# Even the true map is off: it is flat, and the table's distances are measured along great circles of a sphere.
+# The true map is off too: it is flat, and the distances are measured on a sphere.
 #
 # **Weight decay and the batch.** AdamW's parameters are a moving average of its updates over about $1/(\eta\lambda)$
 # steps. Bergsma et al. (arXiv 2505.13738) claim that this time, counted *in epochs*, should stay the same when the

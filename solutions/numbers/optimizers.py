@@ -168,10 +168,10 @@ def searches(seeds: int = 3) -> list[dict[str, gradient_free.Row]]:
     return [gradient_free.compare(seed) for seed in range(seeds)]
 
 
-def times_more() -> list[float]:
-    """How many times as many steps as gradient descent the other methods take, for all seeds."""
-    steps = [[row.steps for row in rows.values()] for rows in searches()]
-    return [other / first for first, *others in steps for other in others]
+def times_more(what: str) -> list[float]:
+    """How many times as many "steps" or "evaluations" as gradient descent the other methods take, for all seeds."""
+    counts = [[getattr(row, what) for row in rows.values()] for rows in searches()]
+    return [other / first for first, *others in counts for other in others]
 
 
 # --- sections 11 and 12 ------------------------------------------------------------------------------

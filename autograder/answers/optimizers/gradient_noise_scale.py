@@ -96,6 +96,7 @@ WRONG = (
         lax((CROSSED, "(b_small * other - b_large * one)")),
         formulas((CROSSED, "(b_large * one - b_small * other)")),
         formulas(("(one - other)", "(other - one)")),
+        lax((BETWEEN, " / (1 / b_large - 1 / b_small)"), (GRADIENT, "one - noise / b_large")),
     ),
     wrong(
         "divided_by_something_else",
@@ -155,6 +156,7 @@ WRONG = (
         formulas((NOISE, VARIANCE.replace("dim=0", "dim=0, correction=0")), (GRADIENT, "one - noise / b_small")),
         formulas((NOISE, VARIANCE)),
         formulas((NOISE, VARIANCE), (GRADIENT, "other")),
+        formulas((NOISE, VARIANCE), (GRADIENT, "other - noise / b_large")),
     ),
     wrong(
         "noise_cut_off_at_0",
@@ -164,6 +166,7 @@ WRONG = (
         formulas((NOISE, f"max({NOISE}, 0.0)")),
         formulas((NOISE, f"max({NOISE}, 1e-12)")),
         formulas((NOISE, f"abs({NOISE})")),
+        formulas((NOISE, f"abs({NOISE})"), (GRADIENT, "other - noise / b_large")),
         formulas((RETURN, "return noise, gradient, max(noise, 0.0) / gradient")),
         formulas(("gradient <= 0", "gradient <= 0 or noise < 0")),
     ),

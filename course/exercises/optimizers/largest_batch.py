@@ -152,7 +152,7 @@ EXERCISE = Exercise(
         "beside the other three": ("largest_that_fits",),
         "It may be filled to the last byte": ("the_last_byte",),
         "every begun wave": ("as_fast_as_the_best",),
-        "It may be less than a multiple": ("a small global batch",),
+        'It may be less than "multiple"': ("a small global batch",),
         "the largest size that fits": ("largest_that_fits",),
         "one with which the step takes the least time": ("as_fast_as_the_best",),
         "the number of its micro-batches": ("number_of_micro_batches",),

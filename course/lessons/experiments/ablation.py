@@ -159,7 +159,7 @@ def table(measured: Measured, task: str) -> str:
     """A block for each schedule, a line for each form: mean loss and range, and the mean share of right answers."""
     lines = []
     for schedule in TUNED:
-        lines.append(f"{schedule:16} {'loss':>7} {'from':>7} {'to':>7} {'right':>7} {'rate':>9} {'decay':>9}")
+        lines.append(f"{schedule:16} {'loss':>7} {'from':>7} {'to':>7} {'correct':>7} {'rate':>9} {'decay':>9}")
         for row in measured.of(task, schedule).values():
             right = statistics.mean(row.right)
             low, high = min(row.losses), max(row.losses)
