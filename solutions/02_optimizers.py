@@ -58,7 +58,7 @@ race()
 # In the ravine Nesterov's method ends lowest, and momentum crosses the floor {{ crossings("momentum") }} times. But no
 # optimizer wins on every surface, and one rate for all is not fair: here no step of Adam moves a coordinate by more
 # than one rate, so at 0.01 Adam cannot even cross the picture in {{ STEPS }} steps. Tick "each at its own best rate"
-# for the best of {{ len(RATES) }} rates each. At the rate 0.01 the best place for the momentum slider is about
+# for the best of {{ len(RATES) }}. At the rate 0.01 the best place for the momentum slider is about
 # {{ best_momentum() : .2f }}.
 #
 # Adagrad, RMSprop and Adam give each *coordinate* a rate of its own.
@@ -1504,8 +1504,7 @@ print(which_optimizer.table(quick))
 # %% [markdown]
 # If you must choose today, take AdamW with $\beta_2 = 0.95$ to $0.999$, warm-up, cosine, clipping at 1, and a search
 # over the rate, then over the decay, on held-out data. Take Muon for the hidden matrices of a transformer, Adafactor
-# where the state does not fit, and SGD with momentum for convolutional networks on images (by custom; we did not
-# measure it).
+# where the state does not fit, and SGD with momentum for convolutional networks on images (by custom).
 #
 # ## 18. What does each term buy?
 #
@@ -1516,7 +1515,7 @@ print(which_optimizer.table(quick))
 # **Predict.** With warm-up and descent, which missing term costs most? At a constant rate, the steps without the
 # correction are too long at first (section 7): does that do harm, or good?
 #
-# Here are all forms, trained with three new seeds:
+# All forms, with three new seeds:
 
 # %%
 import inspect
@@ -1632,8 +1631,7 @@ training_curves(assembled, floor=problem.least, title="AdamW, clipping, warm-up,
 #
 # Add a momentum in Nesterov's form and a scale, and `orthogonalize` becomes Muon. We take the scale
 # $0.2 \sqrt{\max(r, c)}$ for $r$ rows and $c$ columns (Moonshot, arXiv 2502.16982), which makes the step about as long
-# as AdamW's, so that one rate serves both. Muon takes only the matrices of the blocks; embeddings, biases and norms
-# stay with AdamW.
+# as AdamW's. Muon takes only the matrices of the blocks; embeddings, biases and norms stay with AdamW.
 
 
 # %%
