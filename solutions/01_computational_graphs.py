@@ -270,8 +270,6 @@ except RecursionError as error:
 # %% [markdown]
 # Python limits how deep calls can be nested, but not how long a list can be. Whatever a recursive function keeps on the
 # stack of calls, a loop can keep in a list of its own: the nodes that it still has to come back to.
-#
-# Stuck? `hint(topological_order)`.
 
 
 # %% exercise
@@ -386,8 +384,6 @@ for call in (1, 2):
 # A backward pass *adds* to `grad` and does not overwrite it. This is why training loops call `zero_grad`, and
 # section 14 will make use of it. Your `backward` must do the same for leaves. The derivatives of inner nodes belong to
 # one call only, and must not be mixed with what an earlier call left behind.
-#
-# Stuck? `hint(backward)`.
 
 
 # %% exercise
@@ -531,8 +527,6 @@ print(f"{'max(0, z), nudged':36} forward {forward:g}, central {central:g}")
 #
 # Our convention is that of `torch.relu`: **the derivative of $\max(0, z)$ at $z = 0$ is 0.** With it, differentiate the
 # hinge of section 1.
-#
-# Stuck? `hint(hinge_backward)`.
 
 
 # %% exercise
@@ -737,8 +731,6 @@ for first, second in (((4, 3), (3,)), ((4, 3), (4, 1)), ((4, 3), ()), ((2, 4, 3)
 # %% [markdown]
 # Broadcasting compares shapes from the right, and repeats each dimension that is missing or has size 1. What does this
 # mean for the way back?
-#
-# Stuck? `hint(unbroadcast)`.
 
 
 # %% exercise
@@ -817,8 +809,6 @@ print(f"2 · rows · in · out = {2 * rows * inputs * outputs:,}")
 # costs about 6 operations per token and parameter, embeddings not counted (Kaplan et al., arXiv 2001.08361, section
 # 2.1). Plans of training runs use this as $6ND$ for $N$ parameters and $D$ tokens (Hoffmann et al., arXiv 2203.15556,
 # section 3.3).
-#
-# Stuck? `hint(linear_vjp)`.
 
 
 # %% exercise
@@ -913,8 +903,6 @@ print(f"sum of the gradient: {pull.sum().item():.0e}")
 # %% [markdown]
 # A gradient step raises the logit of the true class and lowers all others. The bars of the gradient add up to 0, except
 # for rounding.
-#
-# Stuck? `hint(softmax_cross_entropy)`.
 
 
 # %% exercise
@@ -1285,8 +1273,6 @@ for cube in (Cube, CubeKeepsSlope):
 #
 # Save with `save_for_backward`, not with `ctx.x = x`: only then are the values freed in time, and a later
 # change in place is noticed.
-#
-# Stuck? `hint(SaveLess)`.
 
 
 # %% exercise
@@ -1400,8 +1386,6 @@ print(f"In the mean of means, a token of the short piece weighs {ratio:.0f} time
 # a row: `logits.flatten(0, 1)` turns $(n, T, C)$ into $(nT, C)$, and `targets.flatten()` turns $(n, T)$ into $(nT)$.
 # Targets of $-100$ are left out of the loss and of the count for its mean; the argument is `ignore_index=-100`,
 # which is the default.
-#
-# Stuck? `hint(accumulate_gradients)`.
 
 
 # %% exercise
@@ -1500,7 +1484,7 @@ else:
 # Computation 6, 1994, gets $Hv$ at the cost of about one more gradient.) The first backward pass must itself be
 # recorded: look for `create_graph` in the documentation of `torch.autograd.grad`.
 #
-# For $f = x_1^2 x_2$ at $x = (1, 2)$ and $v = (1, 1)$, the next cell builds the Hessian after all. Stuck? `hint(hvp)`.
+# For $f = x_1^2 x_2$ at $x = (1, 2)$ and $v = (1, 1)$, the next cell builds the Hessian after all.
 
 # %%
 point = torch.tensor([1.0, 2.0])
