@@ -1,5 +1,6 @@
-"""Instruments: what autograd saves, what stays alive, how often something is called.
+"""Instruments: what autograd saves, what stays alive, what each op costs, how often something is called.
 
+with metered() as run: f(x).backward()     live bytes and their peak, FLOPs, dtypes, modules, op by op
 with saved_bytes() as meter: y = f(x)      what was handed to autograd for backward, op by op
 with kept_bytes() as meter: y = f(x)       what is alive afterwards, however it is kept
 f = counted(f)                             calls of a function, with the shape of each call's argument
@@ -9,16 +10,21 @@ from __future__ import annotations
 
 from course.meter.calls import Counted, counted, forward_calls
 from course.meter.kept import KeptBytes, kept_bytes
+from course.meter.run import Allocator, Op, Run, metered
 from course.meter.saved import SavedBytes, saved_bytes
 from course.meter.storage import Row
 
 __all__ = [
+    "Allocator",
     "Counted",
     "KeptBytes",
+    "Op",
     "Row",
+    "Run",
     "SavedBytes",
     "counted",
     "forward_calls",
     "kept_bytes",
+    "metered",
     "saved_bytes",
 ]

@@ -45,9 +45,13 @@ def counted(function: Callable[P, R]) -> Counted[P, R]:
 @contextmanager
 def forward_calls(module: nn.Module) -> Iterator[Counted[..., object]]:
     """Counts calls of `module(...)` and of `module.forward(...)` in the body of the `with`."""
+    own = vars(module).get("forward")  # of a `forward_calls` around this one
     counter: Counted[..., object] = Counted(module.forward)
     module.forward = counter
     try:
         yield counter
     finally:
-        del module.forward  # the class's own shows again
+        if own is None:
+            del module.forward  # the class's own shows again
+        else:
+            module.forward = own

@@ -5,8 +5,10 @@ op --output--> weak reference to its storage ... after the code: which of them a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,9 +32,11 @@ class KeptBytes:
         """An empty meter: torch would free a weak reference once for each copy of it."""
         return KeptBytes()
 
-    def watch(self, tensor: Tensor, op: str = "") -> None:
-        """Follows the storage of `tensor` from now on."""
+    def watch(self, tensor: Tensor, op: str = "") -> bool:
+        """Follows the storage of `tensor` from now on. Returns whether it was not followed before."""
+        before = len(self._made)
         self._made.setdefault(weakly(tensor), (op, tuple(tensor.shape), tensor.dtype))
+        return len(self._made) > before
 
     def watches(self, tensor: Tensor) -> bool:
         """Whether the storage of `tensor` is followed."""
@@ -43,21 +47,22 @@ class KeptBytes:
 
         ignore  tensors whose storages do not count, such as the result that the caller holds anyway
         """
-        ignored = all_weakly(ignore)
-        self._made = {
-            storage: made
-            for storage, made in self._made.items()
-            if not storage.expired()  # type: ignore[no-untyped-call]
-        }
-        return [
-            Row(op=op, shape=shape, dtype=dtype, bytes=bytes_now(storage))
-            for storage, (op, shape, dtype) in self._made.items()
-            if storage not in ignored
-        ]
+        return [Row(op=op, shape=shape, dtype=dtype, bytes=size) for (op, shape, dtype), size in self._alive(ignore)]
 
     def bytes_alive(self, ignore: Iterable[Tensor] = ()) -> int:
         """Bytes of all storages that are alive now."""
-        return sum(row.bytes for row in self.rows(ignore))
+        return sum(size for _, size in self._alive(ignore))
+
+    def _alive(self, ignore: Iterable[Tensor]) -> list[tuple[tuple[str, tuple[int, ...], torch.dtype], int]]:
+        """What made each storage that is alive now, and its bytes. Forgets the others."""
+        ignored, found = all_weakly(ignore), []
+        for storage, made in list(self._made.items()):
+            size = bytes_now(storage)
+            if size is None:
+                del self._made[storage]
+            elif storage not in ignored:
+                found.append((made, size))
+        return found
 
 
 @contextmanager
@@ -80,36 +85,71 @@ def kept_bytes(*, after: Callable[[KeptBytes], object] | None = None) -> Iterato
     lies in a reference cycle counts until Python's collector (`gc.collect()`) has found it. Dense tensors only.
     """
     meter = KeptBytes()
-    with _Recorder(meter, after):
+    with _Reporter(meter, after):
         yield meter
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands the outputs of every op to a meter, unless they alias a tensor from outside."""
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """An op that has just run.
 
-    def __init__(self, meter: KeptBytes, after: Callable[[KeptBytes], object] | None) -> None:
+    name   ATen's, such as `addmm` or `add_`
+    given  its tensors
+    made   one output for each storage that was not there before
+    """
+
+    op: Any
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    given: list[Tensor]
+    made: list[Tensor]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Hands the outputs of every op to a meter, unless they alias a tensor from outside; then notes the call."""
+
+    def __init__(self, meter: KeptBytes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._meter, self._after = meter, after
+        self._meter = meter
+        self._lock = threading.RLock()  # a backward has a thread for each GPU
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Torch's compiler need not be kept out of this: to import it for that would take 2 s."""
         return False
 
+    def note(self, call: Call) -> None:
+        """What follows every op."""
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         operation: Callable[..., Any] = func
-        result = operation(*args, **(kwargs or {}))
-        given = [] if func is FRESH else _tensors((args, kwargs))
-        outside = all_weakly(tensor for tensor in given if not self._meter.watches(tensor))
-        for tensor in _tensors(result):
-            if weakly(tensor) not in outside:
-                self._meter.watch(tensor, func.overloadpacket.__name__)
-        if self._after is not None:
-            self._after(self._meter)
+        kwargs = kwargs or {}
+        result = operation(*args, **kwargs)
+        name = str(func.overloadpacket.__name__)
+        with self._lock:
+            given = [] if func is FRESH else tensors((args, kwargs))
+            outside = all_weakly(tensor for tensor in given if not self._meter.watches(tensor))
+            made = [each for each in tensors(result) if weakly(each) not in outside and self._meter.watch(each, name)]
+            self.note(Call(op=func, name=name, args=args, kwargs=kwargs, result=result, given=given, made=made))
         return result
 
 
-def _tensors(tree: object) -> list[Tensor]:
+class _Reporter(Recorder):  # type: ignore[no-untyped-call]
+    """Shows the meter to a function after every op."""
+
+    def __init__(self, meter: KeptBytes, after: Callable[[KeptBytes], object] | None) -> None:
+        super().__init__(meter)
+        self._after = after
+
+    def note(self, call: Call) -> None:
+        if self._after is not None:
+            self._after(self._meter)
+
+
+def tensors(tree: object) -> list[Tensor]:
+    """All tensors in a tree of arguments or results."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

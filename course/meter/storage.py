@@ -57,7 +57,7 @@ def storage_bytes(tensor: Tensor) -> int:
     return tensor.untyped_storage().nbytes()
 
 
-def bytes_now(reference: StorageWeakRef) -> int:
-    """The size of a storage at this moment: 0 where it was freed, or emptied by `resize_`."""
+def bytes_now(reference: StorageWeakRef) -> int | None:
+    """The size of a storage at this moment: None where it was freed, 0 where it was emptied by `resize_`."""
     storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
-    return 0 if storage is None else int(storage.nbytes())
+    return None if storage is None else int(storage.nbytes())

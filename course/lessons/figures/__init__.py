@@ -10,6 +10,7 @@ minima              minima_picture: which minimum holds which step size
 schedules           schedule_curves: learning rates over steps
 maps                compare_maps: maps that were found over the true one
 timeline, messages  what ranks did when, and who sent what to whom: from the account of a run
+meter               memory_timeline: live bytes op by op, their peak, what forward keeps
 batches, search     what a batch size is worth, and what a search has tried
 
 Nothing is imported here, so that a picture loads only what it needs.
