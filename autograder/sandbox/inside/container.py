@@ -212,11 +212,15 @@ def _ask(sock: socket.socket, token: str, verb: str, arguments: Tree) -> Tree:
 
 
 def _return_large_blocks() -> None:
-    """Let large blocks of memory go back to the system when they are freed: else the high-water mark tells nothing."""
+    """Let large blocks of memory go back to the system when they are freed: else the high-water mark tells nothing.
+
+    What the process that was forked had free goes back at once: a block that found its place there would not count.
+    """
     with contextlib.suppress(OSError, AttributeError):  # no mallopt: not the GNU C library
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, LARGE)
         libc.mallopt(M_TRIM_THRESHOLD, LARGE)
+        libc.malloc_trim(0)
 
 
 # --- the display run ----------------------------------------------------------------------------------
