@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import textwrap
 
 import pytest
 
@@ -84,6 +85,38 @@ def test_the_kernel_measures_the_cases_that_are_to_be_measured(name, request):
     second = exercises.load("quadratic_grads").draw(1)[1].name
     seen = quadratic(request.getfixturevalue(name), "return 1.0, 2.0, 3.0", measured=(second,))
     assert [each.sources for each in seen] == [{}, {"peak_bytes": "kernel", "cpu_seconds": "kernel"}]
+
+
+def measured(opened, body: str) -> Observation:
+    """What is seen of an answer to hvp with this body on the case whose memory is measured, the second time.
+
+    In the first, pages of torch's libraries are touched.
+    """
+    exercise = exercises.load("hvp")
+    (case,) = [each for each in exercise.draw(1) if each.name in exercise.measured]
+    source = f"import torch\ndef hvp(f, x, v):\n{textwrap.indent(body, '    ')}"
+    with opened.session([CodeCell(source=source, answers="hvp")], ["hvp"]) as session:
+        return session.perform(exercise, [case, case])[1]
+
+
+@with_and_without_walls
+@pytest.mark.parametrize("kept", [2, 3])
+def test_memory_at_its_highest_is_that_of_the_tensors_that_were_alive_at_once(name, kept, request):
+    body = f"alive = []\nfor _ in range(20):\n    alive = [*alive, torch.ones(2**20)][-{kept - 1}:]\nreturn x"
+    peak = measured(request.getfixturevalue(name), body).ledger["peak_bytes"]
+    assert kept * 2**22 <= peak <= kept * 2**22 + 2**20
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        *("os.fork()", "subprocess.run(['true'])", "os.pipe()", "socket.socketpair()", "os.memfd_create('kept')"),
+        "open('/dev/shm/kept', 'wb', 0).write(b'x')",
+    ],
+)
+def test_an_answer_whose_memory_is_measured_has_no_place_for_it_elsewhere(sandbox, elsewhere):
+    error = measured(sandbox, f"import os, socket, subprocess\n{elsewhere}\nreturn x").error
+    assert error.type in ("PermissionError", "OSError")
 
 
 @with_and_without_walls

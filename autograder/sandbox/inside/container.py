@@ -19,7 +19,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from autograder.sandbox.inside import display, isolation, removed
 from autograder.sandbox.inside.rank_port import RankPort
@@ -38,11 +38,12 @@ from course.tree import Tree
 
 PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larger is a block of its own
+Serve: TypeAlias = Callable[[socket.socket], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a container runs: its system call filter (None: no isolation at all), its limits, its home."""
+    """Where a container runs: its system call filters (None: no isolation at all), its limits, its home."""
 
     program: bytes | None
     limits: Limits
@@ -62,13 +63,14 @@ def first(sock: socket.socket, place: Place) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans come here; nobody asks how they ended
     sock.sendall(READY)
     groups: list[int] = []
+    serving: dict[bytes, Serve] = {LOAD: functools.partial(_loader, place.program), DISPLAY: _display}
     while True:
         message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
         if message == SWEEP:
             _sweep(groups, isolated=isolated)
             sock.sendall(SWEEP)
-        elif descriptors and message in (LOAD, DISPLAY):
-            groups.append(_fork({LOAD: _loader, DISPLAY: _display}[message], descriptors[0], sock))
+        elif descriptors and message in serving:
+            groups.append(_fork(serving[message], descriptors[0], sock))
         else:
             return
 
@@ -84,7 +86,7 @@ def _sweep(groups: list[int], *, isolated: bool) -> None:
     groups.clear()
 
 
-def _fork(serve: Callable[[socket.socket], None], descriptor: int, ours: socket.socket) -> int:
+def _fork(serve: Serve, descriptor: int, ours: socket.socket) -> int:
     """A child that serves the socket `descriptor`, alone with it, and leaves whatever happens."""
     pid = os.fork()
     if pid:
@@ -113,17 +115,17 @@ def _silence() -> None:
 # --- the loader and the performer ---------------------------------------------------------------------
 
 
-def _loader(sock: socket.socket) -> None:
+def _loader(program: bytes | None, sock: socket.socket) -> None:
     """Load the cells once, then fork for each exercise."""
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     sources = messages.to_sources(request["sources"])
     cells = [CodeCell(source=source, answers=name) for source, name in zip(sources, request["answers"], strict=True)]
     loaded = load_all(cells, request["names"])
     stream.send(sock, "loaded")
-    _performers(loaded, sock)
+    _performers(loaded, program, sock)
 
 
-def _performers(loaded: dict[str, Loaded], sock: socket.socket) -> None:
+def _performers(loaded: dict[str, Loaded], program: bytes | None, sock: socket.socket) -> None:
     """Fork for each exercise; or for all that need a process without autograd, because to remove it takes long."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     serving = {PERFORM: _performer, WITHOUT_AUTOGRAD: _without_autograd}
@@ -131,15 +133,15 @@ def _performers(loaded: dict[str, Loaded], sock: socket.socket) -> None:
         message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
         if message not in serving or not descriptors:
             return
-        _fork(functools.partial(serving[message], loaded), descriptors[0], sock)
+        _fork(functools.partial(serving[message], loaded, program), descriptors[0], sock)
 
 
-def _without_autograd(loaded: dict[str, Loaded], sock: socket.socket) -> None:
+def _without_autograd(loaded: dict[str, Loaded], program: bytes | None, sock: socket.socket) -> None:
     removed.disable_autograd()
-    _performers(loaded, sock)
+    _performers(loaded, program, sock)
 
 
-def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
+def _performer(loaded: dict[str, Loaded], program: bytes | None, sock: socket.socket) -> None:
     """One exercise: answer each case that comes."""
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     if "function" in request:
@@ -147,6 +149,7 @@ def _performer(loaded: dict[str, Loaded], sock: socket.socket) -> None:
         return
     exercise = exercises.load(request["exercise"])
     if exercise.measured:
+        isolation.stay_alone(program)
         _return_large_blocks()
     answer = _answer(loaded[exercise.name])
     if not isinstance(answer, Failure):
@@ -212,11 +215,15 @@ def _ask(sock: socket.socket, token: str, verb: str, arguments: Tree) -> Tree:
 
 
 def _return_large_blocks() -> None:
-    """Let large blocks of memory go back to the system when they are freed: else the high-water mark tells nothing."""
+    """Let large blocks of memory go back to the system when they are freed: else the high-water mark tells nothing.
+
+    What the process that was forked had free goes back at once: a block that found its place there would not count.
+    """
     with contextlib.suppress(OSError, AttributeError):  # no mallopt: not the GNU C library
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, LARGE)
         libc.mallopt(M_TRIM_THRESHOLD, LARGE)
+        libc.malloc_trim(0)
 
 
 # --- the display run ----------------------------------------------------------------------------------

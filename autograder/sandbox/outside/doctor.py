@@ -99,7 +99,7 @@ def _bubblewrap() -> Protection:
 
 def _filter() -> Protection:
     try:
-        size = len(seccomp.compiled()) // seccomp.INSTRUCTION
+        size = len(seccomp.compiled()) // seccomp.INSTRUCTION - 1
     except PolicyError as error:
         return Protection(
             name="libseccomp",

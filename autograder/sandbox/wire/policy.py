@@ -162,4 +162,7 @@ DENIED = (  # EPERM: the isolation is complete before the filter is on, and nobo
 FILE_SIGNALS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
 HIDDEN = ("clone3",)  # ENOSYS: its flags cannot be read by a filter, and the C library falls back to clone
 NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+# Of a process whose memory is measured: no helper of its own, and nothing of the kernel's to put numbers into.
+ALONE = ("fork", "vfork", "pipe", "pipe2", "socket", "socketpair", "memfd_create", "memfd_secret", "shmget", "msgget")
+THREAD = 0x00010000  # of clone's flags
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)  # of sockets, in a network of its own

@@ -1,6 +1,6 @@
 """The system call filter, compiled by libseccomp outside and put on inside as plain bytes.
 
-policy --compiled--> BPF program --(sent to the warm process)--> put_on
+policy --compiled--> two BPF programs --(sent to the warm process)--> put_on, put_on_measured
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import ctypes
 import errno
 import os
 import tempfile
+from typing import Any
 
 from autograder.sandbox.wire import policy
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
-INSTRUCTION = 8  # bytes
+INSTRUCTION = 8  # bytes; as many before both programs tell the length of the first
 
 
 def compiled() -> bytes:
-    """The BPF program of `policy`. Raises PolicyError where libseccomp is missing."""
+    """The BPF programs of `policy`, for all and for who is measured. Raises PolicyError where libseccomp is missing."""
     try:
         import pyseccomp as library
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
@@ -39,6 +40,15 @@ def compiled() -> bytes:
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.GT, last))
     for family in set(range(first, last)) - set(policy.FAMILIES):
         _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.EQ, family))
+    alone = library.SyscallFilter(library.ALLOW)
+    for name in policy.ALONE:
+        _add(alone, library.ERRNO(errno.EPERM), name)
+    _add(alone, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, policy.THREAD, 0))
+    program = _exported(rules)
+    return len(program).to_bytes(INSTRUCTION, "big") + program + _exported(alone)
+
+
+def _exported(rules: Any) -> bytes:
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)
         file.seek(0)
@@ -57,8 +67,22 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def put_on(program: bytes) -> None:
+def put_on(programs: bytes) -> None:
     """Filter this process and all that it starts, for ever. Raises OSError."""
+    _put_on(_split(programs)[0])
+
+
+def put_on_measured(programs: bytes) -> None:
+    """The second filter besides, for who is measured. Raises OSError."""
+    _put_on(_split(programs)[1])
+
+
+def _split(programs: bytes) -> tuple[bytes, bytes]:
+    end = INSTRUCTION + int.from_bytes(programs[:INSTRUCTION], "big")
+    return programs[INSTRUCTION:end], programs[end:]
+
+
+def _put_on(program: bytes) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(program, len(program))
     filter_ = _Program(len(program) // INSTRUCTION, ctypes.cast(buffer, ctypes.c_void_p))
