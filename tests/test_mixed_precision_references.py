@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
 import pytest
 import torch
@@ -12,9 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from course.errors import BadArgument
+from course.reference.mixed_precision.master import master_copies, master_step
 from course.reference.mixed_precision.rounding import round_to
+from course.reference.mixed_precision.scaler import LossScaler, OutOfTurn
 from course.reference.mixed_precision.stochastic import stochastic_round
 from course.reference.mixed_precision.summation import compensated_sum, pairwise_sum, plain_sum
+from course.reference.optimizers.adamw_step import adamw_step
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -299,3 +304,210 @@ def test_torch_adds_two_halves_with_one_rounding(dtype, device):
     for way in (-torch.inf, torch.inf):
         other = total.cpu().nextafter(torch.tensor(way, dtype=dtype)).to(device)
         assert bool(((total - exact).abs() <= (other - exact).abs()).all())
+
+
+# --- LossScaler ---------------------------------------------------------------------------------------
+
+STEPS = 200
+SHAPES = ((4, 3), (5,), ())
+SCALERS = [
+    {},
+    {"growth_interval": 3},
+    {"init_scale": 2.0**126, "growth_interval": 1},  # to where float32 ends
+    {"init_scale": 1000.0, "growth_factor": 1.7, "backoff_factor": 0.3, "growth_interval": 2},
+]
+SCRIPTS = {  # where in 200 steps a gradient is not finite
+    "never": set(),
+    "always": set(range(STEPS)),
+    "just before it grows": set(range(2, STEPS, 3)),
+    "first, as a new scale is found": set(range(20)),
+    "now and then": set(torch.randperm(STEPS, generator=seeded(0))[:40].tolist()),
+}
+
+
+def normal(seed: int, dtype: torch.dtype = F32, device: str = "cpu") -> list[Tensor]:
+    rng = seeded(seed)
+    return [torch.randn(shape, generator=rng).to(device, dtype) for shape in SHAPES]
+
+
+def scaled_gradients(t: int, scale: float, broken: bool, device: str) -> list[Tensor]:
+    """Those of step t times a scale; where broken, one number of one of them is inf, -inf or nan."""
+    grads = [g * scale for g in normal(t + 1, device=device)]
+    if broken:
+        grads[t % 3].view(-1)[-1] = (torch.inf, -torch.inf, torch.nan)[t // 3 % 3]
+    return grads
+
+
+def trained(scaler, unscale_, step, get_scale, script: set[int], device: str) -> Iterator[tuple[float, list[Tensor]]]:
+    """After each step the new scale and the parameters, by SGD with momentum."""
+    params = [torch.nn.Parameter(each) for each in normal(0, device=device)]
+    optimizer = torch.optim.SGD(params, lr=0.1, momentum=0.9)
+    for t in range(STEPS):
+        scaler.scale(torch.ones((), device=device))  # torch's makes its scale here
+        for param, grad in zip(params, scaled_gradients(t, get_scale(), t in script, device), strict=True):
+            param.grad = grad
+        unscale_(optimizer, params)
+        step(optimizer)
+        scaler.update()
+        yield get_scale(), [param.detach().clone() for param in params]
+
+
+@ON_EACH_DEVICE
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("options", SCALERS)
+def test_200_steps_have_the_scales_skips_and_parameters_of_torchs_scaler(options, script, device):
+    ours, theirs = LossScaler(**options), torch.amp.GradScaler(device, **options)
+    taken = []
+    a = trained(
+        ours,
+        lambda optimizer, params: ours.unscale_([each.grad for each in params]),
+        lambda optimizer: taken.append(ours.step(optimizer.step)),
+        lambda: ours.factor.item(),
+        SCRIPTS[script],
+        device,
+    )
+    b = trained(
+        theirs,
+        lambda optimizer, params: theirs.unscale_(optimizer),
+        theirs.step,
+        lambda: theirs.get_scale(),
+        SCRIPTS[script],
+        device,
+    )
+    before = normal(0, device=device)
+    for t, ((scale, params), (wanted, theirs_after)) in enumerate(zip(a, b, strict=True)):
+        assert scale == wanted, t
+        assert all(map(same_bits, params, theirs_after)), t
+        assert all(map(same_bits, params, before)) != taken[t], t  # bit-unchanged where it is skipped, and only there
+        before = params
+    assert SCRIPTS[script] <= {t for t, each in enumerate(taken) if not each}
+
+
+def test_a_gradient_too_small_for_float16_arrives():
+    scaler, w = LossScaler(), torch.ones((), requires_grad=True)
+    (w.half().float() * 1e-9).backward()
+    assert w.grad == 0
+    scaler.scale(w.half().float() * 1e-9).backward()
+    scaler.unscale_([w.grad])
+    assert w.grad.item() == pytest.approx(1e-9, rel=2**-11)
+
+
+def test_a_float16_loss_does_not_overflow():
+    scaled = LossScaler().scale(torch.tensor(2.0, dtype=F16))
+    assert (scaled.dtype, scaled.item()) == (F32, 2.0**17)
+
+
+def test_one_inf_anywhere_skips_all_and_a_missing_gradient_is_none():
+    scaler, steps = LossScaler(), []
+    scaler.unscale_([torch.ones(2), None, torch.tensor([[1.0, torch.inf]])])
+    assert not scaler.step(lambda: steps.append(1))
+    scaler.update()
+    scaler.unscale_([torch.ones(2), None])
+    assert scaler.step(lambda: steps.append(2))
+    assert steps == [2]
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        ("unscale_ unscale_", "unscale_ must be called once between two updates, got a second call"),
+        ("unscale_ step unscale_", "unscale_ must be called once"),
+        ("step", "step must be called once after unscale_ .* got no call of unscale_"),
+        ("unscale_ step step", "step must be called once .* got a second call"),
+        ("update", "update must follow unscale_"),
+        ("unscale_ step update step", "got no call of unscale_"),
+        ("unscale_ update update", "update must follow unscale_"),
+    ],
+)
+def test_a_call_out_of_turn_is_refused_as_a_runtime_error_and_changes_nothing(calls, words):
+    scaler, grad, steps = LossScaler(), torch.ones(2), []
+    act = {
+        "unscale_": lambda: scaler.unscale_([grad]),
+        "step": lambda: scaler.step(lambda: steps.append(1)),
+        "update": scaler.update,
+    }
+    *before, last = calls.split()
+    for call in before:
+        act[call]()
+    seen = (grad.tolist(), len(steps), scaler.factor.item())
+    with pytest.raises(OutOfTurn, match=words) as error:
+        act[last]()
+    assert isinstance(error.value, RuntimeError)
+    assert (grad.tolist(), len(steps), scaler.factor.item()) == seen
+
+
+def test_float16_gradients_are_refused_as_torch_refuses_them_before_anything_changes():
+    scaler, grads = LossScaler(), [torch.ones(2), torch.ones(2, dtype=F16)]
+    with pytest.raises(BadArgument, match="wider than float16 to be unscaled"):
+        scaler.unscale_(grads)
+    assert [each.tolist() for each in grads] == [[1.0, 1.0], [1.0, 1.0]]
+    scaler.unscale_(grads[:1])
+
+
+@pytest.mark.parametrize(
+    "options", [{"init_scale": 0.0}, {"growth_factor": 1.0}, {"backoff_factor": 1.0}, {"growth_interval": 0}]
+)
+def test_numbers_that_find_no_scale_are_refused(options):
+    with pytest.raises(BadArgument, match=f"{next(iter(options))} "):
+        LossScaler(**options)
+
+
+# --- master_step --------------------------------------------------------------------------------------
+
+
+@ON_EACH_DEVICE
+@HALVES
+def test_a_thousand_updates_below_half_a_gap_move_the_master_and_in_the_end_the_parameter(dtype, device):
+    alone, param = (torch.ones(3, dtype=dtype, device=device) for _ in range(2))
+    kept, masters, grad = [{}], master_copies([param]), torch.full((3,), 0.5, dtype=dtype, device=device)
+    step = partial(adamw_step, state=[{}], lr=1e-5, weight_decay=0.0)
+    for t in range(1, 1001):
+        adamw_step([alone], [grad], kept, lr=1e-5, weight_decay=0.0)
+        master_step([param], [grad], masters, step)
+        assert t > 10 or (bool((masters[0] < 1).all()) and bool((param == 1).all()))
+    assert alone.tolist() == [1.0] * 3
+    assert masters[0].tolist() == pytest.approx([0.99] * 3, abs=1000 * 2**-25)  # 1,000 roundings below 1 in float32
+    assert param.tolist() == masters[0].to(dtype).tolist()
+    assert bool((param < 1).all())
+    assert grad.tolist() == [0.5] * 3
+
+
+@ON_EACH_DEVICE
+@HALVES
+def test_200_steps_are_those_of_torchs_adamw_on_the_copy_cast_after_each(dtype, device):
+    params = [torch.nn.Parameter(each) for each in normal(0, dtype, device)]
+    masters = master_copies(params)
+    theirs = [torch.nn.Parameter(each.detach().float()) for each in params]
+    optimizer = torch.optim.AdamW(theirs, lr=0.01, weight_decay=0.1)
+    step = partial(adamw_step, state=[{} for _ in params], lr=0.01, weight_decay=0.1)
+    for t in range(STEPS):
+        grads = [None if t % 4 == i else g for i, g in enumerate(normal(t + 1, dtype, device))]
+        master_step(params, grads, masters, step)
+        for param, grad in zip(theirs, grads, strict=True):
+            param.grad = None if grad is None else grad.float()
+        optimizer.step()
+        torch.testing.assert_close(masters, [each.detach() for each in theirs])
+        assert all(same_bits(param.detach(), master.to(dtype)) for param, master in zip(params, masters, strict=True))
+    halves = [each.detach().to(dtype) for each in theirs]
+    torch.testing.assert_close([each.detach() for each in params], halves, rtol=torch.finfo(dtype).eps, atol=0)
+
+
+def test_master_copies_are_copies_and_no_leaves_of_a_graph():
+    params = [torch.nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (F16, BF16, F32)]
+    masters = master_copies(params)
+    assert [(each.dtype, each.requires_grad) for each in masters] == [(F32, False)] * 3
+    masters[2].zero_()
+    assert params[2].tolist() == [1.0, 1.0]
+
+
+def test_a_skipped_step_leaves_parameters_masters_and_state_as_they_are():
+    params, state = normal(0, F16), [{} for _ in SHAPES]
+    masters, scaler = master_copies(params), LossScaler()
+    step = partial(adamw_step, state=state, lr=0.01)
+    grads = [g.float() for g in normal(1, F16)]
+    grads[1][0] = torch.inf
+    scaler.unscale_(grads)
+    assert not scaler.step(partial(master_step, params, grads, masters, step))
+    assert all(map(same_bits, params, normal(0, F16)))
+    assert all(map(same_bits, masters, master_copies(params)))
+    assert state == [{}, {}, {}]
