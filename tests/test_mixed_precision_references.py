@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from course.errors import BadArgument
+from course.reference.mixed_precision.fp8 import AmaxHistory, fp8_product, quantize, scaled_fp8_matmul
 from course.reference.mixed_precision.master import master_copies, master_step
 from course.reference.mixed_precision.rounding import round_to
 from course.reference.mixed_precision.scaler import LossScaler, OutOfTurn
@@ -511,3 +512,167 @@ def test_a_skipped_step_leaves_parameters_masters_and_state_as_they_are():
     assert all(map(same_bits, params, normal(0, F16)))
     assert all(map(same_bits, masters, master_copies(params)))
     assert state == [{}, {}, {}]
+
+
+# --- products in 8 bits -------------------------------------------------------------------------------
+
+BLOCKS = pytest.mark.parametrize("block", [None, 128, 32])
+PRODUCT = ((5, 300), (300, 7))  # 300 is no multiple of a block
+
+
+def factors(seed: int = 0, spread: float = 1.0, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """Two matrices, whose numbers are of sizes that differ by some powers of e."""
+    rng = seeded(seed)
+    a, b = (torch.randn(shape, generator=rng) * (spread * torch.randn(shape, generator=rng)).exp() for shape in PRODUCT)
+    return a.to(device), b.to(device)
+
+
+def largest_error(x: Tensor, dtype: torch.dtype, block: int | None) -> Tensor:
+    """By how much each number of x may be off after `quantize`, float64 of x's shape: half a gap of the format.
+
+    The scale, the quotient and the clamp add three roundings of float32 at most.
+    """
+    q, scale = quantize(x, dtype, block=block)
+    kept = torch.finfo(dtype)
+    of_each = scale.double().expand_as(q).flatten(1)[:, : x.shape[1]]
+    return (kept.eps / 2 + 3 * 2**-24) * x.double().abs() + kept.smallest_normal * kept.eps / 2 * of_each
+
+
+def product_and_bound(a, b, dtypes, block) -> tuple[Tensor, Tensor]:
+    """a @ b in float64, and by how much a product in 8 bits may be off, sums of k + 3 roundings in float32 included."""
+    da, db = largest_error(a, dtypes[0], block), largest_error(b.T, dtypes[1], block).T
+    a, b = a.double(), b.double()
+    quantized = da @ b.abs() + a.abs() @ db + da @ db  # |a' b' - a b|, where |a' - a| is at most da
+    added = (a.shape[1] + 3) * 2**-24 * ((a.abs() + da) @ (b.abs() + db))
+    return a @ b, quantized + added
+
+
+@ON_EACH_DEVICE
+@BLOCKS
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+def test_each_number_is_off_by_at_most_half_a_gap(dtype, block, device):
+    x, _ = factors(spread=3.0, device=device)
+    q, scale = quantize(x, dtype, block=block)
+    assert (q.dtype, scale.dtype) == (dtype, F32)
+    assert scale.shape == ((1, 1, 1) if block is None else (5, -(-300 // block), 1))
+    near = (q.double() * scale).flatten(1)
+    assert not bool((near[:, :300] - x).abs().gt(largest_error(x, dtype, block)).any())
+    assert not bool(near[:, 300:].any())
+    assert q.float().abs().max() == torch.finfo(dtype).max  # all of the range is used
+
+
+@ON_EACH_DEVICE
+@BLOCKS
+@pytest.mark.parametrize("dtypes", [(E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2)])
+@pytest.mark.parametrize("spread", [0.0, 3.0])
+def test_a_product_is_within_the_bound_of_its_roundings(dtypes, block, spread, device):
+    for seed in range(5):
+        a, b = factors(seed, spread, device)
+        exact, bound = product_and_bound(a, b, dtypes, block)
+        found = fp8_product(a, b, dtypes=dtypes, block=block)
+        assert (found.dtype, found.shape) == (F32, (5, 7))
+        assert bool(((found - exact).abs() <= bound).all())
+
+
+@ON_EACH_DEVICE
+@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize("dtypes", [(E4M3, E4M3), (E5M2, E4M3)])
+def test_it_is_the_product_of_torchs_own_kernel(dtypes, rowwise, device):
+    k = 256
+    a, b = (torch.randn(shape, generator=seeded(0)).to(device) for shape in ((32, k), (k, 48)))
+    block = k if rowwise else None
+    (q_a, scale_a), (q_b, scale_b) = quantize(a, dtypes[0], block=block), quantize(b.T, dtypes[1], block=block)
+    scales = (scale_a[:, 0], scale_b[:, 0].T) if rowwise else (scale_a.squeeze(), scale_b.squeeze())
+    try:
+        theirs = torch._scaled_mm(q_a[:, 0], q_b[:, 0].T, *scales, out_dtype=F32)
+    except (RuntimeError, AttributeError) as error:
+        pytest.skip(f"no torch._scaled_mm for this on {device}: {str(error).splitlines()[0]}")
+    magnitudes = (q_a.double() * scale_a)[:, 0].abs() @ (q_b.double() * scale_b)[:, 0].abs().T
+    # A CPU adds in float32; Hopper's tensor cores keep some 14 bits of a sum (DeepSeek-V3, section 3.5.2).
+    added = 2 * (k + 3) * 2**-24 if device == "cpu" else 2**-13
+    assert bool(((fp8_product(a, b, dtypes=dtypes, block=block) - theirs).abs() <= added * magnitudes).all())
+
+
+@ON_EACH_DEVICE
+@BLOCKS
+def test_gradients_are_within_the_bound_of_an_e5m2_gradient(block, device):
+    a, b = (each.requires_grad_() for each in factors(device=device))
+    grad = torch.randn(5, 7, generator=seeded(1)).to(device)
+    scaled_fp8_matmul(a, b, block=block).backward(grad)
+    a, b, grads = a.detach(), b.detach(), (a.grad, b.grad)
+    wanted = [product_and_bound(grad, b.T, (E5M2, E4M3), block), product_and_bound(a.T, grad, (E4M3, E5M2), block)]
+    for found, (exact, bound) in zip(grads, wanted, strict=True):
+        assert bool(((found - exact).abs() <= bound).all())
+
+
+def test_values_have_three_bits_of_mantissa_and_gradients_five_of_exponent():
+    a, b = torch.tensor([[448.0, 288.0]], requires_grad=True), torch.eye(2, requires_grad=True)  # 288 = 2^8 1.125
+    product = scaled_fp8_matmul(a, b)
+    assert product.tolist() == [pytest.approx([448.0, 288.0], rel=2**-22)]  # the scale 1 / 448 is rounded
+    product.backward(torch.tensor([[57344.0, 2.0**-16]]))  # the second is 2^-32 of the first
+    assert a.grad.tolist() == [pytest.approx([57344.0, 2.0**-16], rel=2**-22)]
+
+
+def test_one_outlier_costs_a_tensor_its_small_numbers_and_a_block_scale_only_its_own_block():
+    a = torch.ones(1, 256)
+    a[0, 0] = 1e6
+    b = torch.cat([torch.zeros(128, 1), torch.ones(128, 1)])
+    assert fp8_product(a, b).item() == 0
+    assert fp8_product(a, b, block=128).item() == pytest.approx(128)
+
+
+def test_delayed_scaling_takes_the_maximum_of_the_last_steps():
+    history = AmaxHistory(2)
+    sizes = [1.0, 4.0, 2.0, torch.inf, torch.nan, 8.0, 1.0, 1.0, 1.0]
+    taken = [history.next_amax(torch.tensor([[0.5], [-size]])).item() for size in sizes]
+    assert taken == [1.0, 1.0, 4.0, 4.0, 4.0, 4.0, 8.0, 8.0, 1.0]
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(E4M3, 448.0), (E5M2, 57344.0)])
+def test_what_has_grown_beyond_the_history_is_clipped_and_nan_is_not_hidden(dtype, largest):
+    x = torch.tensor([[3.0, -1e9, torch.inf, torch.nan]])
+    q, scale = quantize(x, dtype, amax=torch.full((1, 1, 1), 4.0))
+    assert (q.float() * scale)[0, 0, 1:3].tolist() == [-4.0, 4.0]
+    assert (q.float()[0, 0, 1], q[0, 0, 3].float().isnan()) == (-largest, True)
+
+
+def test_with_histories_each_tensor_is_scaled_by_those_of_the_steps_before():
+    histories = tuple(AmaxHistory(4) for _ in range(3))
+    for size, expected in ((1.0, 1.0), (2.0, 1.0), (2.0, 2.0)):
+        a, b = torch.full((1, 2), size, requires_grad=True), torch.full((2, 1), size, requires_grad=True)
+        product = scaled_fp8_matmul(a, b, histories=histories)
+        product.backward(torch.full((1, 1), size))
+        assert product.item() == pytest.approx(2 * expected**2)
+        assert a.grad.tolist() == [pytest.approx([expected**2] * 2)]
+        assert b.grad.tolist() == [[pytest.approx(expected**2)]] * 2
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, torch.float64])
+def test_a_product_is_float32_and_gradients_have_the_dtype_of_their_factors(dtype):
+    a, b = torch.ones(2, 3, dtype=dtype, requires_grad=True), torch.ones(3, 2, requires_grad=True)
+    product = scaled_fp8_matmul(a, b)
+    product.sum().backward()
+    assert (product.dtype, a.grad.dtype, b.grad.dtype) == (F32, dtype, F32)
+
+
+@BLOCKS
+def test_zeros_stay_zeros_and_numbers_at_the_ends_of_float32_keep_theirs(block):
+    assert not bool(fp8_product(torch.zeros(2, 3), torch.ones(3, 2), block=block).any())
+    for size in (1e-30, 1e30):
+        x = torch.full((2, 3), size)
+        assert fp8_product(x, torch.eye(3), block=block).tolist() == [pytest.approx([size] * 3)] * 2
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 3)), ((3,), (3, 2)), ((2, 3), (3,))])
+def test_what_cannot_be_multiplied_is_refused(shapes):
+    with pytest.raises(BadArgument, match=r"a must be \(m, k\) and b \(k, n\), got"):
+        scaled_fp8_matmul(*(torch.ones(shape) for shape in shapes))
+
+
+def test_blocks_below_1_and_blocks_with_a_history_are_refused():
+    with pytest.raises(BadArgument, match="block must be at least 1"):
+        quantize(torch.ones(2, 2), E4M3, block=0)
+    with pytest.raises(BadArgument, match="with it amax must be None"):
+        quantize(torch.ones(2, 2), E4M3, block=2, amax=torch.ones(1, 1, 1))
+    with pytest.raises(BadArgument, match="steps must be at least 1, got 0"):
+        AmaxHistory(0)
