@@ -6,11 +6,12 @@ half grads --float32--> step on the masters --round to nearest--> half params
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-Step = Callable[[list[Tensor], list[Tensor | None]], object]
+Step: TypeAlias = Callable[[list[Tensor], list[Tensor | None]], object]
 
 
 def master_copies(params: Sequence[Tensor]) -> list[Tensor]:
