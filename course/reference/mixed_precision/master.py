@@ -29,7 +29,7 @@ def master_step(params: Sequence[Tensor], grads: Sequence[Tensor | None], master
     masters  float32, one per parameter, from `master_copies`
     step     changes its first argument by its second, both float32; AdamW is functools.partial(adamw_step, state=state,
              lr=lr) with course/reference/optimizers' adamw_step, and its moments are float32 too
-    In bfloat16 the gap at 1 is 2^-7, below it 2^-8: an update of less than 0.002 moves no weight of 1, however often.
+    In bfloat16 the gap at 1 is 2^-7, below it 2^-8: an update of up to 2^-9 moves no weight of 1, however often.
     Source: Micikevicius et al., Mixed Precision Training (arXiv:1710.03740), section 3.1.
     """
     step(masters, [None if g is None else g.float() for g in grads])
