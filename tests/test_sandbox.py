@@ -104,7 +104,7 @@ def measured(opened, body: str) -> Observation:
 def test_memory_at_its_highest_is_that_of_the_tensors_that_were_alive_at_once(name, kept, request):
     body = f"alive = []\nfor _ in range(20):\n    alive = [*alive, torch.ones(2**20)][-{kept - 1}:]\nreturn x"
     peak = measured(request.getfixturevalue(name), body).ledger["peak_bytes"]
-    assert kept * 2**22 <= peak <= kept * 2**22 + 2**20
+    assert peak == pytest.approx(kept * 2**22, abs=2**20)  # the kernel counts in batches of pages on each processor
 
 
 @pytest.mark.parametrize(
