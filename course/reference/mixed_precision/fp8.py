@@ -29,7 +29,7 @@ class AmaxHistory:
 
     def __init__(self, steps: int = 1024) -> None:
         if steps < 1:
-            raise BadArgument(f"steps must be at least 1, got {steps}")
+            raise BadArgument(f"a history must hold at least 1 step, got {steps}")
         self._seen: deque[Tensor] = deque(maxlen=steps)
 
     def next_amax(self, x: Tensor) -> Tensor:
