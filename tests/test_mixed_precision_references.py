@@ -675,5 +675,5 @@ def test_blocks_below_1_and_blocks_with_a_history_are_refused():
         quantize(torch.ones(2, 2), E4M3, block=0)
     with pytest.raises(BadArgument, match="with it amax must be None"):
         quantize(torch.ones(2, 2), E4M3, block=2, amax=torch.ones(1, 1, 1))
-    with pytest.raises(BadArgument, match="steps must be at least 1, got 0"):
+    with pytest.raises(BadArgument, match="a history must hold at least 1 step, got 0"):
         AmaxHistory(0)
