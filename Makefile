@@ -78,7 +78,7 @@ unit: $(VENV)/.dev  ## run tests/, in which those of judging must reach every li
 notebooks: $(VENV)/.dev  ## run every notebook, untouched and solved
 	@$(BIN)/autograder build --no-sheets
 	@echo "== notebooks, untouched and solved"
-	@XDG_DATA_HOME=$(VENV)/.data $(BIN)/pytest -q -n $(WORKERS) --nbmake --nbmake-timeout=300 notebooks build/source
+	@XDG_DATA_HOME=$(VENV)/.data $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --nbmake --nbmake-timeout=300 build/source notebooks
 
 fuzz: $(VENV)/.dev  ## look for frames that harm the grader (fuzz/README.md), where atheris can be installed
 	@$(ATHERIS) || $(PIP) -q -c constraints.txt -e '.[fuzz]' \
@@ -91,10 +91,8 @@ lint: $(VENV)/.dev  ## ruff, mypy and the import contracts
 	@echo "== ruff"
 	@$(BIN)/ruff check -q
 	@$(BIN)/ruff format -q --check
-	@echo "== mypy"
-	@$(BIN)/mypy
-	@echo "== import contracts"
-	@$(BIN)/lint-imports --no-logo
+	@echo "== mypy, and beside it the import contracts"
+	@$(BIN)/mypy & mypy=$$!; $(BIN)/lint-imports --no-logo; kept=$$?; wait $$mypy && exit $$kept
 
 format: $(VENV)/.dev  ## let ruff lay out the code and mend what it can
 	@$(BIN)/ruff check -q --fix-only
