@@ -57,7 +57,7 @@ def compared(title: str, lines: Iterable[Line], repeats: int, device: torch.devi
     for name, theirs, ours in lines:
         seconds = in_turns({"torch": theirs, "ours": ours}, repeats, device)
         ratio = statistics.median(a / b for a, b in zip(seconds["ours"], seconds["torch"], strict=True))
-        made.add_row(name, f"{1000 * statistics.median(seconds['torch']):.2f}", f"{ratio:.2f}")
+        made.add_row(name, f"{1000 * statistics.median(seconds['torch']):.2f}", f"{ratio:.3g}")
     return made
 
 
