@@ -57,7 +57,7 @@ def saved_bytes_bars(
     """
     rows = list(rows.items()) if isinstance(rows, Mapping) else rows
     groups = list(kinds) if kinds is not None else [""] * len(rows)
-    unit, size = _unit(max((count for _, count in rows), default=0))
+    unit, size = byte_unit(max((count for _, count in rows), default=0))
     figure = picture(title, 1.3 + 0.36 * len(rows))
     axes = figure.subplots()
     for (kind, color), hatch in zip(_coloured(groups).items(), cycle(HATCHES), strict=False):
@@ -82,11 +82,11 @@ def _coloured(groups: Sequence[str]) -> dict[str, str]:
 
 def in_bytes(count: int) -> str:
     """`900 B`, `1.5 KiB`, `32 MiB`: three significant digits, more where the number has them before the point."""
-    unit, size = _unit(count)
+    unit, size = byte_unit(count)
     return f"{count / size:.0f} {unit}" if count >= 1000 * size else f"{count / size:.3g} {unit}"
 
 
-def _unit(count: int) -> tuple[str, int]:
+def byte_unit(count: int) -> tuple[str, int]:
     """The greatest unit that `count` bytes fill, and its bytes."""
     return next(((unit, size) for unit, size in UNITS if count >= size), ("B", 1))
 

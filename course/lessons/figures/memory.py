@@ -7,7 +7,7 @@ from itertools import cycle
 from matplotlib.axes import Axes
 
 from course.cluster.account.ledger import Ledger
-from course.lessons.figures.charts import COLOURS, LINES, UNITS, in_bytes
+from course.lessons.figures.charts import COLOURS, LINES, byte_unit, in_bytes
 
 FEW = 6  # lines that can be told apart; of more, only the highest stands out
 Line = tuple[tuple[float, int], ...]
@@ -33,7 +33,7 @@ def memory_lines(axes: Axes, ledger: Ledger, *, last: float, unit: float) -> Non
     """The bytes of tensors that each rank holds, until `last` seconds; ranks that hold the same share a line."""
     lines = held(ledger)
     most = max(count for line in lines for _, count in line)
-    name, size = next((unit for unit in UNITS if most >= unit[1]), ("B", 1))
+    name, size = byte_unit(most)
     highest = max(lines, key=lambda line: max(count for _, count in line))
     for (line, ranks), colour, dashes in zip(lines.items(), cycle(COLOURS), cycle(LINES), strict=False):
         told = len(lines) <= FEW or line is highest

@@ -17,7 +17,7 @@ from course.cluster.account.ledger import Ledger
 from course.errors import BadArgument
 from course.lessons.figures import exchanges
 from course.lessons.figures.arrows import FEW_RANKS, STYLES, draw_arrow, draw_bar, draw_nodes, fitting, handle, room
-from course.lessons.figures.charts import UNITS, in_bytes, picture
+from course.lessons.figures.charts import byte_unit, in_bytes, picture
 from course.lessons.figures.exchanges import Collective, Message, Step
 
 MOST_STEPS = 14  # unless more are asked for
@@ -175,7 +175,7 @@ def _draw_lines(axes: Axes, lines: Sequence[_Line], size: int) -> None:
 def _draw_totals(axes: Axes, size: int, found: Sequence[Step], stop: int) -> None:
     """A bar for each rank: what it sends until the last step that is shown; pale: what it sends in the whole run."""
     totals, until = _sent(found, size), _sent(found[:stop], size)
-    name, unit = next((unit for unit in UNITS if max(totals) >= unit[1]), ("B", 1))
+    name, unit = byte_unit(max(totals))
     axes.bar(range(size), [total / unit for total in totals], 0.6, **PALE)
     axes.bar(range(size), [sent / unit for sent in until], 0.6, color="0.4")
     for rank, (sent, total) in enumerate(zip(until, totals, strict=True)):

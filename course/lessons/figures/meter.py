@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from course.lessons.figures.charts import COLOURS, HATCHES, UNITS, WIDTH, in_bytes, picture
+from course.lessons.figures.charts import COLOURS, HATCHES, WIDTH, byte_unit, in_bytes, picture
 from course.meter import Op, Run
 
 PASSES = {False: "forward", True: "backward"}
@@ -30,7 +30,7 @@ def memory_timeline(run: Run, *, title: str = "") -> Figure:
         return figure
     figure = picture(title or f"Live bytes of {len(run.trace):,} ops: at most {in_bytes(peak.live)}", 4.0)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(12, 1))
-    name, size = next((unit for unit in UNITS if peak.live >= unit[1]), ("B", 1))
+    name, size = byte_unit(peak.live)
     _draw_live(upper, run, size)
     _mark_kept(upper, run, size)
     _mark_peak(upper, peak, len(run.trace), size)
