@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autograder import recording
 from course.errors import CourseError
-from course.exercises.optimizers.refusals import all_refused
+from course.exercises.refusals import all_refused
 from course.judging.diagnosis import BLOWN_UP, could_explain, diagnose, looks_right
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict, Witness

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import all_refused, other_shapes, refused_in_time
+from course.exercises.refusals import all_refused, other_shapes, refused_in_time
 from course.exercises.optimizers.trajectory import (
     drive,
     half_precision,

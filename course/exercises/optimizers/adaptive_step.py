@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import all_refused, refused_in_time
+from course.exercises.refusals import all_refused, refused_in_time
 from course.exercises.optimizers.trajectory import copied, form, refuse
 from course.performing.exercise import (
     Answer,

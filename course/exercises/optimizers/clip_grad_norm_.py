@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import LEFT, all_refused, refused
+from course.exercises.refusals import LEFT, all_refused, refused
 from course.performing.compare import as_numbers
 from course.performing.draws import normal
 from course.performing.exercise import (

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import all_refused, refused
+from course.exercises.refusals import all_refused, refused
 from course.performing.exercise import (
     Answer,
     Case,

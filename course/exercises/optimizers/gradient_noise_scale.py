@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import all_refused, refused
+from course.exercises.refusals import all_refused, refused
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 
-from course.exercises.optimizers.refusals import all_refused, refused
+from course.exercises.refusals import all_refused, refused
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 
 Numbers = dict[str, int]

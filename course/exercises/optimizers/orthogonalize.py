@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from course.exercises.optimizers.refusals import all_refused, refused
+from course.exercises.refusals import all_refused, refused
 from course.performing.compare import as_numbers
 from course.performing.exercise import (
     AFTER,

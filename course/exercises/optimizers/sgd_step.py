@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from course.exercises.optimizers.refusals import all_refused, other_shapes, refused_in_time
+from course.exercises.refusals import all_refused, other_shapes, refused_in_time
 from course.exercises.optimizers.trajectory import (
     drive,
     half_precision,
