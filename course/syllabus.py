@@ -101,6 +101,12 @@ UNITS: tuple[Unit, ...] = (
         ("factored_second_moment", 15, 3),
         ("orthogonalize", 15, 3),
     ),
+    _unit(
+        3,
+        "mixed_precision",
+        "Mixed precision",
+        "Where do the bits go, and which ones may be dropped?",
+    ),
 )
 
 

@@ -1,0 +1,30 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 03 Mixed precision
+#
+# **Where do the bits go, and which ones may be dropped?**
+
+# %%
+import torch
+
+from course import check, hint, progress
+from course.notebook.check import solved
+
+torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
+
+# %% [markdown]
+# ## Bits
+
+# %%
+progress()
