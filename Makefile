@@ -28,6 +28,8 @@ ATHERIS = $(BIN)/python -c 'import atheris' 2>/dev/null
 # nbgrader starts `alembic` by its bare name, so the environment's commands must be on the path.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start hundreds of processes: modules are compiled once, also where the caller's shell says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
