@@ -18,8 +18,7 @@
 # %%
 import torch
 
-from course import check, hint, progress
-from course.notebook.check import solved
+from course import progress
 
 torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from autograder import recording
 from course.errors import CourseError
-from course.exercises.refusals import all_refused
 from course.judging.diagnosis import BLOWN_UP, could_explain, diagnose, looks_right
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict, Witness
 from course.performing.exercise import EVERY_FORM, Case, Exercise, Failure, Observation, Property
 from course.performing.perform import perform_all
+from course.performing.refusals import all_refused
 from course.tree import clone
 
 RECORD = toy.record()

@@ -9,7 +9,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, other_shapes, refused_in_time
 from course.exercises.optimizers.trajectory import (
     drive,
     half_precision,
@@ -21,6 +20,7 @@ from course.exercises.optimizers.trajectory import (
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Form, Inputs, Observation, Property, every_form, observe
 from course.performing.forms import at_once, put, times
+from course.performing.refusals import all_refused, other_shapes, refused_in_time
 
 RATE = 0.05
 LONG = 6

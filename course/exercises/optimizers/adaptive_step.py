@@ -14,7 +14,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused_in_time
 from course.exercises.optimizers.trajectory import copied, form, refuse
 from course.performing.exercise import (
     Answer,
@@ -29,6 +28,7 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import at_once, cut, in_dtype, put, strided
+from course.performing.refusals import all_refused, refused_in_time
 from course.tree import Tree
 
 RULES = ("adagrad", "rmsprop", "adadelta")

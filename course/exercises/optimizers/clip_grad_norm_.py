@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import LEFT, all_refused, refused
 from course.performing.compare import as_numbers
 from course.performing.draws import normal
 from course.performing.exercise import (
@@ -24,6 +23,7 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import inside, put, strided, transposed
+from course.performing.refusals import LEFT, all_refused, refused
 
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (5,), (2, 3, 2), ())  # a weight, a bias, a kernel, a single number
 TWO = ((3, 4), ())

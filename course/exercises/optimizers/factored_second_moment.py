@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused
 from course.performing.exercise import (
     Answer,
     Case,
@@ -22,6 +21,7 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import cut, put, strided
+from course.performing.refusals import all_refused, refused
 
 FIRST = "beta2 is 0"
 RANK_ONE = ("rank one", "rank one, square")

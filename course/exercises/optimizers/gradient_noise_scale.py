@@ -7,7 +7,6 @@ import itertools
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -21,6 +20,7 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.forms import at_once, between_calls, offset, strided, transposed
+from course.performing.refusals import all_refused, refused
 
 DRAWN = ("as many draws of each", "more small draws", "much noise")
 ONE, FINE, UNLUCKY = "one draw of each", "in float64", "noise below 0"

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import torch
 
-from course.exercises.refusals import all_refused, refused
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
+from course.performing.refusals import all_refused, refused
 
 Numbers = dict[str, int]
 Rule = Callable[[int, int, Numbers], float]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.refusals import all_refused, refused
 
 FULL = ("sgd", "momentum", "adagrad", "rmsprop", "adamw", "muon")
 NAMES = (*FULL, "adafactor")

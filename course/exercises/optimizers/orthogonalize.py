@@ -7,7 +7,6 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused
 from course.performing.compare import as_numbers
 from course.performing.exercise import (
     AFTER,
@@ -23,6 +22,7 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import cut, equal, in_dtype, put, strided
+from course.performing.refusals import all_refused, refused
 
 LOWEST, HIGHEST = 0.64, 1.18  # 5 steps take all of [0.01, 1] into [0.6818, 1.1344]; bfloat16 strays by 0.03
 OFF_DIAGONAL = 0.3  # of float32 it is 1e-5, of bfloat16 up to 0.17

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from course.exercises.refusals import all_refused, other_shapes, refused_in_time
 from course.exercises.optimizers.trajectory import (
     drive,
     half_precision,
@@ -20,6 +19,7 @@ from course.exercises.optimizers.trajectory import (
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
 from course.performing.forms import put
+from course.performing.refusals import all_refused, other_shapes, refused_in_time
 
 RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.3
 STEPS = 6

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import refused
 from course.performing.exercise import Form, Property
 from course.performing.forms import at_once, cut, in_dtype, inside, put, strided
+from course.performing.refusals import refused
 from course.tree import Leaf
 
 State: TypeAlias = dict[str, Any]

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused
 from course.performing.compare import as_numbers, describe
 from course.performing.exercise import (
     Answer,
@@ -24,6 +23,7 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import put
+from course.performing.refusals import all_refused, refused
 
 NEAR = 1e-5  # of the peak: far less than what a wrong schedule is off, far more than a rounding of float32
 BELOW = -1e-9  # just under 0
