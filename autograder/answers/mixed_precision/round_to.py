@@ -19,7 +19,7 @@ def casts_and_a_table(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tens
     bits = exponent_bits, mantissa_bits
     if bits in DTYPES:
         return x.to(DTYPES[bits]).float()
-    if mantissa_bits > 16:  # too many to list; with 8 exponent bits, float32's own bits can be rounded as integers
+    if exponent_bits == 8:  # too many to list; here float32's own bits can be rounded as integers
         drop = 23 - mantissa_bits
         code = x.contiguous().view(torch.int32).long() & 0x7FFF_FFFF
         code = (code + (1 << drop >> 1) - 1 + (code >> drop & 1) if drop else code) >> drop << drop
@@ -92,6 +92,7 @@ RIGHT = (
 referred = partial(edited, round_to)
 doubled = partial(edited, frexp_in_float64)
 added = partial(edited, large_number_added)
+cast = partial(edited, casts_and_a_table)
 fields = partial(edited, in_integers)
 
 ROUND, WHOLE = "(wide / step).round()", "wide / step"
@@ -101,6 +102,7 @@ BEYOND = "rounded.abs() > largest"
 TO_INF = "torch.full_like(rounded, torch.inf).copysign(rounded)"
 RETURN = "return rounded.float()"
 INF = f"    rounded = torch.where(beyond, {TO_INF}, rounded)\n"
+E5M2, E4M3 = "(5, 2): torch.float8_e5m2", "return x.clamp(-448, 448).to(torch.float8_e4m3fn).float()"
 UP = "kept = kept + ((rest > 1 << drop) | ((rest == 1 << drop) & odd))"
 
 
@@ -189,7 +191,6 @@ WRONG = (
         doubled((BEYOND, "wide.abs() > largest + 2.0 ** (bias - mantissa_bits) / 2")),
         doubled((BEYOND, "rounded.abs() > 2 * largest")),
         doubled((INF, "")),
-        by_chance=True,  # which of them differ where float32 itself ends
     ),
     wrong(
         "inf_without_its_sign",
@@ -270,6 +271,13 @@ WRONG = (
         "largest number, beyond which lies inf, and a smallest normal one, below which the gap stays the same.",
         bits_of_the_mantissa_alone,
         doubled((CLAMP, ""), (INF, "")),
+    ),
+    wrong(
+        "torchs_e4m3",
+        "For (4, 3) you cast to torch.float8_e4m3fn, another format: it has no inf, goes up to 448, and the cast "
+        "saturates. With IEEE 754's rules, which hold here, 4 exponent bits end at 240, and inf follows.",
+        cast((E5M2, f"{E5M2}, (4, 3): torch.float8_e4m3fn")),
+        cast(("    bits = exponent_bits", f"    if exponent_bits == 4:\n        {E4M3}\n    bits = exponent_bits")),
     ),
     wrong(
         "bits_of_float16",
