@@ -16,7 +16,8 @@ from course.lessons.experiments.formats import FORMATS, Format, exact
 COLOURS = {"sign": "#f4b6a0", "exponent": "#a9d3ef", "mantissa": "#b5e3d0"}  # pale, so that 0 and 1 stay readable
 BIT = widgets.Layout(width="22px", min_width="22px", padding="0", margin="1px 0 1px 0")
 SENTENCE = "margin: 6px 12px; min-height: 3em; font-size: 15px"
-CELL = "padding: 2px 12px 2px 0; text-align: left; vertical-align: top; overflow-wrap: anywhere"
+CELL = "padding: 0 12px 0 0; text-align: left; vertical-align: top; line-height: 1.4; white-space: nowrap"
+LONG = CELL.replace("nowrap", "normal; overflow-wrap: anywhere; max-width: 300px")  # of an exact value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +64,14 @@ def rows(shown: Shown) -> list[tuple[str, str]]:
 
 
 def roundings(shown: Shown) -> list[tuple[str, str, str]]:
-    """The same number in every other format: name, exact value there, and by how much that is off."""
+    """The same number in every other format: name, what it becomes, and by how much that is off."""
     found = []
     for other in FORMATS.values():
         if other != shown.format:
             code = other.code(shown.value)
             there = other.value(code)
             beyond = abs(shown.value) > abs(there) and other.next(code) is None
-            found.append((other.name, exact(there), "saturates" if beyond else _off(shown.value, there)))
+            found.append((other.name, f"{there:.9g}", "saturates" if beyond else _off(shown.value, there)))
     return found
 
 
@@ -87,7 +88,7 @@ def sentence(shown: Shown) -> str:
 def page(shown: Shown) -> str:
     """The tables and the sentence as HTML."""
     left = "".join(
-        f'<tr><th style="{CELL}">{label}</th><td style="{CELL}">{text}</td></tr>' for label, text in rows(shown)
+        f'<tr><th style="{CELL}">{label}</th><td style="{LONG}">{text}</td></tr>' for label, text in rows(shown)
     )
     head = "".join(f'<th style="{CELL}">{each}</th>' for each in ("cast to", "gives", "off by"))
     right = "".join(
@@ -96,8 +97,8 @@ def page(shown: Shown) -> str:
     )
     return (
         f'<div role="status" style="{SENTENCE}">{escape(sentence(shown))}</div>'
-        f'<table style="max-width: 780px">{left}</table><table style="max-width: 780px; margin-top: 8px">'
-        f"<tr>{head}</tr>{right}</table>"
+        '<div style="display: flex; flex-wrap: wrap; gap: 8px 32px; align-items: flex-start; margin: 0 12px">'
+        f"<table>{left}</table><table><tr>{head}</tr>{right}</table></div>"
     )
 
 
