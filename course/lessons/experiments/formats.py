@@ -57,7 +57,7 @@ class Format:
             if math.isnan(number):
                 return NAN >> TF32_CUT
             return wide + (1 << TF32_CUT - 1) - 1 + (wide >> TF32_CUT & 1) >> TF32_CUT  # ties to even
-        return int(single.to(self.dtype).view(WORDS[self.bits])) & (2**self.bits - 1)
+        return int(single.to(self.dtype).view(WORDS[self.bits])) & ((1 << self.bits) - 1)
 
     def kind(self, code: int) -> str:
         """normal, subnormal, zero, inf or nan."""
