@@ -23,7 +23,7 @@ from rich.table import Table
 from torch import Tensor
 
 from course.reference.mixed_precision.fp8 import E4M3, fp8_product, quantize
-from course.reference.mixed_precision.rounding import round_to
+from course.reference.mixed_precision.round_to import round_to
 from course.reference.mixed_precision.scaler import LossScaler
 from course.reference.mixed_precision.stochastic import stochastic_round
 

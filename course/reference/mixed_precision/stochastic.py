@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from course.errors import BadArgument
-from course.reference.mixed_precision.rounding import gap
+from course.reference.mixed_precision.round_to import gap
 
 
 @torch.no_grad()
