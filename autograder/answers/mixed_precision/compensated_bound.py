@@ -25,6 +25,11 @@ def to_second_order(n: int, u: float) -> float:
     return 2 * u + n * u**2
 
 
+def twice_the_second_order(n: int, u: float) -> float:
+    """Each |s| at most 2 sum |x|, for short."""
+    return 2 * u + 2 * n * u**2
+
+
 def generous(n: int, u: float) -> float:
     """Each loss at most u (1 + n u) sum |x| by the size of s, and no geometric series."""
     return u * (1 + (1 + n * u) * (1 + u) / (1 - u - n * u * u))
@@ -33,6 +38,7 @@ def generous(n: int, u: float) -> float:
 RIGHT = (
     right(step_by_step, independent="the step's own inequalities, applied n times: nothing is solved"),
     right(to_second_order),
+    right(twice_the_second_order),
     right(generous),
 )
 
@@ -123,10 +129,11 @@ WRONG = (
         edited(first_order, ("2 * u", "4 * u + 4 * n * u * u")),
     ),
     wrong(
-        "three_u",
-        "3 u is true of up to 1 / sqrt(u) numbers, and far from the best where n u^2 is small: the error is near 2 u "
-        "there. Keep the term with n u^2 instead of a third u.",
+        "without_n",
+        "Your bound has no n in it, and is far from the best where n u is small: the error is near 2 u there. What is "
+        "more than 2 u belongs to a term with n u^2.",
         edited(first_order, ("2 * u", "3 * u")),
+        edited(first_order, ("2 * u", "2.25 * u")),
     ),
     wrong(
         "n_squared",

@@ -136,15 +136,18 @@ def one_branch(xs: Tensor, dtype: torch.dtype) -> Tensor:
 kept, at_the_end = partial(edited, compensated_sum), partial(edited, neumaier)
 
 START, TERMS = "s = lost = xs.new_zeros(xs.shape[1:], dtype=dtype)", "xs.to(dtype)"
+LARGER, SMALLER = "s.abs() >= y.abs(), s, y", "s.abs() >= y.abs(), y, s"
 LOST, FED = "lost = (larger - total) + smaller", "y = x + lost"
 
 WRONG = (
     wrong(
         "loss_never_counts",
         "Yours is the plain sum: nothing that a step loses comes back. Look whether the loss is really computed "
-        "((s + y) - total is 0, because s + y rounds to total), and whether it is used: in the next number, or at the "
-        "end.",
+        "((s + y) - total is 0, because s + y rounds to total; the smaller of s and y minus the total is rounded too), "
+        "and whether it is used: in the next number, or at the end.",
         plain,
+        kept((LARGER, "s.abs() < y.abs(), s, y"), (SMALLER, "s.abs() < y.abs(), y, s")),
+        at_the_end(("s.abs() >= x.abs()", "s.abs() < x.abs()")),
         kept((LOST, "lost = (s + y) - total")),
         kept((FED, "y = x")),
         at_the_end(("return s + losses", "return s")),
@@ -159,6 +162,13 @@ WRONG = (
         at_the_end(("return s + losses", "return s - losses")),
         edited(kahan, ("- c", "+ c")),
         edited(kahan, ("c = (t - s) - y", "c = y - (t - s)")),
+    ),
+    wrong(
+        "compared_with_sign",
+        "Your loss is 0 where numbers are negative: you compare s and y themselves, so that the smaller one in size "
+        "stands first. Compare magnitudes, and subtract the total from the larger.",
+        kept((LARGER, "s >= y, s, y"), (SMALLER, "s >= y, y, s")),
+        at_the_end(("s.abs() >= x.abs()", "s >= x")),
     ),
     wrong(
         "sorted_first",
@@ -202,7 +212,7 @@ WRONG = (
         "You add in the dtype of xs, and round at the end or not at all. Every operation is to be rounded to `dtype`: "
         "cast xs first, and make the zeros in `dtype`.",
         kept((START, "s = lost = xs.new_zeros(xs.shape[1:])"), (TERMS, "xs")),
-        fails=("every_operation_in_dtype", "dtype_of_the_result"),
+        fails=("every_operation_in_dtype", "dtype_of_the_result", "every_form"),
     ),
     wrong(
         "another_dimension",

@@ -1,19 +1,22 @@
 """`compensated_bound(n, u)`: how far a compensated sum may be off.
 
 Judged as an inequality. From below by an input on which the sum is as far off as we can make it (`reached`, in exact
-arithmetic). From above by 2 u + 4 n u^2. The reference's bound, with |d| <= u / (1 + u), which holds wherever numbers
-are rounded to nearest, is below 2 u + n u^2 for all n and u that are allowed; the rest is for generous proofs. A bound
-that is too small by less than we can show counts as right: by u 2^-d + 4 u^2, d the doublings of the input.
+arithmetic). From above by `LOOSE` times the reference's bound. Where numbers are rounded to nearest |d| is at most
+u / (1 + u), and with that the bound is below 2 u + n u^2; a generous proof may end at 2 u + 2 n u^2, and 2.25 u, which
+holds for all n and u that are allowed, is too loose. A bound that is too small by less than we can show counts as
+right: by u 2^-d + 4 u^2, d the doublings of the input.
 """
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 
 from course.lessons.experiments.sums import reached
 from course.performing.exercise import Case, Exercise, Inputs, Property, Values, one_call
 
-SLACK = 4  # of the accepted 2 u + 4 n u^2; a careful derivation ends near 1, and a generous one stays below 4
+LOOSE = 1.12  # how far above the least that is proved a bound may be
 ROUNDINGS = 1e-9  # relative: a bound is computed in float64
 
 
@@ -29,7 +32,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "some numbers in float64": (draw(20, 40), 53),
         "many numbers in float16": (draw(460, 500), 11),
         "many numbers in bfloat16": (draw(58, 63), 8),
-        "many numbers in 14 digits": (draw(3700, 4000), 14),
+        "many numbers in 14 digits": (draw(3900, 4000), 14),
         "one number": (1, draw(8, 12)),
         "two numbers": (2, draw(8, 12)),
         "four numbers in e4m3": (4, 4),
@@ -39,12 +42,12 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def _between(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: a bound that no input breaks, and that is not too loose. In multiples of u."""
-    n, u, bound = inputs["n"], inputs["u"], float(got["bound"])  # type: ignore[arg-type]
-    least, most = float(reached(n, u)), 2 * u + SLACK * n * u * u
+    n, u, bound = inputs["n"], inputs["u"], float(cast(float, got["bound"]))
+    least = float(reached(n, u))
     if not bound >= least * (1 - ROUNDINGS):
         return f"B = {bound / u:.6g} u for n = {n}, where an input is off by {least / u:.6g} u times its sum |x|"
-    if not bound <= most * (1 + ROUNDINGS):
-        return f"B = {bound / u:.6g} u for n = {n} holds, or may hold, but 2 u + 4 n u^2 is {most / u:.6g} u"
+    if not bound <= LOOSE * cast(float, expected["bound"]):
+        return f"B = {bound / u:.6g} u for n = {n} is more than {LOOSE - 1:.0%} above the least that can be proved"
     return None
 
 
@@ -88,6 +91,6 @@ EXERCISE = Exercise(
         "at least 1": ("one number", "two numbers"),
         "a power of 2, at most 1/16, with n u at most 1/4": ("four numbers in e4m3", "many numbers in float16"),
         "for every n numbers of the format": ("first_order", "second_order", "few_numbers"),
-        "B is at most 2 u + 4 n u^2": ("first_order", "second_order", "few_numbers"),
+        "within 12% of the least that we can prove": ("first_order", "second_order", "few_numbers"),
     },
 )

@@ -28,7 +28,7 @@ from course.performing.exercise import (
     Values,
     observe,
 )
-from course.performing.forms import cut, in_dtype, leaves, strided, transposed
+from course.performing.forms import cut, in_dtype, leaves, put, strided, transposed
 
 BOUND = 3.0  # in u sum |x|
 MANY = 100  # the operations of a sum of fewer terms are watched
@@ -101,12 +101,17 @@ def _leaves(v: int, level: int, rng: torch.Generator) -> list[int]:
     return _leaves(one, level - 1, rng) + _leaves(total - one, level - 1, rng)
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Which dtypes numbers were added in, how many additions there were, and which operations add more at once."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.dtype, self.others, self.reductions, self.additions = dtype, set[str](), set[str](), 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's compiler need not be kept out of this: to import it for that would take 2 s."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -273,13 +278,21 @@ EXERCISE = Exercise(
         transposed("xs", of="numbers of one size"),
         leaves("xs", of="bfloat16 from float32"),
         in_dtype(torch.float64, "xs", of="numbers of one size", name="float16 from float64"),
+        put("float32 from float16", dtype="float32", of="numbers of one size"),
         in_dtype(torch.bfloat16, "xs", of="bfloat16 from float32", name="in bfloat16"),
         cut("one column", xs=(1, 1), of="bfloat16 from float32"),
         cut("no columns", xs=(1, 0), of="float16"),
         Form(name="one dimension", change=_last_column, of="float16", alone=True),
     ),
     promises={
-        "(n, ...), floating": ("float16", "bfloat16 from float32", "float64", "numbers of one size", "one dimension"),
+        "(n, ...), floating": (
+            "float32 from float16",
+            "float16",
+            "bfloat16 from float32",
+            "float64",
+            "numbers of one size",
+            "one dimension",
+        ),
         "n may be 0 or 1": ("no_numbers_or_one",),
         "it may be a view, and may require a gradient": (EVERY_FORM,),
         "It is not changed": ("arguments_unchanged",),

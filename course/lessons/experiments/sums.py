@@ -127,7 +127,7 @@ def _share(n: int, u: Fraction, doublings: int) -> Fraction:
     """The sum s of `hard_input` is a power of two, and all else is lost."""
     if n == 1:
         return Fraction(0)
-    s = 2**doublings
+    s = Fraction(2) ** doublings
     error = u * (2 * s - 1) + (n - 2 - 2 * doublings) * u * u * s
     return error / (s + error)
 
