@@ -118,7 +118,7 @@ def spoil(argument):
             argument[:] = [value + 1.0 if isinstance(value, float) else value for value in argument]
         for value in argument:
             spoil(value)
-    elif hasattr(argument, "is_floating_point") and argument.is_floating_point():
+    elif hasattr(argument, "detach") and argument.is_floating_point():
         argument.detach().add_(1.0)
 
 

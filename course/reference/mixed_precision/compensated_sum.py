@@ -1,8 +1,9 @@
-"""Three sums in few digits: one after the other, by halves, and with what was lost added to what comes next.
+"""A sum in few digits, with what was lost added to what comes next.
 
-plain     ((x1 + x2) + x3) + x4             error up to (n - 1) u sum |x|
-pairwise  (x1 + x2) + (x3 + x4)             (log2 n) u
-Kahan     x3 + lost, then s + that          2 u, as long as n u is small
+x + lost --> y      s + y --> total      what the second addition lost --> lost
+
+Its error is up to 2 u sum |x|, as long as n u is small; of the plain sum (course/lessons/experiments/sums.py) n - 1
+times u sum |x|.
 """
 
 from __future__ import annotations
@@ -31,29 +32,3 @@ def compensated_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
         lost = (larger - total) + smaller  # s + y - total, without a rounding
         s = total
     return s
-
-
-def plain_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
-    """`compensated_sum` without the compensation: an error of at most (n - 1) u sum |x|.
-
-    Source: Higham, section 4.2; without terms of order u^2: Rump (BIT 52, 2012).
-    """
-    s = xs.new_zeros(xs.shape[1:], dtype=dtype)
-    for x in xs.to(dtype):
-        s = s + x
-    return s
-
-
-def pairwise_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same sum by neighbours, then by neighbours of the sums, and so on: an error of at most
-    L u / (1 - L u) sum |x|, L = log2 n rounded up.
-
-    Source: Higham, section 4.2, equation (4.6).
-    """
-    terms = xs.to(dtype)
-    if len(terms) == 0:
-        return plain_sum(terms, dtype)
-    while len(terms) > 1:
-        even = len(terms) // 2 * 2
-        terms = torch.cat([terms[0:even:2] + terms[1:even:2], terms[even:]])  # an odd one out goes up as it is
-    return terms[0]

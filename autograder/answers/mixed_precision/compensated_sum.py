@@ -1,0 +1,243 @@
+"""Right and wrong ways to write `compensated_sum`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.mixed_precision.compensated_sum import compensated_sum
+
+
+def losses_in_a_tree(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """By pairs, each with what it lost (Knuth's two-sum, without a comparison); all losses are added apart."""
+    terms, lost = xs.to(dtype), torch.zeros(xs.shape[1:], dtype=dtype)
+    if len(terms) == 0:
+        return lost
+    while len(terms) > 1:
+        even = len(terms) - len(terms) % 2
+        a, b = terms[0:even:2], terms[1:even:2]
+        total = a + b
+        part = total - a
+        for loss in (a - (total - part)) + (b - part):
+            lost = lost + loss
+        terms = torch.cat([total, terms[even:]])
+    return terms[0] + lost
+
+
+def kahan(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """As in Kahan's note: no comparison, and the loss with the other sign."""
+    s = torch.zeros(xs.shape[1:], dtype=dtype)
+    c = torch.zeros_like(s)
+    for i in range(len(xs)):
+        y = xs[i].to(dtype) - c
+        t = s + y
+        c = (t - s) - y
+        s = t
+    return s
+
+
+def neumaier(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """All losses in a second sum, which is added at the end."""
+    xs = xs.to(dtype)
+    s = torch.zeros(xs.shape[1:], dtype=dtype)
+    losses = torch.zeros(xs.shape[1:], dtype=dtype)
+    for x in xs:
+        t = s + x
+        losses = losses + torch.where(s.abs() >= x.abs(), (s - t) + x, (x - t) + s)
+        s = t
+    return s + losses
+
+
+def number_by_number(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """One column after the other, with a branch, in zero-dimensional tensors."""
+    columns = xs.to(dtype).reshape(len(xs), xs.shape[1:].numel()).unbind(1)
+    sums = []
+    for column in columns:
+        s = lost = torch.zeros((), dtype=dtype)
+        for x in column:
+            y = x + lost
+            t = s + y
+            lost = (s - t) + y if abs(s) >= abs(y) else (y - t) + s
+            s = t
+        sums.append(s + lost)
+    return torch.stack(sums).reshape(xs.shape[1:]) if sums else torch.zeros(xs.shape[1:], dtype=dtype)
+
+
+def klein(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """The losses of the losses are kept too."""
+    s, first, second = (torch.zeros(xs.shape[1:], dtype=dtype) for _ in range(3))
+    for x in xs.to(dtype):
+        s, loss = s + x, (s - (s + x - (s + x - s))) + (x - (s + x - s))
+        total = first + loss
+        part = total - first
+        second = second + ((first - (total - part)) + (loss - part))
+        first = total
+    return s + (first + second)
+
+
+RIGHT = (
+    right(losses_in_a_tree, independent="Knuth's two-sum in a tree: no running sum, and no loss goes into a number"),
+    right(kahan),
+    right(neumaier),
+    right(number_by_number),
+    right(klein),
+)
+
+
+def plain(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """One after the other, nothing kept."""
+    s = torch.zeros(xs.shape[1:], dtype=dtype)
+    for x in xs.to(dtype):
+        s = s + x
+    return s
+
+
+def pairs(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """Neighbours, then neighbours of the sums."""
+    xs = xs.to(dtype)
+    if len(xs) == 0:
+        return torch.zeros(xs.shape[1:], dtype=dtype)
+    while len(xs) > 1:
+        if len(xs) % 2:
+            xs = torch.cat([xs, torch.zeros_like(xs[:1])])
+        xs = xs[0::2] + xs[1::2]
+    return xs[0]
+
+
+def halves(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """By recursion."""
+    if len(xs) == 0:
+        return torch.zeros(xs.shape[1:], dtype=dtype)
+    if len(xs) == 1:
+        return xs[0].to(dtype)
+    return halves(xs[: len(xs) // 2], dtype) + halves(xs[len(xs) // 2 :], dtype)
+
+
+def library(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """One call."""
+    return xs.to(dtype).sum(dim=0)
+
+
+def one_branch(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """A branch for all columns at once."""
+    s = lost = torch.zeros(xs.shape[1:], dtype=dtype)
+    for x in xs.to(dtype):
+        y = x + lost
+        total = s + y
+        lost = (s - total) + y if s.abs() >= y.abs() else (y - total) + s
+        s = total
+    return s
+
+
+kept, at_the_end = partial(edited, compensated_sum), partial(edited, neumaier)
+
+START, TERMS = "s = lost = xs.new_zeros(xs.shape[1:], dtype=dtype)", "xs.to(dtype)"
+LARGER, SMALLER = "s.abs() >= y.abs(), s, y", "s.abs() >= y.abs(), y, s"
+LOST, FED = "lost = (larger - total) + smaller", "y = x + lost"
+
+WRONG = (
+    wrong(
+        "loss_never_counts",
+        "Yours is the plain sum: nothing that a step loses comes back. Look whether the loss is really computed "
+        "((s + y) - total is 0, because s + y rounds to total; the smaller of s and y minus the total is rounded too), "
+        "and whether it is used: in the next number, or at the end.",
+        plain,
+        kept((LARGER, "s.abs() < y.abs(), s, y"), (SMALLER, "s.abs() < y.abs(), y, s")),
+        at_the_end(("s.abs() >= x.abs()", "s.abs() < x.abs()")),
+        kept((LOST, "lost = (s + y) - total")),
+        kept((FED, "y = x")),
+        at_the_end(("return s + losses", "return s")),
+        at_the_end(("(s - t) + x, (x - t) + s", "(s + x) - t, (x + s) - t")),
+    ),
+    wrong(
+        "wrong_sign",
+        "The loss goes in with the wrong sign, so that each step loses twice as much. (larger - total) + smaller is "
+        "what is missing in the total: add it. (total - larger) - smaller is what there is too much: subtract it.",
+        kept((FED, "y = x - lost")),
+        kept((LOST, "lost = (total - larger) - smaller")),
+        at_the_end(("return s + losses", "return s - losses")),
+        edited(kahan, ("- c", "+ c")),
+        edited(kahan, ("c = (t - s) - y", "c = y - (t - s)")),
+    ),
+    wrong(
+        "compared_with_sign",
+        "Your loss is 0 where numbers are negative: you compare s and y themselves, so that the smaller one in size "
+        "stands first. Compare magnitudes, and subtract the total from the larger.",
+        kept((LARGER, "s >= y, s, y"), (SMALLER, "s >= y, y, s")),
+        at_the_end(("s.abs() >= x.abs()", "s >= x")),
+    ),
+    wrong(
+        "sorted_first",
+        "You sort, and add one after the other. That helps where small numbers come after large ones, and does nothing "
+        "where all are of one size. Keep what is lost instead; then the order hardly matters.",
+        edited(plain, (TERMS, "xs.to(dtype).take_along_dim(xs.to(dtype).abs().argsort(dim=0), 0)")),
+        edited(plain, (TERMS, "xs.to(dtype).sort(dim=0).values")),
+        edited(plain, (TERMS, "xs.to(dtype).sort(dim=0, descending=True).values")),
+    ),
+    wrong(
+        "by_pairs",
+        "You add by pairs. Each number then goes through log2(n) roundings instead of n, which still grows with n. "
+        "Compensate: keep what each addition loses.",
+        pairs,
+        halves,
+        edited(pairs, ("xs[0::2] + xs[1::2]", "xs[: len(xs) // 2] + xs[len(xs) // 2 :]")),
+    ),
+    wrong(
+        "more_digits_inside",
+        "The sum is accurate because it was added in more digits than `dtype` has, in float32 or float64, or inside an "
+        "operation like sum, which accumulates so. Round xs to dtype first, make zeros in dtype, and use + and - only.",
+        library,
+        edited(library, (".sum(dim=0)", ".double().sum(dim=0).to(dtype)")),
+        edited(library, (".sum(dim=0)", ".float().sum(dim=0).to(dtype)")),
+        edited(plain, ("dtype=dtype", "dtype=torch.float64"), ("return s", "return s.to(dtype)")),
+        fails=("in_float64", "every_operation_in_dtype"),
+    ),
+    wrong(
+        "kept_in_more_digits",
+        "The sum is compensated, and partly computed in float64: the loss, the sum, or both. Every operation is to be "
+        "rounded to `dtype`; what a step loses fits into `dtype` exactly.",
+        kept((START, START.replace("dtype=dtype", "dtype=torch.float64")), ("return s", "return s.to(dtype)")),
+        at_the_end(
+            ("losses = torch.zeros(xs.shape[1:], dtype=dtype)", "losses = torch.zeros(xs.shape[1:]).double()"),
+            ("return s + losses", "return (s + losses).to(dtype)"),
+        ),
+        fails=("every_operation_in_dtype",),
+    ),
+    wrong(
+        "dtype_of_xs",
+        "You add in the dtype of xs, and round at the end or not at all. Every operation is to be rounded to `dtype`: "
+        "cast xs first, and make the zeros in `dtype`.",
+        kept((START, "s = lost = xs.new_zeros(xs.shape[1:])"), (TERMS, "xs")),
+        fails=("every_operation_in_dtype", "dtype_of_the_result", "every_form"),
+    ),
+    wrong(
+        "another_dimension",
+        "The sum is over the first dimension: xs[0] + xs[1] + ..., and what is left has the shape of xs[0].",
+        kept((TERMS, "xs.to(dtype).movedim(-1, 0)"), (START, "s = lost = xs.new_zeros(xs.shape[:-1], dtype=dtype)")),
+        kept((TERMS, "xs.to(dtype).flatten()"), (START, "s = lost = xs.new_zeros((), dtype=dtype)")),
+    ),
+    wrong(
+        "branch_on_a_tensor",
+        "`if` takes one truth value, and every column of xs has its own: use torch.where, or exchange the two where "
+        "needed. With .all() or .any() columns of the other kind get the wrong loss.",
+        one_branch,
+    ),
+    wrong(
+        "loss_counted_again",
+        "The losses are both added up and put into the next number, so that each is counted more than once. Do one or "
+        "the other: carry the last loss only, or add all of them at the end.",
+        kept((LOST, "lost = lost + ((larger - total) + smaller)")),
+        at_the_end(("for x in xs:", "for x in xs:\n        x = x + losses")),
+    ),
+    wrong(
+        "begins_with_the_first",
+        "Your sum begins with xs[0], which is not there where n is 0. The sum of no numbers is 0: begin with zeros of "
+        "the shape xs.shape[1:].",
+        kept((START, "s = xs[0].to(dtype)\n    lost = torch.zeros_like(s)"), (TERMS, "xs[1:].to(dtype)")),
+        fails=("no_numbers_or_one",),
+    ),
+)

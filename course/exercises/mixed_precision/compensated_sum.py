@@ -1,0 +1,312 @@
+"""`compensated_sum(xs, dtype)`: a sum in few digits whose error does not grow with the number of terms.
+
+The bound is judged, not bits: 3 u sum |x| for up to 1 / sqrt(u) terms, which every compensated sum keeps: 2 u + n u^2
+those of Kahan's kind, u + (n u)^2 those that add the losses apart. Every case is built so that some other sum is
+farther off. What is added in more digits would pass, so the operations themselves are watched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from course.errors import WrongOutput
+from course.performing.exercise import (
+    EVERY_FORM,
+    Answer,
+    Case,
+    Exercise,
+    Form,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    observe,
+)
+from course.performing.forms import cut, in_dtype, leaves, put, strided, transposed
+
+BOUND = 3.0  # in u sum |x|
+MANY = 100  # the operations of a sum of fewer terms are watched
+LEVELS = 9  # of the tree, so that the long sum has 2^9 terms
+ADDITIONS = {"add", "add_", "sub", "sub_", "rsub", "_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_"}
+REDUCTIONS = {
+    *("sum", "nansum", "mean", "cumsum", "cumsum_", "var", "std", "norm", "linalg_vector_norm", "trace"),
+    *("dot", "vdot", "mv", "mm", "bmm", "addmv", "addmm", "addbmm", "baddbmm", "convolution", "avg_pool1d"),
+    *("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "index_put_"),
+}
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """For each sum that is not compensated one on which it is far off; nothing to add, and one number."""
+    return [
+        Case(name=name, inputs={"xs": xs, "dtype": dtype})
+        for name, xs, dtype in (
+            ("float16", _small_after_large(40, torch.float16, rng), "float16"),
+            ("bfloat16 from float32", _small_after_large(16, torch.bfloat16, rng).float(), "bfloat16"),
+            ("float64", _small_after_large(60, torch.float64, rng), "float64"),
+            ("numbers of one size", _of_one_size(45, rng), "float16"),
+            ("a long sum", _tree(rng), "float32"),
+            ("no numbers", torch.zeros(0, 2, 3), "bfloat16"),
+            ("one number", 1 + torch.rand(1, 3, generator=rng), "float16"),
+        )
+    ]
+
+
+def _small_after_large(n: int, dtype: torch.dtype, rng: torch.Generator) -> Tensor:
+    """(n, 3), one sum in each column: a large number, and others that are each less than half a distance at it.
+
+    The second column has the other sign; in the third the large number is taken off again at the end.
+    """
+    large = 1 + torch.randint(0, 64, (3,), generator=rng) / 64
+    steps = torch.finfo(dtype).eps * (0.3 + 0.15 * torch.rand(n, 3, generator=rng, dtype=torch.float64))
+    steps[0] = large
+    steps[-1, 2] = -large[2]
+    return (steps * torch.tensor([1.0, -1.0, 1.0])).to(dtype)
+
+
+def _of_one_size(n: int, rng: torch.Generator) -> Tensor:
+    """(n, 2, 2) in float16, a little above 1 or below -1: added to a sum above 16, each loses 5 to 7 / 1024."""
+    return ((1 + torch.randint(5, 8, (n, 2, 2), generator=rng) / 1024) * torch.tensor([1.0, -1.0])).half()
+
+
+def _tree(rng: torch.Generator) -> Tensor:
+    """(2^LEVELS, 3) in float32: two of three sums in the tree of pairs are ties, and all are rounded down.
+
+    Neighbours are paired in the first column, x[i] and x[i + n / 2] in the second. In the third each number is a little
+    above 1 and loses that, added to a sum above 64.
+    """
+    columns = [(2**23 + torch.randint(20, 32, (2**LEVELS,), generator=rng)).tolist()]
+    for order in (lambda place: place, lambda place: int(f"{place:0{LEVELS}b}"[::-1], 2)):
+        top = 2 * int(torch.randint(2**22 + 2**18, 2**22 + 2**19, (), generator=rng))
+        leaves = _leaves(top, LEVELS, rng)
+        columns.append([leaves[order(place)] for place in range(len(leaves))])
+    return torch.tensor([*columns[1:], columns[0]], dtype=torch.float64).mul(2.0**-23).float().T.contiguous()
+
+
+def _leaves(v: int, level: int, rng: torch.Generator) -> list[int]:
+    """What is added to v 2^level by pairs, in units of 2^-23, v between 2^23 and 2^24: one more than that if v is even.
+
+    The sum of two is then a tie, and goes to the even v. An odd v is the exact sum of two that are even, and rounded.
+    """
+    if level == 0:
+        return [v]
+    total = 2 * v + (v % 2 == 0)  # in units of the level below
+    one = v + int(torch.randint(-(2**14), 2**14, (), generator=rng))
+    one -= one % 2
+    return _leaves(one, level - 1, rng) + _leaves(total - one, level - 1, rng)
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Which dtypes numbers were added in, how many additions there were, and which operations add more at once."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dtype, self.others, self.reductions, self.additions = dtype, set[str](), set[str](), 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's compiler need not be kept out of this: to import it for that would take 2 s."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in REDUCTIONS:
+            self.reductions.add(name)
+        tensors = [*_tensors(args), *_tensors(result)]
+        if name in ADDITIONS and len(tensors) > 2:  # a tensor and a Python number are no two numbers of xs
+            dtypes = {each.dtype for each in tensors if each.is_floating_point()}
+            self.others |= {str(each).removeprefix("torch.") for each in dtypes - {self.dtype}}
+            self.additions += result.numel() if isinstance(result, Tensor) else sum(each.numel() for each in result)
+        return result
+
+
+def _tensors(given: Any) -> list[Tensor]:
+    """All tensors in nested lists and tuples."""
+    if isinstance(given, (list, tuple)):
+        return [tensor for each in given for tensor in _tensors(each)]
+    return [given] if isinstance(given, Tensor) else []
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """The sum; and in a short one what was added in which dtype, and whether there were additions enough."""
+    xs, dtype = inputs["xs"], getattr(torch, inputs["dtype"])
+    if len(xs) > MANY:
+        return observe({"sum": _checked(answer(xs, dtype))})
+    with _Watch(dtype) as watch:
+        found = _checked(answer(xs, dtype))
+    operations = {
+        "other dtypes": ", ".join(sorted(watch.others)),
+        "reductions": ", ".join(sorted(watch.reductions)),
+        "each number added": watch.additions >= xs.numel() - found.numel(),
+    }
+    return observe({"sum": found, "operations": operations})
+
+
+def _checked(found: object) -> Tensor:
+    """A tensor. Raises WrongOutput on anything else."""
+    if not isinstance(found, Tensor):
+        raise WrongOutput(f"must return a tensor, got {type(found).__name__}: is there a `return`?")
+    return found.detach()
+
+
+def _within_the_bound(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: shape, and every sum at most `BOUND` u sum |x| from the exact one."""
+    xs, dtype = inputs["xs"], getattr(torch, inputs["dtype"])
+    found = got["sum"]
+    if not isinstance(found, Tensor) or found.shape != xs.shape[1:]:
+        return f"a sum of shape {tuple(getattr(found, 'shape', ()))}, where {tuple(xs.shape[1:])} is due"
+    u, rounded = torch.finfo(dtype).eps / 2, xs.detach().to(dtype).double()
+    columns, sums = rounded.reshape(len(xs), found.numel()).T.tolist(), found.double().flatten().tolist()
+    for number, (column, total) in enumerate(zip(columns, sums, strict=True)):
+        error, size = (
+            abs(math.fsum([*column, -total])) if math.isfinite(total) else math.nan,
+            math.fsum(map(abs, column)),
+        )
+        if not error <= BOUND * u * size:
+            return f"sum {number} is off by {error / u / size if size else error:.4g} u sum |x|, where {BOUND:g} may be"
+    return None
+
+
+def _in_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: the result has the dtype that was asked for."""
+    found = got["sum"]
+    dtype = str(found.dtype).removeprefix("torch.") if isinstance(found, Tensor) else type(found).__name__
+    return None if dtype == inputs["dtype"] else f"a sum in {dtype}, where {inputs['dtype']} was asked for"
+
+
+def _only_in_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: each number was added in the dtype, two at a time."""
+    if got["operations/other dtypes"]:
+        return f"numbers were added in {got['operations/other dtypes']}, where {inputs['dtype']} was asked for"
+    if got["operations/reductions"]:
+        return f"{got['operations/reductions']} adds many numbers at once, in more digits inside"
+    return None if got["operations/each number added"] else f"too few numbers were added in {inputs['dtype']}"
+
+
+HALVES = ("float16", "bfloat16 from float32")
+
+
+def _last_column(case: Case) -> Case:
+    """The sum of one column, of shape ()."""
+    return dataclasses.replace(case, inputs={**case.inputs, "xs": cast(Tensor, case.inputs["xs"])[:, -1].clone()})
+
+
+EXERCISE = Exercise(
+    id="mixed_precision.compensated_sum",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            "small_after_large",
+            "Numbers that are too small for the sum they are added to are lost one by one. What a step has lost is "
+            "s + y less the new sum, computed so that nothing is lost in that: the larger of s and y minus the new "
+            "sum, plus the smaller one. It must come back into the sum with its own sign.",
+            points=2,
+            holds=_within_the_bound,
+            cases=HALVES,
+        ),
+        Property(
+            "whatever_the_order",
+            "Every number loses a little, and no order helps: sorted or not, they are equally large. Keep what each "
+            "step loses.",
+            holds=_within_the_bound,
+            cases=("numbers of one size",),
+        ),
+        Property(
+            "does_not_grow",
+            "In a sum of 512 numbers something is lost again and again. Adding by pairs makes this less, and it still "
+            "grows like the logarithm of n; a compensated sum loses the same for any n.",
+            points=3,
+            holds=_within_the_bound,
+            cases=("a long sum",),
+        ),
+        Property(
+            "in_float64",
+            "In float64 too the error stays below 3 u sum |x|. There is no wider dtype to compute in: an accurate sum "
+            "comes from keeping what each step loses, in the same dtype.",
+            holds=_within_the_bound,
+            cases=("float64",),
+        ),
+        Property(
+            "every_operation_in_dtype",
+            "Somewhere numbers were added in another dtype, or by an operation that adds many at once in more digits "
+            "inside, or outside of torch. Round xs to dtype first; then add and subtract tensors of this dtype only.",
+            points=2,
+            holds=_only_in_dtype,
+            cases=HALVES,
+            needs=("small_after_large",),
+        ),
+        Property(
+            "dtype_of_the_result",
+            "The sum has the dtype that was asked for, whatever that of xs.",
+            holds=_in_dtype,
+            cases=(*HALVES, "float64", "numbers of one size"),
+            needs=("small_after_large",),
+        ),
+        Property(
+            "no_numbers_or_one",
+            "The sum of no numbers is 0, of the shape that is left when the first dimension goes; the sum of one is "
+            "that number, rounded.",
+            holds=_within_the_bound,
+            cases=("no numbers", "one number"),
+            needs=("small_after_large",),
+        ),
+        Property(
+            EVERY_FORM,
+            "The docstring allows more than the usual call: one dimension or many, views, tensors that require a "
+            "gradient, every floating dtype. The case says which of them breaks your code.",
+            holds=_within_the_bound,
+            needs=("small_after_large",),
+        ),
+    ),
+    hints=(
+        "Add 0.3 to 1024 in float16 on paper. How much of 0.3 arrives, and how could you find out with float16 alone?",
+        "Keep a second tensor beside the sum: what the last addition lost. It can go into the next number before that "
+        "is added, or into a sum of losses that is added at the end.",
+        "y is x with the loss; the new total is s + y. Take the larger of s and y in size (torch.where), subtract the "
+        "total from it, add the smaller: that is the new loss, exactly. Start both from zeros of xs.shape[1:].",
+    ),
+    keeps=("xs",),
+    forms=(
+        strided("xs", of="float16"),
+        transposed("xs", of="numbers of one size"),
+        leaves("xs", of="bfloat16 from float32"),
+        in_dtype(torch.float64, "xs", of="numbers of one size", name="float16 from float64"),
+        put("float32 from float16", dtype="float32", of="numbers of one size"),
+        in_dtype(torch.bfloat16, "xs", of="bfloat16 from float32", name="in bfloat16"),
+        cut("one column", xs=(1, 1), of="bfloat16 from float32"),
+        cut("no columns", xs=(1, 0), of="float16"),
+        Form(name="one dimension", change=_last_column, of="float16", alone=True),
+    ),
+    promises={
+        "(n, ...), floating": (
+            "float32 from float16",
+            "float16",
+            "bfloat16 from float32",
+            "float64",
+            "numbers of one size",
+            "one dimension",
+        ),
+        "n may be 0 or 1": ("no_numbers_or_one",),
+        "it may be a view, and may require a gradient": (EVERY_FORM,),
+        "It is not changed": ("arguments_unchanged",),
+        "Each number is rounded to `dtype` first": ("bfloat16 from float32", "float16 from float64"),
+        "torch.float16, bfloat16, float32 or float64; u is torch.finfo(dtype).eps / 2": (
+            "float16",
+            "bfloat16 from float32",
+            "a long sum",
+            "float64",
+        ),
+        "the sum over the first dimension, in `dtype`": ("dtype_of_the_result", "one dimension"),
+        "at most 3 u sum |x|": ("small_after_large", "whatever_the_order", "does_not_grow", "in_float64"),
+        "with tensors of `dtype` only": ("every_operation_in_dtype",),
+        "no wider dtype": ("every_operation_in_dtype",),
+        "nor a reduction": ("every_operation_in_dtype",),
+    },
+)
