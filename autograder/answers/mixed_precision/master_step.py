@@ -58,6 +58,14 @@ WRONG = (
         mistaken((STEP, "master -= (lr * grad).float()")),
     ),
     wrong(
+        "rate_in_half_precision",
+        "You round the rate to half precision: by a tensor of the parameter's dtype, or by torch.tensor(lr) * g, "
+        "which has the dtype of g. Leave lr a Python number, and let it meet a gradient in float32.",
+        mistaken((STEP, "master -= torch.tensor(lr, dtype=param.dtype).float() * grad.float()")),
+        mistaken((STEP, "master -= torch.tensor(lr, dtype=grad.dtype).float() * grad.float()")),
+        mistaken((STEP, "master -= torch.tensor(lr) * grad")),
+    ),
+    wrong(
         "gradient_rounded_first",
         "All is right but for gradients in float32: you round them to the parameter's dtype. Use them as they come.",
         mistaken(("grad.float()", "grad.to(param.dtype).float()")),
@@ -79,9 +87,14 @@ WRONG = (
         mistaken((CAST, f"{CAST}\n        master.copy_(param)")),
     ),
     wrong(
+        "rounded_before_the_step",
+        "Your parameters are one step behind: you copy the masters first and move them after it. Step, then round.",
+        mistaken((STEP, f"{CAST}; {STEP}"), (f"        {CAST}\n", "")),
+    ),
+    wrong(
         "parameters_not_written",
-        "Your masters move, but the memory of the parameters does not, and the model computes with what is there. "
-        "An assignment to a name makes a new tensor; an assignment to .data gives a tensor other memory, perhaps the "
+        "Your masters move, but the memory of the parameters does not, and the model computes with what is there. An "
+        "assignment to a name makes a new tensor; an assignment to .data gives a tensor other memory, perhaps the "
         "master's. Copy each master into the parameter with copy_, which rounds.",
         mistaken((f"        {CAST}\n", "")),
         mistaken((CAST, "param = master.to(param.dtype)")),

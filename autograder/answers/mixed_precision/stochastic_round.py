@@ -67,7 +67,7 @@ PUT_BACK = "torch.where(x.isfinite(), rounded, x)"
 
 OF_EVERY_DRAW = (
     "the_share_that_rounds_up",
-    "u_is_all_the_randomness",
+    "each_number_by_its_own_draw",
     "negative_numbers",
     "every_draw_counts",
     "beside_powers_of_two",
@@ -140,6 +140,23 @@ WRONG = (
         in_gaps((ROUNDED, "(x + (u - 0.5) * step).to(dtype)")),
     ),
     wrong(
+        "noise_relative_to_x",
+        "Your noise is a share of x itself. The gap is the same from one power of two to the next, and is a share of "
+        "the lower one: relative noise is up to twice as wide, and rounding to nearest after it adds an error of its "
+        "own.",
+        in_gaps((ROUNDED, "(x * (1 + (u - 0.5) * kept.eps)).to(dtype)")),
+        in_gaps((ROUNDED, "(x * (1 + u * kept.eps)).to(dtype)")),
+    ),
+    wrong(
+        "draws_mixed_up",
+        "You sort or mix the draws before you use them, so a number is rounded by the draw of another. Compare x and "
+        "u entry by entry.",
+        in_gaps(("u < gaps", "(u.sort(0).values if u.dim() else u) < gaps")),
+        in_gaps(("u < gaps", "(u.flip(0) if u.dim() else u) < gaps")),
+        in_gaps(("u < gaps", "(u.roll(1, 0) if u.dim() else u) < gaps")),
+        fails=("each_number_by_its_own_draw",),
+    ),
+    wrong(
         "noise_of_another_size",
         "The noise that you add to the bits must take each whole number from 0 to 65,535 equally often: u times "
         "65,536, with its fraction cut off. With another factor, or rounded, the share is off, or a number that "
@@ -184,6 +201,13 @@ WRONG = (
         "the gap stays 2^-133.",
         in_gaps(("kept.smallest_normal", "0.0")),
         in_float64(("np.maximum(np.frexp(exact)[1], -125)", "np.frexp(exact)[1]")),
+    ),
+    wrong(
+        "subnormal_numbers_lost",
+        "You set numbers below 2^-126 to 0. bfloat16 has numbers down to 2^-133, and between them the gap is 2^-133: "
+        "they are rounded like all others.",
+        in_gaps((ROUNDED, f"torch.where(x.abs() < kept.smallest_normal, 0 * x, {DRAWN} * step).to(dtype)")),
+        in_gaps((ROUNDED, f"torch.where(x.abs() < kept.smallest_normal, 0.0, {DRAWN} * step).to(dtype)")),
     ),
     wrong(
         "towards_zero_and_up",

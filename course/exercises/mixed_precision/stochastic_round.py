@@ -8,7 +8,7 @@ did, and whether anything else did. Cases hold bit patterns, because references 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -83,8 +83,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     x = bits.view(torch.float32).expand(count, -1).clone()
     u = _draws(count, len(bits)) + (1 / count - 2.0**-24 if inputs["late"] else 0.0)
     if inputs["lies"]:
-        x = LAYOUTS[inputs["lies"]](x)
-        u = LAYOUTS["strided"](u)
+        x, u = cast(Tensor, LAYOUTS[inputs["lies"]](x)), cast(Tensor, LAYOUTS["strided"](u))
     if inputs["one_by_one"] and len(bits):
         pairs = zip(x.flatten(), u.flatten(), strict=True)
         found = [_checked(answer(one, draw), one) for one, draw in pairs]
@@ -94,7 +93,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         dtypes = [str(rounded.dtype)]
     seen = {**_summary(rounded), "dtype": ", ".join(dtypes), "left": _left(x, u)}
     if inputs["first"]:
-        seen["again"] = (_checked(answer(x, u), x) != rounded).sum(0)
+        order = 77 * torch.arange(count) % count
+        again = _checked(answer(x[order].flip(1), u[order].flip(1)), x)
+        seen["again"] = (again != rounded[order].flip(1)).sum(0)
         seen["refused"] = _refusals(answer)
     return observe(seen)
 
@@ -169,9 +170,10 @@ EXERCISE = Exercise(
             needs=(NEIGHBOURS,),
         ),
         exactly(
-            "u_is_all_the_randomness",
-            "Called again with the same x and u, the function returned something else. Whoever hands in the same "
-            "draws must get the same numbers: draw none yourself.",
+            "each_number_by_its_own_draw",
+            "Called again with the same pairs of x and u in another order, the function did not return the same "
+            "numbers in that order. Each number is rounded by its own entry of u: draw no others, and do not sort or "
+            "mix them.",
             keys=("again",),
             cases=("between 1 and 2",),
             needs=(NEIGHBOURS,),
@@ -275,16 +277,16 @@ EXERCISE = Exercise(
         "views too": (VIEWS,),
         "it may require a gradient": (GRADIENT,),
         "x and u are not changed": ("x_and_u_unchanged",),
-        "the draw of each number, and all the randomness there is": (SHARE, "u_is_all_the_randomness"),
+        "the draw of each number, and all the randomness there is": (SHARE, "each_number_by_its_own_draw"),
         "bfloat16 of x's shape": ("in_bfloat16",),
         "stays, whatever its draw, -0.0 with its sign": ("what_bfloat16_holds_stays",),
-        "exactly s K give the upper neighbour and the others the lower one": (
+        "exactly so many give the upper one that the mean of the K results is x": (
             SHARE,
             "negative_numbers",
             "every_draw_counts",
         ),
         "these draws, each less than 1/K larger": (LATE, "numbers of bfloat16, u near 1"),
-        "the upper neighbour is inf, and counts as 2^128": ("beyond_the_largest_number",),
+        "the upper neighbour is inf, and counts as 2^128 in the mean": ("beyond_the_largest_number",),
         "Subnormal numbers are rounded like all others": ("subnormal_numbers",),
         "inf and nan stay, whatever the bits of a nan": ("inf_and_nan_stay",),
         "an x that is not float32": ("refusals",),
