@@ -25,7 +25,7 @@ from torch import Tensor
 from course.reference.mixed_precision.fp8 import E4M3, fp8_product, quantize
 from course.reference.mixed_precision.round_to import round_to
 from course.reference.mixed_precision.scaler import LossScaler
-from course.reference.mixed_precision.stochastic import stochastic_round
+from course.reference.mixed_precision.stochastic_round import stochastic_round
 
 BITS = {torch.float16: (5, 10), torch.bfloat16: (8, 7), torch.float8_e5m2: (5, 2)}
 BLOCK = 128
@@ -67,7 +67,7 @@ def casts(millions: float, device: torch.device) -> Iterator[Line]:
     x, u = (torch.rand(round(millions * 1e6), generator=rng, device=device) for _ in range(2))
     for dtype, bits in BITS.items():
         yield f"round to {str(dtype)[6:]}", functools.partial(_cast, x, dtype), functools.partial(round_to, x, *bits)
-    stochastic = functools.partial(stochastic_round, x, torch.bfloat16, u)
+    stochastic = functools.partial(stochastic_round, x, u)
     yield "stochastic, to bfloat16", lambda: x.to(torch.bfloat16), stochastic
 
 
