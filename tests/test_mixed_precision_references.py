@@ -15,9 +15,9 @@ from torch import Tensor
 
 from course.errors import BadArgument
 from course.reference.mixed_precision.fp8 import AmaxHistory, fp8_product, quantize, scaled_fp8_matmul
+from course.reference.mixed_precision.loss_scaler import LossScaler, OutOfTurn
 from course.reference.mixed_precision.master import master_copies, master_step
 from course.reference.mixed_precision.rounding import round_to
-from course.reference.mixed_precision.loss_scaler import LossScaler, OutOfTurn
 from course.reference.mixed_precision.stochastic import stochastic_round
 from course.reference.mixed_precision.summation import compensated_sum, pairwise_sum, plain_sum
 from course.reference.optimizers.adamw_step import adamw_step
