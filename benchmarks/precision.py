@@ -23,8 +23,8 @@ from rich.table import Table
 from torch import Tensor
 
 from course.reference.mixed_precision.fp8 import E4M3, fp8_product, quantize
+from course.reference.mixed_precision.loss_scaler import LossScaler
 from course.reference.mixed_precision.round_to import round_to
-from course.reference.mixed_precision.scaler import LossScaler
 from course.reference.mixed_precision.stochastic_round import stochastic_round
 
 BITS = {torch.float16: (5, 10), torch.bfloat16: (8, 7), torch.float8_e5m2: (5, 2)}

@@ -17,9 +17,9 @@ from course.errors import BadArgument
 from course.lessons.experiments.sums import pairwise_sum, plain_sum
 from course.reference.mixed_precision.compensated_sum import compensated_sum
 from course.reference.mixed_precision.fp8 import AmaxHistory, fp8_product, quantize, scaled_fp8_matmul
+from course.reference.mixed_precision.loss_scaler import LossScaler, OutOfTurn
 from course.reference.mixed_precision.master_step import master_copies, master_step
 from course.reference.mixed_precision.round_to import round_to
-from course.reference.mixed_precision.scaler import LossScaler, OutOfTurn
 from course.reference.mixed_precision.stochastic_round import stochastic_round
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32

@@ -1,0 +1,427 @@
+"""`LossScaler`: a factor for the loss, and the rule by which it is found.
+
+true gradients --times what scale() multiplied a loss by--> scaled, some inf or nan --unscale_, clip, step, update-->
+
+All numbers but those of one case lie on a grid on which scaling, clipping and the steps are exact: they are judged bit
+for bit. The gradients of a step are scaled by the derivative of what `scale` returned, as backward would do it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from course.exercises.refusals import all_refused, refused, refused_in_time
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import every_form as form_property
+from course.performing.forms import at_once, cut, in_dtype, put, strided
+
+STEPS = 6
+SHAPES: tuple[tuple[int, ...], ...] = ((3, 2), (4,), ())
+RATE = 0.125  # of the steps: exact, as everything here
+USUAL = {"init_scale": 2.0**16, "growth_interval": 3}
+OTHERS = {"init_scale": 1000.0, "growth_factor": 3.0, "backoff_factor": 0.25, "growth_interval": 2}
+LARGEST = 2.0**127  # the largest power of two in float32
+NONSENSE: dict[str, dict[str, Any]] = {
+    "an init_scale of 0": {"init_scale": 0.0},
+    "a negative init_scale": {"init_scale": -2.0},
+    "a growth_factor of 1": {"growth_factor": 1.0},
+    "a growth_factor below 1": {"growth_factor": 0.5},
+    "a backoff_factor of 0": {"backoff_factor": 0.0},
+    "a backoff_factor of 1": {"backoff_factor": 1.0},
+    "a growth_interval of 0": {"growth_interval": 0},
+}
+TURNS = {  # what was called in this step -> what is then out of turn
+    "step before unscale_": ("", "step"),
+    "update before unscale_": ("", "update"),
+    "a second unscale_": ("unscale_", "unscale_"),
+    "an unscale_ after the step": ("unscale_ step", "unscale_"),
+    "a second step": ("unscale_ step", "step"),
+    "step after update": ("unscale_ step update", "step"),
+    "a second update": ("unscale_ step update", "update"),
+}
+FLOAT16 = "a float16 gradient"
+ASKED = "what is refused"
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Scripts of steps: which gradients are not finite, and how; which are missing; with which numbers."""
+
+    def grid(*shape: int) -> Tensor:
+        """Odd multiples of 1/16 below 8: never 0."""
+        return (2 * torch.randint(-64, 64, shape, generator=rng) + 1) / 16
+
+    def case(name: str, bad: dict[int, tuple[int, float]] | None = None, **others: Any) -> Case:
+        inputs: dict[str, Any] = {
+            "options": USUAL,
+            "params": [grid(*shape) for shape in SHAPES],
+            "grads": [grid(STEPS, *shape) for shape in SHAPES],
+            "bad": [[*(bad or {}).get(step, ())] for step in range(STEPS)],
+            "missing": [-1] * STEPS,
+            "losses": grid(STEPS),
+            "loss_dtype": "float32",
+            "clip": 0.0,
+            "twins": 1,
+            "asks_for_refusals": name == ASKED,
+        }
+        return Case(name=name, inputs=inputs | others)
+
+    seldom = {"init_scale": 2.0**16, "growth_interval": 100}
+    always = {"growth_interval": 1}
+    inf, nan = math.inf, math.nan
+    kinds = {1: (0, inf), 2: (1, -inf), 3: (2, nan), 5: (1, nan)}
+    huge = (7 + grid(STEPS, *SHAPES[1]).abs() / 8) * 2.0**108  # finite when scaled, and their sums are not
+    large, tiny = [grid(STEPS, *SHAPES[0]), huge, grid(STEPS)], [grid(STEPS, *shape) / 2**20 for shape in SHAPES]
+    return [
+        case("no inf", options=seldom),
+        case("inf and nan here and there", kinds, options=seldom),
+        case("growth"),
+        case("an inf in each third step", {1: (0, nan), 4: (2, inf)}),
+        case("clipped between", {3: (0, inf)}, clip=0.5, options=seldom),
+        case("missing gradients", {3: (1, inf)}, missing=[-1, 0, 1, 2, 0, 1], options=seldom),
+        case("huge numbers", grads=large, options=seldom),
+        case("a scale below 1", {t: (t % 3, inf) for t in (0, 1, 3, 4)}, options={"init_scale": 1.0} | always),
+        case("the end of float32", {4: (2, nan)}, grads=tiny, options={"init_scale": LARGEST / 2} | always),
+        case("other numbers", {2: (0, inf), 5: (1, inf)}, options=OTHERS),
+        case("a float16 loss", options={"init_scale": 2.0**15, "growth_interval": 100}, loss_dtype="float16"),
+        case("two scalers in turns", {0: (0, inf), 1: (1, nan), 5: (2, inf)}, twins=2),
+        case(ASKED, {1: (0, inf)}),
+    ]
+
+
+class _Run:
+    """One scaler with its model. Each part of a step is a call of its own, so that two can take turns."""
+
+    def __init__(self, answer: Answer, inputs: Inputs, twin: int) -> None:
+        self.inputs, self.scaler = inputs, answer(**inputs["options"])
+        self.params = [each.clone() for each in inputs["params"]]
+        self.grads = [each.clone() if twin else each for each in inputs["grads"]]
+        self.bad = inputs["bad"][::-1] if twin else inputs["bad"]
+        self.calls = 0
+        self.seen: dict[str, list[Any]] = {
+            name: [] for name in ("product", "grads", "between", "factor", "stepped", "returned", "params")
+        }
+
+    def scale(self, t: int) -> None:
+        """What comes of a loss; and the gradients of this step, scaled by what the loss was multiplied by."""
+        dtype = getattr(torch, self.inputs["loss_dtype"])
+        loss = self.inputs["losses"][t].detach().to(dtype).requires_grad_()
+        self._note("between")
+        product = self.scaler.scale(loss * 1)
+        (by,) = torch.autograd.grad(product, loss)
+        self.seen["product"].append(product.detach().double().clone())
+        with torch.no_grad():
+            self.held = [each[t].mul_(by.to(each.dtype)) for each in self.grads]
+            for which, value in [self.bad[t]] if self.bad[t] else []:
+                spoilt = self.held[int(which)]
+                spoilt[tuple(length - 1 for length in spoilt.shape)] = value  # its last number
+
+    def unscale_(self, t: int) -> None:
+        """In a list that is the answer's own; a missing gradient is None."""
+        missing = self.inputs["missing"][t]
+        self.there = [None if at == missing else each.view_as(each) for at, each in enumerate(self.held)]
+        self.scaler.unscale_(list(self.there))
+        self._note("between")
+        if not self.bad[t]:  # nobody reads the others
+            self.seen["grads"].append([each.clone() for each in self.held])
+        if self.inputs["clip"]:
+            for each in self.held:
+                each.clamp_(-self.inputs["clip"], self.inputs["clip"])
+
+    def step(self, t: int) -> None:
+        """Which must happen once, or not at all; what the optimizer's step returns is of no interest."""
+        before = self.calls
+        returned = self.scaler.step(self.take)
+        self._note("between")
+        kind = isinstance(returned, (bool, Tensor)) or type(returned).__name__ == "bool_"
+        self.seen["returned"].append(str(bool(returned)) if kind else type(returned).__name__)
+        self.seen["stepped"].append(self.calls - before)
+        self.seen["params"].append([each.clone() for each in self.params])
+
+    def take(self) -> float:
+        """A step of SGD with what the gradients hold at that time."""
+        self.calls += 1
+        for param, seen, grad in zip(self.params, self.there, self.held, strict=True):
+            if seen is not None:
+                param.sub_(RATE * grad)
+        return 0.0
+
+    def update(self, t: int) -> None:
+        """The only call that may change the factor."""
+        self.scaler.update()
+        self._note("factor")
+
+    def _note(self, name: str) -> None:
+        factor = float(self.scaler.factor)
+        self.seen[name].append(math.log2(factor) if 0 < factor < math.inf else factor)
+
+    def values(self) -> dict[str, Any]:
+        """All that was seen."""
+        stacked = {name: list(map(torch.stack, zip(*self.seen[name], strict=True))) for name in ("grads", "params")}
+        return {**self.seen, **stacked}
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """All steps of a script; two scalers take turns, call by call, the second with the script backwards."""
+    runs = [_Run(answer, inputs, twin) for twin in range(inputs["twins"])]
+    for t in range(len(inputs["losses"])):
+        for part in (_Run.scale, _Run.unscale_, _Run.step, _Run.update):
+            for run in runs:
+                part(run, t)
+    seen: dict[str, Any] = {str(at): run.values() for at, run in enumerate(runs)}
+    if inputs["asks_for_refusals"]:
+        seen["refused"] = _refusals(answer)
+    return observe(seen)
+
+
+def _refusals(answer: Answer) -> dict[str, Any]:
+    """What each call raised that makes no sense, or comes out of turn; and what the calls left behind."""
+    calls = {words: functools.partial(answer, **numbers) for words, numbers in NONSENSE.items()}
+    left: dict[str, str] = {}
+    calls |= {words: functools.partial(_out_of_turn, answer, words, left) for words in (*TURNS, FLOAT16)}
+    raised = refused({words: _as_value_error(call) for words, call in calls.items()})
+    return {**raised, "left": left}
+
+
+def _out_of_turn(answer: Answer, words: str, left: dict[str, str]) -> None:
+    """One step up to the call that is refused, that call, and the rest of the step."""
+    scaler, grads, taken = answer(init_scale=8.0, growth_interval=2), [torch.full((2,), 24.0)], [0]
+    halves = [torch.full((2,), 24.0), torch.full((2,), 24.0, dtype=torch.float16)]
+
+    def step() -> None:
+        taken[0] += 1
+
+    parts: dict[str, Callable[[], object]] = {
+        "unscale_": lambda: scaler.unscale_(list(grads)),
+        "step": lambda: scaler.step(step),
+        "update": lambda: scaler.update(),
+        "halves": lambda: scaler.unscale_(list(halves)),
+    }
+    before, late = ("", "halves") if words == FLOAT16 else TURNS[words]
+    for part in before.split():
+        parts[part]()
+    left[words] = "nothing was refused"
+    try:
+        parts[late]()
+    except Exception:
+        left[words] = "the call after it was refused too"
+        for part in ("unscale_", "step", "update"):
+            if part not in before.split():
+                parts[part]()
+        values = [*grads[0].tolist(), *halves[0].tolist(), *halves[1].tolist()]
+        left[words] = f"{values}, {taken[0]} steps, factor {float(scaler.factor):g}"
+        raise
+
+
+def _as_value_error(call: Callable[[], object]) -> Callable[[], object]:
+    """The call, with the other error that the docstring allows."""
+
+    def called() -> object:
+        try:
+            return call()
+        except NotImplementedError:
+            raise
+        except RuntimeError as error:
+            raise ValueError(str(error)) from None
+
+    return called
+
+
+def _taken(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: one call where the gradients are finite, none elsewhere."""
+    calls, wanted = (cast(Tensor, each["0/stepped"]).tolist() for each in (got, expected))
+    steps = [t for t in range(len(wanted)) if calls[t] != wanted[t]]
+    wrong = [f"{calls[t]} in step {t + 1} instead of {wanted[t]}" for t in steps]
+    return f"calls of the optimizer's step: {', '.join(wrong)}" if wrong else None
+
+
+VIEWS = at_once(
+    "views that are not contiguous", strided("grads"), put("clip", clip=0.5), of="inf and nan here and there"
+)
+BFLOAT = in_dtype(torch.bfloat16, "grads", of="inf and nan here and there", name="bfloat16 gradients")
+NO_NUMBERS = cut("a gradient without numbers", **{"grads/1": (1, 0), "params/1": (0, 0)}, of="no inf")
+HALF_LOSS = put("a bfloat16 loss", loss_dtype="bfloat16", of="no inf")
+bits = functools.partial(Property, roundings=0)
+
+EXERCISE = Exercise(
+    id="mixed_precision.LossScaler",
+    cases=cases,
+    probe=probe,
+    properties=(
+        bits(
+            "scaled_loss",
+            "scale returns the loss times the factor, still connected to the loss: a number taken out of a tensor, or "
+            "a detached one, has no way back.",
+            keys=("*/product",),
+            cases=("no inf",),
+        ),
+        bits(
+            "unscaled_in_place",
+            "After unscale_ the very tensors that were handed in hold the gradients divided by the factor, once: the "
+            "optimizer and the clipping read them there. `g = g / factor` makes a new tensor.",
+            points=2,
+            keys=("*/grads/*",),
+            cases=("no inf",),
+            needs=("scaled_loss",),
+        ),
+        bits(
+            "clipped_after_unscaling",
+            "The caller clips between unscale_ and step: the gradients must be unscaled by then, and must not be "
+            "divided again by step.",
+            keys=("*/params/*", "*/grads/*"),
+            cases=("clipped between",),
+            needs=("scaled_loss",),
+        ),
+        Property(
+            "skips_where_not_finite",
+            "inf, -inf and nan, anywhere in any of the gradients: one of them is enough to leave the step out, and "
+            "without one it is taken, exactly once.",
+            points=2,
+            holds=_taken,
+            cases=("inf and nan here and there", "an inf in each third step", "no inf"),
+            needs=("scaled_loss",),
+        ),
+        bits(
+            "nothing_moves_on_a_skip",
+            "After a skipped step all parameters have the bits that they had before it, and after others they are "
+            "where the unscaled gradients led.",
+            keys=("*/params/*",),
+            cases=("inf and nan here and there",),
+            needs=("scaled_loss",),
+        ),
+        Property(
+            "says_whether",
+            "step returns True where it called the optimizer's step, and False where it did not, whatever that step "
+            "itself returns.",
+            keys=("*/returned/*",),
+            cases=("no inf", "inf and nan here and there"),
+        ),
+        Property(
+            "large_is_not_infinite",
+            "Here all numbers are finite, but their sum, or the sum of their squares, is not in float32. Look at the "
+            "numbers themselves.",
+            keys=("*/stepped", "*/factor"),
+            cases=("huge numbers",),
+            needs=("skips_where_not_finite",),
+        ),
+        bits(
+            "backs_off",
+            "The update after a skipped step multiplies the factor by backoff_factor, each time, also below 1.",
+            keys=("*/factor",),
+            cases=("inf and nan here and there", "a scale below 1"),
+        ),
+        bits(
+            "grows_in_time",
+            "The factor grows in the update that makes growth_interval good steps in a row, not one earlier or later; "
+            "then the count begins anew.",
+            points=2,
+            keys=("*/factor",),
+            cases=("growth",),
+        ),
+        bits(
+            "a_skip_starts_the_count_anew",
+            "Good steps count only in a row: one inf, and it takes growth_interval good steps again.",
+            keys=("*/factor",),
+            cases=("an inf in each third step",),
+        ),
+        bits(
+            "only_update_changes_the_factor",
+            "The factor must be the same in scale and in unscale_ of one step. Only update may change it.",
+            keys=("*/between",),
+            cases=("inf and nan here and there", "growth"),
+        ),
+        bits(
+            "the_end_of_float32",
+            "A growth beyond the largest float32 number is left out. Python's numbers go on to 2^1024, float32 does "
+            "not.",
+            keys=("*/factor",),
+            cases=("the end of float32",),
+        ),
+        Property(
+            "numbers_of_the_caller",
+            "growth_factor and backoff_factor need not be 2 and 1/2, and the factor need not be a power of two.",
+            keys=("*/factor", "*/grads/*"),
+            roundings=4,
+            cases=("other numbers",),
+        ),
+        bits(
+            "float16_loss",
+            "A float16 loss times 2^15 is beyond 65,504, where float16 ends: form the product in float32.",
+            keys=("*/product",),
+            cases=("a float16 loss",),
+            needs=("scaled_loss",),
+        ),
+        bits(
+            "missing_gradients",
+            "A parameter without a gradient has None in the list: leave it out, and look at all the others.",
+            keys=("*/stepped", "*/params/*", "*/factor"),
+            cases=("missing gradients",),
+            needs=("unscaled_in_place",),
+        ),
+        bits(
+            "each_on_its_own",
+            "Two scalers know nothing of each other: what an object remembers belongs into self, not into the class or "
+            "a global.",
+            keys=("*/factor", "*/stepped", "*/between"),
+            cases=("two scalers in turns",),
+        ),
+        Property(
+            "refusals",
+            "Raise a ValueError or a RuntimeError for each call that the docstring refuses. It takes two notes: "
+            "whether this step's gradients were unscaled, and whether the step was taken.",
+            points=2,
+            holds=all_refused,
+            cases=(ASKED,),
+            needs=("scaled_loss",),
+        ),
+        refused_in_time(ASKED),
+        form_property(needs=("unscaled_in_place",), keys=("*/grads/*", "*/params/*", "*/factor"), roundings=0),
+    ),
+    hints=(
+        "What must a scaler remember from one call to the next, and what from one step to the next?",
+        "Five things: the factor, the number of good steps in a row, whether this step's gradients were all finite "
+        "(None before unscale_), whether step was called, and the numbers of the constructor. update clears two.",
+        "unscale_: refuse, note whether all numbers of all gradients are finite, divide with an operation that ends in "
+        "an underscore. step: refuse, call or not, return the note. update: refuse; on a skip shrink the factor and "
+        "set the count to 0, else add 1 to it, and at growth_interval grow and set it to 0.",
+    ),
+    forms=(VIEWS, BFLOAT, NO_NUMBERS, HALF_LOSS),
+    promises={
+        "the first factor, above 0": ("refusals", "a scale below 1"),
+        "what the factor is multiplied by to grow, above 1": ("numbers_of_the_caller",),
+        "what it is multiplied by after a skipped step, between 0 and 1": ("numbers_of_the_caller",),
+        "how many good steps in a row make it grow, at least 1": ("grows_in_time", "a scale below 1"),
+        "It changes in update only": ("only_update_changes_the_factor",),
+        "beyond the largest float32 number is left out": ("the_end_of_float32",),
+        "Each scaler has its own": ("each_on_its_own",),
+        "connected with the loss": ("scaled_loss",),
+        "in float32, bfloat16 or float16": ("scaled_loss", "a bfloat16 loss", "float16_loss"),
+        "the product of a float16 loss is formed in float32": ("float16_loss",),
+        "in the memory of the very tensors": ("unscaled_in_place",),
+        "in float32 or bfloat16": ("unscaled_in_place", "bfloat16 gradients"),
+        "of any shapes (also without numbers), views too": (
+            "a gradient without numbers",
+            "views that are not contiguous",
+        ),
+        "None for parameters without a gradient": ("missing_gradients",),
+        "they may hold anything": ("inf and nan here and there",),
+        "if all gradients were finite, however large": ("large_is_not_infinite",),
+        "any number in them was inf, -inf or nan": ("skips_where_not_finite", "nothing_moves_on_a_skip"),
+        "True if it called it, else False": ("says_whether",),
+        "multiplied by backoff_factor, also below 1": ("backs_off",),
+        "counting starts anew. So it does after a skip": ("grows_in_time", "a_skip_starts_the_count_anew"),
+        "before anything is changed": ("refused_before_any_change",),
+        "numbers of the constructor outside of these ranges": ("refusals",),
+        "a float16 gradient (divided, it would be lost after all)": ("refusals",),
+        "a second unscale_ before update": ("refusals",),
+        "step before unscale_": ("refusals",),
+        "a second step": ("refusals",),
+        "update before unscale_": ("refusals",),
+    },
+    removes=("torch.amp", "torch.cuda.amp"),
+)
