@@ -25,7 +25,7 @@ class TorchsOwn:
 
     def __enter__(self) -> TorchsOwn:
         self.region = torch.autocast("cpu", self.dtype)
-        self.region.__enter__()
+        self.region.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -52,9 +52,8 @@ class WithAList:
         self.casts = []
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.casts = []
-        return False
 
     def run(self, op: Callable[..., Any], *args: Any) -> Any:
         """Finds the target among those of the operator's list."""
@@ -244,9 +243,11 @@ WRONG = (
     ),
     wrong(
         "cast_at_every_use",
-        "You cast a weight each time it is used. Within a pass it does not change: keep its cast.",
+        "You cast a weight each time it is used. Within a pass it does not change: keep its cast. A weight is any "
+        "float32 leaf that requires a gradient, whether it is an nn.Parameter or not.",
         cast((LOOKED_UP, "if True:")),
         cast((WEIGHT, "if True:")),
+        cast((WEIGHT, "if not (isinstance(tensor, torch.nn.Parameter) and tensor.dtype == torch.float32):")),
     ),
     wrong(
         "copies_what_fits",
@@ -272,6 +273,11 @@ WRONG = (
         "You empty the dict where a pass begins. Until then the object holds a half precision copy of the model, "
         "through the optimizer's step. Empty it where the pass ends.",
         cast((CLEAR, "pass"), ("        return self\n", "        self._casts.clear()\n        return self\n")),
+    ),
+    wrong(
+        "enter_returns_nothing",
+        "`with Autocast(...) as cast:` gives cast what __enter__ returns, and yours returns None. Return self.",
+        cast(("        return self\n", "        self._casts.clear()\n")),
     ),
     wrong(
         "error_swallowed",

@@ -359,9 +359,9 @@ EXERCISE = Exercise(
     promises={
         "torch.float16 or torch.bfloat16": PRODUCTS,
         "a pass, which ends with the block": ("each_pass_anew", "a pass that ended in an error"),
-        "LOW ": ("products_low",),
-        "HIGH ": ("sensitive_ones_high",),
-        "WIDEST ": ("widest_agree",),
+        "floating tensors are cast to half": ("products_low",),
+        "floating tensors are cast to float32; the result is returned as it is": ("sensitive_ones_high",),
+        "floating tensors are cast to float32 where one of them is in float32": ("widest_agree",),
         "in no list": ("others_as_they_come",),
         "float64, integers, booleans": ("float64_and_integers_stay",),
         "is cast once in a pass": ("weights_cast_once",),

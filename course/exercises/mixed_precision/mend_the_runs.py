@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.errors import WrongOutput
-from course.lessons.experiments import half_runs
+from course.lessons.experiments import half_runs, programs
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 CLIPPED = ("every step is clipped", "the first steps are clipped", "no step is clipped")
@@ -69,21 +68,10 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Puts the line into the program and runs it, in the dtypes of the lesson whatever the case's are."""
-    given = {key: each.float() if isinstance(each, Tensor) else each for key, each in inputs.items()}
+    given: Inputs = {key: each.float() if isinstance(each, Tensor) else each for key, each in inputs.items()}
     name = given.pop("program")
-    log = half_runs.run(name, half_runs.mended(name, *_line(answer(), name)), **given)
+    log = half_runs.run(name, half_runs.mended(name, *programs.replacement(answer(), name)), **given)
     return observe({"weights": log.weights, "scale": torch.tensor(log.scale), "loss": torch.tensor(log.loss)})
-
-
-def _line(found: Any, name: str) -> tuple[int, str]:
-    """The number and the text for one program. Raises WrongOutput where they are not there."""
-    if not isinstance(found, dict) or name not in found:
-        came = f"the keys {', '.join(map(str, found))}" if isinstance(found, dict) else type(found).__name__
-        raise WrongOutput(f"must return a dict with the key {name!r}, got {came}")
-    pair = found[name]
-    if not isinstance(pair, (tuple, list)) or [type(each) for each in pair] != [int, str]:
-        raise WrongOutput(f"{name!r} must have a line number and a line, such as (2, 'x = 1'), got {pair!r:.80}")
-    return pair[0], pair[1]
 
 
 EXERCISE = Exercise(

@@ -11,12 +11,26 @@ from typing import Any
 
 import torch
 
-from course.errors import BadArgument
+from course.errors import BadArgument, WrongOutput
 
 
 def listing(text: str) -> str:
     """The program with a number before each line."""
     return "\n".join(f"{number:2d}  {line}" for number, line in enumerate(text.splitlines(), start=1))
+
+
+def replacement(found: Any, name: str) -> tuple[int, str]:
+    """What an answer replaces in one program: the number of a line, and its new text.
+
+    found  {program's name: (number, text), ...}; WrongOutput is raised where it has no such pair
+    """
+    if not isinstance(found, dict) or name not in found:
+        came = f"the keys {', '.join(map(str, found))}" if isinstance(found, dict) else type(found).__name__
+        raise WrongOutput(f"must return a dict with the key {name!r}, got {came}")
+    pair = found[name]
+    if not isinstance(pair, (tuple, list)) or [type(each) for each in pair] != [int, str]:
+        raise WrongOutput(f"{name!r} must have a line number and a line, such as (2, 'x = 1'), got {pair!r:.80}")
+    return pair[0], pair[1]
 
 
 def mended(name: str, text: str, number: int, line: str) -> str:
