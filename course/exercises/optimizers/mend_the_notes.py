@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from course.errors import WrongOutput
-from course.lessons.experiments import lecture_notes
+from course.lessons.experiments import lecture_notes, programs
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
@@ -62,19 +61,10 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     inputs = dict(inputs)
     name, found = inputs.pop("program"), answer()
     if not name:
-        return observe({each: _line(found, each)[0] for each in lecture_notes.PROGRAMS})
-    return observe({"path": lecture_notes.run(name, lecture_notes.mended(name, *_line(found, name)), **inputs)})
-
-
-def _line(found: Any, name: str) -> tuple[int, str]:
-    """The number and the text for one program. Raises WrongOutput where they are not there."""
-    if not isinstance(found, dict) or name not in found:
-        came = f"the keys {', '.join(map(str, found))}" if isinstance(found, dict) else type(found).__name__
-        raise WrongOutput(f"must return a dict with the key {name!r}, got {came}")
-    pair = found[name]
-    if not isinstance(pair, (tuple, list)) or [type(each) for each in pair] != [int, str]:
-        raise WrongOutput(f"{name!r} must have a line number and a line, such as (2, 'x = 1'), got {pair!r:.80}")
-    return pair[0], pair[1]
+        return observe({each: programs.replacement(found, each)[0] for each in lecture_notes.PROGRAMS})
+    return observe(
+        {"path": lecture_notes.run(name, lecture_notes.mended(name, *programs.replacement(found, name)), **inputs)}
+    )
 
 
 def _the_faulty_ones(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -8,14 +8,12 @@ drops the last group of an epoch where it is smaller than the others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from course.errors import BadArgument
+from course.lessons.experiments import programs
 
 PROGRAMS = {
     "adam": """\
@@ -64,22 +62,12 @@ def accumulate(p, batches, lr, k, epochs):
 
 def listing(name: str) -> str:
     """The program with a number before each line."""
-    return "\n".join(f"{number:2d}  {line}" for number, line in enumerate(PROGRAMS[name].splitlines(), start=1))
+    return programs.listing(PROGRAMS[name])
 
 
 def mended(name: str, number: int, line: str) -> str:
-    """The program with `line` in the place of line `number`, counted from 1; it gets the indentation of that line.
-
-    Raises BadArgument where there is no such line, or `line` is not one line.
-    """
-    lines = PROGRAMS[name].splitlines()
-    if not 1 <= number <= len(lines):
-        raise BadArgument(f"{name} has the lines 1 to {len(lines)}, got {number}")
-    new, old = line.strip(), lines[number - 1]
-    if len(new.splitlines()) != 1:
-        raise BadArgument(f"line {number} of {name} must be replaced by one line, got {len(new.splitlines())}")
-    lines[number - 1] = old[: len(old) - len(old.lstrip())] + new
-    return "\n".join(lines) + "\n"
+    """The program with `line` in the place of line `number`: see `programs.mended`."""
+    return programs.mended(name, PROGRAMS[name], number, line)
 
 
 def run(name: str, program: str = "", **inputs: Any) -> Tensor:
@@ -87,7 +75,5 @@ def run(name: str, program: str = "", **inputs: Any) -> Tensor:
 
     program  its text, as it stands in the notes if left out. It is executed: it is run where its author's code is
     """
-    namespace: dict[str, Any] = {"torch": torch, "math": math}
-    exec(compile(program or PROGRAMS[name], f"<{name}>", "exec", dont_inherit=True), namespace)
-    function: Callable[..., Tensor] = namespace[name]
+    function: Callable[..., Tensor] = programs.defined(name, program or PROGRAMS[name])
     return function(**inputs)
