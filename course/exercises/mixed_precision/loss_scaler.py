@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused, refused_in_time
+from course.performing.refusals import all_refused, refused, refused_in_time
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.exercise import every_form as form_property
 from course.performing.forms import at_once, cut, in_dtype, put, strided

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercises.refusals import all_refused, other_shapes, refused
+from course.performing.refusals import all_refused, other_shapes, refused
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
 from course.performing.forms import LAYOUTS, put
 
