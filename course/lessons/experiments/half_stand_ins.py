@@ -86,7 +86,7 @@ class Autocast:
 def master_step(p16: Sequence[Tensor], p32: Sequence[Tensor], g16: Sequence[Tensor], lr: float) -> None:
     """torch's arithmetic in float32, then its cast."""
     for low, master, grad in zip(p16, p32, g16, strict=True):
-        low.copy_(master.sub_(grad.float(), alpha=lr))
+        low.copy_(master.sub_(lr * grad.float()))
 
 
 def stochastic_round(x: Tensor, u: Tensor) -> Tensor:
