@@ -270,7 +270,7 @@ def update(low: Tensor, grad: Tensor, states: States, lr: float, scaler: LossSca
         place.copy_(moment)
     if states.recipe.stochastic:
         u = torch.rand(after.shape, generator=states.rng)
-        low.copy_(stochastic_round(after, low.dtype, u))
+        low.copy_(stochastic_round(after, dtype=low.dtype, u=u))
     else:
         low.copy_(after)
     moved = after if states.master is not None else low.float()
