@@ -16,10 +16,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.performing.refusals import all_refused, refused, refused_in_time
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.exercise import every_form as form_property
 from course.performing.forms import at_once, cut, in_dtype, put, strided
+from course.performing.refusals import all_refused, refused, refused_in_time
 
 STEPS = 6
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 2), (4,), ())

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.performing.refusals import all_refused, other_shapes, refused
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
 from course.performing.forms import LAYOUTS, put
+from course.performing.refusals import all_refused, other_shapes, refused
 
 GRID, FULL_GRID = 256, 65_536
 MATRIX = (3, 2)

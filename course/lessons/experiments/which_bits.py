@@ -30,8 +30,8 @@ from course.errors import BadArgument
 from course.lessons.experiments import functional_gpt, recording
 from course.lessons.experiments.problems import Problem, gpt_problem
 from course.lessons.models import next_token_loss
-from course.reference.mixed_precision.scaler import LossScaler
-from course.reference.mixed_precision.stochastic import stochastic_round
+from course.reference.mixed_precision.loss_scaler import LossScaler
+from course.reference.mixed_precision.stochastic_round import stochastic_round
 from course.reference.optimizers.adamw_step import adamw_step
 from course.reference.optimizers.warmup_cosine import warmup_cosine
 
