@@ -237,7 +237,7 @@ EXERCISE = Exercise(
             "every_operation_in_dtype",
             "Somewhere numbers were added in another dtype, or by an operation that adds many at once in more digits "
             "inside, or outside of torch. Round xs to dtype first; then add and subtract tensors of this dtype only.",
-            points=2,
+            points=4,
             holds=_only_in_dtype,
             cases=HALVES,
             needs=("small_after_large",),

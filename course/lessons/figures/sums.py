@@ -27,5 +27,7 @@ def sum_errors(formats: Mapping[str, Errors], *, title: str) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("largest error over sum |x|")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=max(len(handles) // 2, 1), frameon=False, fontsize=9
+    )
     return figure
