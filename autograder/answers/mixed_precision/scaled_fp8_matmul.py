@@ -194,7 +194,6 @@ WRONG = (
         "The codes are right, but their product was added up in 16 or 8 bits, or handed back in them. Products of "
         "codes are exact in float32: multiply and add there.",
         with_helpers((EINSUM, 'torch.einsum("mjk,njk->jmn", q_a.bfloat16(), q_b.bfloat16())')),
-        with_helpers((EINSUM, 'torch.einsum("mjk,njk->jmn", q_a.half(), q_b.half()).float()')),
         with_helpers((".sum(dim=0)", ".sum(dim=0).bfloat16()")),
         sliced(("return near[0] @ near[1]", "return (near[0].bfloat16() @ near[1].bfloat16()).float()")),
     ),
