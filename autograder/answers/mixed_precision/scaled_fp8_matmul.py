@@ -42,7 +42,7 @@ def one_function(
                 scales[side].pop(0)
             amaxes = torch.tensor(amax)
         parts = []
-        for part in x.split(block or x.size(dim), dim=dim):
+        for part in torch.split(x, block or x.size(dim), dim=dim):
             if scales is None:
                 amaxes = part.abs().amax(dim=dim, keepdim=True) if block else part.abs().max()
             scale = torch.where(amaxes == 0, torch.ones_like(amaxes), amaxes / largest)
