@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from course.reference.mixed_precision.fp8 import E4M3, fp8_product, quantize
 from course.reference.mixed_precision.loss_scaler import LossScaler
 from course.reference.mixed_precision.round_to import round_to
+from course.reference.mixed_precision.scaled_fp8_matmul import E4M3, quantize, scaled_fp8_matmul
 from course.reference.mixed_precision.stochastic_round import stochastic_round
 
 BITS = {torch.float16: (5, 10), torch.bfloat16: (8, 7), torch.float8_e5m2: (5, 2)}
@@ -102,8 +102,9 @@ def products(side: int, device: torch.device) -> Iterator[Line]:
     rng = torch.Generator(device).manual_seed(0)
     a, b = (torch.randn(side, side, generator=rng, device=device) for _ in range(2))
     theirs = functools.partial(_torchs_product, a, b)
-    yield "8-bit product, one scale", theirs, functools.partial(fp8_product, a, b)
-    yield f"8-bit product, blocks of {BLOCK}", theirs, functools.partial(fp8_product, a, b, block=BLOCK)
+    yield "8-bit product, one scale", theirs, functools.partial(scaled_fp8_matmul, a, b, None)
+    in_blocks = functools.partial(scaled_fp8_matmul, a, b, None, block=BLOCK)
+    yield f"8-bit product, blocks of {BLOCK}", theirs, in_blocks
     yield "float32 product, for comparison", theirs, lambda: a @ b
 
 

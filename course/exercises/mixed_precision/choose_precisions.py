@@ -1,0 +1,294 @@
+"""`choose_precisions(operators, budget, loss)`: a format for each operator of a transformer block.
+
+The loss is an oracle's, which alone knows the block and counts how often it is asked. A plan is judged by its loss: any
+plan that is good enough is right. Each case is drawn until a rule of thumb loses in it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from course.exercises.mixed_precision.small_block import BYTES, DTYPES, ORDER, Block, block, error
+from course.exercises.refusals import all_refused, refused
+from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.oracle import UnknownQuestion
+from course.tree import Leaf, Tree
+
+Operators = dict[str, dict[str, int]]
+Plan = dict[str, str]
+CALLS = 500  # that are allowed
+GOOD = 3.0  # times the reference's loss is near enough
+LOSES = 5.0  # times that is what a rule of thumb reaches in its case
+REFUSED_CASE = "what is refused"
+CODES = {dtype: number for number, dtype in enumerate(DTYPES.values(), 1)}  # zeros are no plan
+RULES: dict[str, tuple[str, ...]] = {  # formats to which somebody who has learnt only half keeps
+    "float16": ("float32", "float16", "e4m3"),
+    "bfloat16": ("float32", "bfloat16", "e4m3"),
+    "8 bits or 32": ("float32", "e4m3"),
+}
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Blocks with something large, something tiny, scores that need many bits; and budgets at both ends."""
+
+    def case(name: str, drawn: Block, operators: Operators, budget: int, **more: Any) -> Case:
+        inputs: dict[str, Any] = {"operators": operators, "budget": budget, "single": 0.0, **more}
+        return Case(name=name, inputs=inputs, hidden={"x": drawn.x, "weights": dict(drawn.weights)})
+
+    def where_it_loses(name: str, share: float, rule: str, missing: tuple[str, ...] = (), **kind: float) -> Case:
+        """A budget of `share` bytes a number, in which one format for all loses too."""
+        while True:
+            drawn = block(rng, int(torch.randint(10, 15, (), generator=rng)), **kind)
+            operators = {
+                each: {format: size * count for format, size in BYTES.items() if f"{each} {format}" not in missing}
+                for each, count in drawn.numbers().items()
+            }
+            budget = int(share * sum(drawn.numbers().values()))
+            whole = dict.fromkeys(operators, "float32")
+            loss = partial(_loss, drawn, drawn(whole))
+            alone = {(each, form): loss(whole | {each: form}) for each, of in operators.items() for form in of}
+            good = loss(_by_rate(operators, budget, alone))
+            lost = loss(_by_rate(operators, budget, alone, RULES[rule]))
+            fitting = [form for form, size in BYTES.items() if size <= share and not missing]
+            single = min((loss(dict.fromkeys(operators, form)) for form in fitting), default=math.inf)
+            if good > 0 and min(lost, single) >= LOSES * good:
+                return case(name, drawn, operators, budget, single=min(single, 1e30))
+
+    usual = block(rng, 8)
+    operators = {name: {form: size * count for form, size in BYTES.items()} for name, count in usual.numbers().items()}
+    least, most = (sum(end(sizes.values()) for sizes in operators.values()) for end in (min, max))
+    budgets = {"a byte too few": least - 1, "nothing": 0}
+    return [
+        where_it_loses("sharp scores", 2.2, "bfloat16", sharp=8.0),
+        where_it_loses("tiny values", 2.2, "float16", value=2.0**-24),
+        where_it_loses("large numbers inside", 1.7, "8 bits or 32", hidden=2.0**15),
+        where_it_loses(
+            "formats that are missing",
+            2.2,
+            "float16",
+            ("softmax e4m3", "norm float16", "up e4m3"),
+            sharp=4.0,
+            value=2.0**-24,
+            hidden=2.0**15,
+        ),
+        case("only the smallest fit", usual, operators, least),
+        case("all fit in float32", usual, operators, most),
+        case(REFUSED_CASE, usual, operators, least, budgets=budgets),
+    ]
+
+
+def _loss(drawn: Block, exact: Tensor, plan: Plan) -> float:
+    return error(exact, drawn(plan))
+
+
+def _by_rate(
+    operators: Operators, budget: int, alone: dict[tuple[str, str], float], formats: tuple[str, ...] = tuple(BYTES)
+) -> Plan:
+    """The move that costs least for each byte, until the bytes fit or nothing is left."""
+    plan = dict.fromkeys(operators, "float32")
+    while sum(operators[name][form] for name, form in plan.items()) > budget:
+        rates = {}
+        for (name, form), damage in alone.items():
+            saved = operators[name][plan[name]] - operators[name][form]
+            if saved > 0 and form in formats:
+                rates[name, form] = (min(damage, 1e30) - min(alone[name, plan[name]], 1e30)) / saved
+        if not rates:
+            break
+        name, form = min(rates, key=rates.__getitem__)
+        plan[name] = form
+    return plan
+
+
+class LossOracle:
+    """Knows the block, answers with the loss of a plan, and counts. The plan that is chosen is not counted."""
+
+    def __init__(self, case: Case) -> None:
+        hidden: Any = case.hidden
+        self._block = Block(hidden["x"].float(), {name: each.float() for name, each in hidden["weights"].items()})
+        self._operators = cast(Operators, case.inputs["operators"])
+        self._exact = self._block(dict.fromkeys(self._operators, "float32"))
+        self._calls = 0
+        self._chosen: float | None = None
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """`loss` or `chosen`, of a plan. Raises UnknownQuestion."""
+        plan: Any = arguments
+        known = isinstance(plan, dict) and plan.keys() == self._operators.keys()
+        if verb not in ("loss", "chosen") or not known or self._calls > 20 * CALLS:
+            raise UnknownQuestion("a plan must be a dict with one format for each operator, and no other key")
+        wrong = [name for name, form in plan.items() if not isinstance(form, str) or form not in self._operators[name]]
+        if wrong:
+            raise UnknownQuestion(f"{wrong[0]} must get one of its formats, {', '.join(self._operators[wrong[0]])}")
+        found = error(self._exact, self._block(plan))
+        if verb == "loss":
+            self._calls += 1
+            return found
+        self._chosen = found
+        return None
+
+    def ledger(self) -> dict[str, Leaf]:
+        """How often the loss was asked for, and the loss of the plan that was chosen."""
+        return {"calls_of_loss": self._calls, **({} if self._chosen is None else {"loss": self._chosen})}
+
+
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """One call, whose plan the oracle looks at; or one for each budget that is to be refused."""
+
+    def named(plan: dict[str, torch.dtype]) -> Tree:
+        return {name: names.get(dtype, str(dtype)) for name, dtype in plan.items()}
+
+    def loss(plan: dict[str, torch.dtype]) -> float:
+        return cast(float, ask("loss", named(plan)))
+
+    def operators() -> dict[str, dict[torch.dtype, int]]:
+        given = inputs["operators"]
+        return {name: {DTYPES[form]: given[name][form] for form in BYTES if form in given[name]} for name in ORDER}
+
+    names = {dtype: form for form, dtype in DTYPES.items()}
+
+    if "budgets" in inputs:
+        calls = {words: partial(answer, operators(), each, loss) for words, each in inputs["budgets"].items()}
+        return observe({"refused": {**refused(calls)}})
+    plan = answer(operators(), inputs["budget"], loss)
+    ask("chosen", named(plan))
+    codes = [float(CODES.get(plan[name], 0)) for name in ORDER]
+    return observe({"plan": torch.tensor(codes, dtype=torch.float64)})
+
+
+def _plan(inputs: Inputs, got: Values) -> dict[str, str | None]:
+    """The format of every operator; None where it is none."""
+    codes, forms = cast(Tensor, got["plan"]), dict(enumerate(BYTES, 1))
+    return {name: forms.get(code) for name, code in zip(ORDER, codes.tolist(), strict=True)}
+
+
+def _a_plan(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: each operator has one of its formats."""
+    wrong = [name for name, form in _plan(inputs, got).items() if form not in inputs["operators"][name]]
+    return f"{wrong[0]} has none of its formats" if wrong else None
+
+
+def _within(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: the plan needs no more bytes than there are."""
+    size = sum(inputs["operators"][name][form] for name, form in _plan(inputs, got).items())
+    return f"the plan has {size:,} bytes of {inputs['budget']:,}" if size > inputs["budget"] else None
+
+
+def _better(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: half the loss of the best single format at most."""
+    loss, single = cast(float, got["loss"]), inputs["single"]
+    return f"a loss of {loss:.2e}, where one format for all reaches {single:.2e}" if not loss <= single / 2 else None
+
+
+def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: not more than three times the loss of the reference's plan."""
+    loss, ours = cast(float, got["loss"]), cast(float, expected["loss"])
+    return None if loss <= GOOD * ours else f"a loss of {loss:.2e}, where {ours:.2e} is possible"
+
+
+def _few(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: the loss was asked for often enough to know something, and not too often."""
+    calls = got["calls_of_loss"]
+    return None if isinstance(calls, int) and calls <= CALLS else f"loss was called {calls} times"
+
+
+MEASURED = (
+    "sharp scores",
+    "tiny values",
+    "large numbers inside",
+    "formats that are missing",
+)
+ENDS = ("only the smallest fit", "all fit in float32")
+
+EXERCISE = Exercise(
+    id="mixed_precision.choose_precisions",
+    cases=cases,
+    probe=probe,
+    oracle=LossOracle,
+    properties=(
+        Property(
+            "one_of_its_formats",
+            "Return a dict that has every operator, each with one of the formats in its own dict. Not every operator "
+            "has every format.",
+            holds=_a_plan,
+            cases=MEASURED,
+        ),
+        Property(
+            "within_the_budget",
+            "Add up the bytes of all operators, each in the format that the plan gives it. They are known: "
+            "operators[name][format].",
+            holds=_within,
+            cases=MEASURED,
+            needs=("one_of_its_formats",),
+        ),
+        Property(
+            "better_than_one_format",
+            "One format for all operators does as well as your plan. Where many bits are needed, and where few are "
+            "enough, differs from operator to operator: ask the loss.",
+            points=2,
+            evidence="ledger",
+            holds=_better,
+            cases=MEASURED[:3],
+            needs=("within_the_budget",),
+        ),
+        Property(
+            "near_the_best",
+            "Another plan of as many bytes has less than a third of your loss. float16 and bfloat16 have equal bytes "
+            "and differ in range and bits, so measure both for each operator; and what a move costs counts by the byte "
+            "that it saves.",
+            points=3,
+            evidence="ledger",
+            holds=_near,
+            shows="loss",
+            cases=MEASURED,
+            needs=("within_the_budget",),
+        ),
+        Property(
+            "the_last_byte",
+            "What needs exactly the budget fits. Where all fits in float32 nothing is dropped.",
+            evidence="ledger",
+            holds=_near,
+            cases=ENDS,
+            needs=("within_the_budget",),
+        ),
+        Property(
+            "few_calls",
+            f"At most {CALLS} calls of loss. One for each operator in each format, with all others in float32, tells "
+            "nearly everything: what roundings cost adds up.",
+            evidence="ledger",
+            holds=_few,
+            shows="calls_of_loss",
+            cases=MEASURED,
+            needs=("near_the_best",),
+        ),
+        Property(
+            "refusals",
+            "Where even the smallest formats need more bytes than there are, raise a ValueError.",
+            holds=all_refused,
+            cases=(REFUSED_CASE,),
+            needs=("one_of_its_formats",),
+        ),
+    ),
+    hints=(
+        "What would you measure to learn how many bits one operator needs?",
+        "Start with all in float32. A move gives one operator a smaller format: it costs loss and saves bytes. Which "
+        "move comes first?",
+        "Measure the loss of each operator in each format alone. While the plan is too large, make the move with the "
+        "smallest rise of loss for each byte saved; measure before each move again if you like.",
+    ),
+    promises={
+        "not every operator has every format": ("one_of_its_formats", "formats that are missing"),
+        "The plan may need all of it": ("the_last_byte",),
+        "at most 500 times": ("few_calls",),
+        "one of its formats for every operator": ("one_of_its_formats",),
+        "at most `budget` bytes together": ("within_the_budget",),
+        "at most three times that of our plan": ("near_the_best",),
+        "at most half that of the best single format": ("better_than_one_format",),
+        "a budget that is too small for any plan": ("refusals",),
+    },
+    seconds=5.0,
+)
