@@ -112,9 +112,8 @@ WRONG = (
     ),
     wrong(
         "grows_by_steps",
-        "Your scale does not double: it grows by init_scale, or with every step. After k growths it is 2^k init_scale.",
+        "Your scale does not double: it grows by init_scale. After k growths it is 2^k init_scale.",
         formula((f"2.0 ** {POWER}", "(1 + good // growth_interval)")),
-        formula((POWER, "(good / growth_interval)")),
     ),
     wrong(
         "zeros_do_not_count",

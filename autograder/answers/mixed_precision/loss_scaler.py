@@ -160,7 +160,7 @@ class CountsByDivision:
         if self.state[0] != 1:
             raise ValueError("out of turn")
         self.state[0] = 2
-        return self.state[1] and (step(), True)[1]
+        return bool(self.state[1]) and (step(), True)[1]
 
     def update(self) -> None:
         if self.state[0] == 0:
@@ -291,6 +291,11 @@ WRONG = (
         scaler((SCALED, "return torch.tensor(loss.item() * self.factor.item(), requires_grad=True)")),
     ),
     wrong(
+        "loss_changed",
+        "You multiply the loss in place. The caller still wants to print it: return a new tensor.",
+        scaler((SCALED, "return loss.mul_(self.factor)")),
+    ),
+    wrong(
         "float16_product",
         "Your product is formed in float16, where 65,504 is the largest number: a Python number takes the dtype of the "
         "tensor. loss.float() times the factor is a float32 number.",
@@ -377,7 +382,6 @@ WRONG = (
         python(
             ("if self.factor * self.up <= torch.finfo(torch.float32).max:", "if self.factor * self.up < float('inf'):")
         ),
-        fails=("the_end_of_float32",),
     ),
     wrong(
         "always_2_and_a_half",
@@ -385,7 +389,6 @@ WRONG = (
         scaler(("_times(self.factor, self._backoff)", "_times(self.factor, 0.5)")),
         scaler(("_times(self.factor, self._growth)", "_times(self.factor, 2.0)")),
         scaler(("_times(self.factor, self._backoff)", "_times(self.factor, 1 / self._growth)")),
-        fails=("numbers_of_the_caller",),
     ),
     wrong(
         "missing_gradient_breaks",

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.exercise import every_form as form_property
-from course.performing.forms import at_once, cut, in_dtype, put, strided
+from course.performing.forms import cut, in_dtype, put, strided
 from course.performing.refusals import all_refused, refused, refused_in_time
 
 STEPS = 6
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 2), (4,), ())
 RATE = 0.125  # of the steps: exact, as everything here
 USUAL = {"init_scale": 2.0**16, "growth_interval": 3}
-OTHERS = {"init_scale": 1000.0, "growth_factor": 3.0, "backoff_factor": 0.25, "growth_interval": 2}
+OTHERS = {"init_scale": 1001.0, "growth_factor": 3.0, "backoff_factor": 0.25, "growth_interval": 2}
 LARGEST = 2.0**127  # the largest power of two in float32
 NONSENSE: dict[str, dict[str, Any]] = {
     "an init_scale of 0": {"init_scale": 0.0},
@@ -56,14 +56,14 @@ def cases(rng: torch.Generator) -> list[Case]:
         """Odd multiples of 1/16 below 8: never 0."""
         return (2 * torch.randint(-64, 64, shape, generator=rng) + 1) / 16
 
-    def case(name: str, bad: dict[int, tuple[int, float]] | None = None, **others: Any) -> Case:
+    def case(name: str, bad: dict[int, tuple[int, float]] | None = None, *, steps: int = STEPS, **others: Any) -> Case:
         inputs: dict[str, Any] = {
             "options": USUAL,
             "params": [grid(*shape) for shape in SHAPES],
             "grads": [grid(STEPS, *shape) for shape in SHAPES],
-            "bad": [[*(bad or {}).get(step, ())] for step in range(STEPS)],
-            "missing": [-1] * STEPS,
-            "losses": grid(STEPS),
+            "bad": [[*(bad or {}).get(step, ())] for step in range(steps)],
+            "missing": [-1] * steps,
+            "losses": grid(steps),
             "loss_dtype": "float32",
             "clip": 0.0,
             "twins": 1,
@@ -72,25 +72,26 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs=inputs | others)
 
     seldom = {"init_scale": 2.0**16, "growth_interval": 100}
+    smaller, twice = seldom | {"init_scale": 2.0**15}, seldom | {"growth_interval": 2}
     always = {"growth_interval": 1}
     inf, nan = math.inf, math.nan
     kinds = {1: (0, inf), 2: (1, -inf), 3: (2, nan), 5: (1, nan)}
     huge = (7 + grid(STEPS, *SHAPES[1]).abs() / 8) * 2.0**108  # finite when scaled, and their sums are not
     large, tiny = [grid(STEPS, *SHAPES[0]), huge, grid(STEPS)], [grid(STEPS, *shape) / 2**20 for shape in SHAPES]
     return [
-        case("no inf", options=seldom),
+        case("no inf", steps=3, options=seldom),
         case("inf and nan here and there", kinds, options=seldom),
         case("growth"),
         case("an inf in each third step", {1: (0, nan), 4: (2, inf)}),
-        case("clipped between", {3: (0, inf)}, clip=0.5, options=seldom),
-        case("missing gradients", {3: (1, inf)}, missing=[-1, 0, 1, 2, 0, 1], options=seldom),
-        case("huge numbers", grads=large, options=seldom),
-        case("a scale below 1", {t: (t % 3, inf) for t in (0, 1, 3, 4)}, options={"init_scale": 1.0} | always),
-        case("the end of float32", {4: (2, nan)}, grads=tiny, options={"init_scale": LARGEST / 2} | always),
-        case("other numbers", {2: (0, inf), 5: (1, inf)}, options=OTHERS),
-        case("a float16 loss", options={"init_scale": 2.0**15, "growth_interval": 100}, loss_dtype="float16"),
-        case("two scalers in turns", {0: (0, inf), 1: (1, nan), 5: (2, inf)}, twins=2),
-        case(ASKED, {1: (0, inf)}),
+        case("clipped between", {1: (0, inf)}, steps=4, clip=0.5, options=seldom),
+        case("missing gradients", {1: (2, inf)}, steps=4, missing=[0, 1, 2, -1], options=seldom),
+        case("huge numbers", steps=2, grads=large, options=seldom),
+        case("a scale below 1", {t: (t % 3, inf) for t in (0, 1, 3)}, steps=5, options={"init_scale": 1.0} | always),
+        case("the end of float32", {2: (2, nan)}, steps=5, grads=tiny, options={"init_scale": LARGEST / 2} | always),
+        case("other numbers", {2: (0, inf)}, steps=5, options=OTHERS),
+        case("a float16 loss", losses=4 + grid(2).abs(), options=smaller, loss_dtype="float16"),
+        case("two scalers in turns", {0: (0, inf), 1: (1, nan)}, steps=4, twins=2, options=twice),
+        case(ASKED, {1: (0, inf)}, steps=2),
     ]
 
 
@@ -104,7 +105,7 @@ class _Run:
         self.bad = inputs["bad"][::-1] if twin else inputs["bad"]
         self.calls = 0
         self.seen: dict[str, list[Any]] = {
-            name: [] for name in ("product", "grads", "between", "factor", "stepped", "returned", "params")
+            name: [] for name in ("product", "loss", "grads", "between", "factor", "stepped", "returned", "params")
         }
 
     def scale(self, t: int) -> None:
@@ -112,9 +113,11 @@ class _Run:
         dtype = getattr(torch, self.inputs["loss_dtype"])
         loss = self.inputs["losses"][t].detach().to(dtype).requires_grad_()
         self._note("between")
-        product = self.scaler.scale(loss * 1)
+        given = loss * 1
+        product = self.scaler.scale(given)
         (by,) = torch.autograd.grad(product, loss)
         self.seen["product"].append(product.detach().double().clone())
+        self.seen["loss"].append(given.detach().double().clone())
         with torch.no_grad():
             self.held = [each[t].mul_(by.to(each.dtype)) for each in self.grads]
             for which, value in [self.bad[t]] if self.bad[t] else []:
@@ -240,10 +243,8 @@ def _taken(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return f"calls of the optimizer's step: {', '.join(wrong)}" if wrong else None
 
 
-VIEWS = at_once(
-    "views that are not contiguous", strided("grads"), put("clip", clip=0.5), of="inf and nan here and there"
-)
-BFLOAT = in_dtype(torch.bfloat16, "grads", of="inf and nan here and there", name="bfloat16 gradients")
+VIEWS = strided("grads", of="clipped between")
+BFLOAT = in_dtype(torch.bfloat16, "grads", of="clipped between", name="bfloat16 gradients")
 NO_NUMBERS = cut("a gradient without numbers", **{"grads/1": (1, 0), "params/1": (0, 0)}, of="no inf")
 HALF_LOSS = put("a bfloat16 loss", loss_dtype="bfloat16", of="no inf")
 bits = functools.partial(Property, roundings=0)
@@ -259,6 +260,13 @@ EXERCISE = Exercise(
             "a detached one, has no way back.",
             keys=("*/product",),
             cases=("no inf",),
+        ),
+        bits(
+            "loss_as_it_was",
+            "scale returns a new tensor: the caller goes on with the loss, and prints it.",
+            keys=("*/loss",),
+            cases=("no inf", "a float16 loss"),
+            needs=("scaled_loss",),
         ),
         bits(
             "unscaled_in_place",
@@ -400,6 +408,7 @@ EXERCISE = Exercise(
         "beyond the largest float32 number is left out": ("the_end_of_float32",),
         "Each scaler has its own": ("each_on_its_own",),
         "connected with the loss": ("scaled_loss",),
+        "The loss is not changed": ("loss_as_it_was",),
         "in float32, bfloat16 or float16": ("scaled_loss", "a bfloat16 loss", "float16_loss"),
         "the product of a float16 loss is formed in float32": ("float16_loss",),
         "in the memory of the very tensors": ("unscaled_in_place",),

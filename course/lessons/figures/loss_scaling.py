@@ -80,8 +80,7 @@ def loss_and_scale(runs: Mapping[str, Run], *, title: str) -> Picture:
     left.set_yscale("log")
     left.set_ylabel(f"loss (nats, mean of {SMOOTH} steps)")
     left.legend(frameon=False)
-    run = next(reversed(runs.values()))
-    _scales(right, run)
+    _scales(right, list(runs.values())[-1])
     for axes in (left, right):
         axes.set_xlabel("step (from 1)")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
