@@ -135,6 +135,12 @@ WRONG = (
         by_rate((MOVES, "if saved(*move) > 0 and move[1] == torch.float8_e4m3fn")),
     ),
     wrong(
+        "measured_among_8_bits",
+        "You measure one operator while all others are in their smallest formats. Their errors, or what overflows in "
+        "them, hide what it does. Leave the others in float32.",
+        by_rate(("loss(plan | {name: format})", f"loss({SMALLEST} | {{name: format}})")),
+    ),
+    wrong(
         "upside_down",
         "You make the move that costs most loss for its bytes. The first to go is what is missed least.",
         by_rate((RATE, f"-{RATE}")),

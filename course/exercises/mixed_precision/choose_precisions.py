@@ -43,12 +43,12 @@ def cases(rng: torch.Generator) -> list[Case]:
     def where_it_loses(name: str, share: float, rule: str, missing: tuple[str, ...] = (), **kind: float) -> Case:
         """A budget of `share` bytes a number, in which one format for all loses too."""
         while True:
-            drawn = block(rng, int(torch.randint(10, 15, (), generator=rng)), **kind)
+            drawn = block(rng, 2 * int(torch.randint(5, 8, (), generator=rng)), **kind)
             operators = {
                 each: {format: size * count for format, size in BYTES.items() if f"{each} {format}" not in missing}
                 for each, count in drawn.numbers().items()
             }
-            budget = int(share * sum(drawn.numbers().values()))
+            budget = int(share * sum(drawn.numbers().values())) | 1  # no plan has an odd number of bytes
             whole = dict.fromkeys(operators, "float32")
             loss = partial(_loss, drawn, drawn(whole))
             alone = {(each, form): loss(whole | {each: form}) for each, of in operators.items() for form in of}
