@@ -106,6 +106,18 @@ UNITS: tuple[Unit, ...] = (
         "mixed_precision",
         "Mixed precision",
         "Where do the bits go, and which ones may be dropped?",
+        ("round_to", 20, 3),
+        ("compensated_sum", 20, 3),
+        ("compensated_bound", 20, 4),
+        ("stochastic_round", 15, 3),
+        ("LossScaler", 25, 3),
+        ("first_overflow", 10, 2),
+        ("master_step", 10, 2),
+        ("Autocast", 20, 3),
+        ("mend_the_runs", 20, 3),
+        ("training_bytes", 15, 2),
+        ("scaled_fp8_matmul", 25, 4),
+        ("choose_precisions", 20, 3),
     ),
 )
 

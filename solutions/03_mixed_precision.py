@@ -14,16 +14,1564 @@
 # # 03 Mixed precision
 #
 # **Where do the bits go, and which ones may be dropped?**
+#
+# At the end of this lesson you will be able to
+#
+# - round a number to any format, to nearest and at random, and say what long sums in few digits lose;
+# - train in half precision with a loss scale, master copies and autocast;
+# - count the bytes and the time that a format costs, and multiply matrices in 8 bits;
+# - decide which bits may be dropped.
+#
+# You need: PyTorch's training loop, binary numbers, and what AdamW keeps (lesson 02).
+#
+# None of the four parts needs another's answers. {{ workload(reading=65, sittings=4) }}
 
 # %%
 import torch
 
-from course import progress
+from course import check, progress
+from course.notebook.check import solved
 
 torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
 
 # %% [markdown]
-# ## Bits
+# # Part I: bits
+#
+# ## 1. Two digits
+#
+# A machine keeps two decimal digits of every number. It has 0.25, 7.2 and 100, which is $1.0 \cdot 10^2$, but not 101.
+# Each result is *rounded*: replaced by the nearest number that the machine has.
+#
+# **Predict.** What does it get for 3.3 + 3.3 + 3.3? For 1/3 + 1/3 + 1/3? For the sum of 1,000 ones?
+
+# %%
+from course.lessons.widgets.two_digits import two_digits
+
+two_digits("1 + 1 + 1 + …", 1000)
+
+# %% [markdown]
+# The three 3.3 make {{ kept("3.3 + 3.3 + 3.3 + …", 3) }}, exactly. The machine has {{ third }} for 1/3, and
+# {{ kept("0.33 + 0.33 + 0.33 + …", 3) }} for three of them. The ones stop at {{ kept("1 + 1 + 1 + …", 1000) }}: beyond
+# it the machine's numbers lie 10 apart, and 100 + 1 is rounded back to 100.
+#
+# The distance from a number to the next larger one is the *gap*. A term of less than half the gap vanishes. Try 3.3
+# with more terms: the sum is off long before it stops. Why?
+#
+# A single rounding does little harm. In base $\beta$ with $p$ digits and any exponent
+#
+# $$\mathrm{fl}(x) = x\,(1 + \delta), \qquad |\delta| \le u = \tfrac12\, \beta^{1-p},$$
+#
+# - $\mathrm{fl}(x)$ is $x$ rounded to nearest, with the relative error $\delta$;
+# - $u$ is the *unit roundoff* (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed. 2002, Theorem 2.2).
+#
+# Here $u$ is {{ 10 ** (1 - 2) / 2 : .0%}}: each addition above is right to that, and their result is wrong by
+# {{ 1 - float(kept("1 + 1 + 1 + …", 1000)) / 1000 : .0%}}.
+
+# %% [markdown]
+# ## 2. What the bits say
+#
+# Processors count in base 2. A number has a sign bit $s$, $w$ bits of *exponent* $E$ and $m$ bits of *mantissa* $M$.
+# With $E$ and $M$ read as whole numbers, and the *bias* $b = 2^{w-1} - 1$,
+#
+# $$x = (-1)^s \; 2^{E - b} \left(1 + \frac{M}{2^m}\right).$$
+#
+# The leading 1 is not stored, so $p = m + 1$ and $u = 2^{-(m+1)}$. Two values of $E$ mean something else (IEEE
+# 754-2019, section 3.4):
+#
+# - $E = 0$: the power is $2^{1-b}$, as for $E = 1$, but the leading 1 becomes 0. These *subnormal* numbers lie between
+#   0 (or -0) and the smallest of the others, which are called *normal*.
+# - $E$ all ones: inf where $M = 0$, else nan.
+#
+# Here is 0.1 in fp16 (`torch.float16`), with $w = 5$ and $m = 10$. Click on a bit.
+
+# %%
+from course.lessons.widgets.bits import bits
+
+bits("fp16", 0.1)
+
+# %% [markdown]
+# Find the smallest and the largest number. What comes after it? Then choose other formats: bf16 is `torch.bfloat16`;
+# e5m2 and e4m3 are named by their $w$ and $m$; tf32, to which some GPUs round the factors of fp32 products, is no dtype
+# of torch. The ranges, from `torch.finfo`:
+
+# %%
+from course.lessons.experiments.formats import ranges
+
+print(ranges())
+
+# %% [markdown]
+# fp16 and bf16 are *half precision*. bf16 has the range of fp32, but its $u$ is {{ u_ratio : .0f }} times that of
+# fp16.
+#
+# Rounding takes the nearest number, of two equally near ones that whose last bit is 0: *ties to even*. What is too
+# large is rounded as if the exponents went on; if it then lies beyond the largest number, it becomes inf (IEEE
+# 754-2019, section 4.3.1).
+#
+# **Predict.** What are 2049, 65,519 and 65,520 in fp16? And 257 in bf16?
+
+# %%
+for number, dtype in ((2049, torch.float16), (65519, torch.float16), (65520, torch.float16), (257, torch.bfloat16)):
+    print(f"{number} in {dtype}: {torch.tensor(float(number)).to(dtype).item():g}")
+
+# %% [markdown]
+# Beyond $2^{11}$ fp16 has every second whole number, and beyond $2^8$ so has bf16: 2049 and 257 are ties. So is 65,520,
+# between the largest number and $2^{16}$, which would be next and even.
+#
+# e4m3 has no inf, and spends those patterns on larger numbers (Micikevicius et al., arXiv 2209.05433, section 3).
+#
+# **Predict.** What does a cast to e4m3 make of 500 and of inf? And one to e5m2 of 60,000 and 70,000?
+
+# %%
+for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+    print(dtype, torch.tensor([500.0, 60_000.0, 70_000.0, torch.inf]).to(dtype).tolist())
+
+# %% [markdown]
+# Torch's cast to e4m3 *saturates*: whatever is too large becomes the largest number, and nobody notices. (Until [this
+# change](https://github.com/pytorch/pytorch/pull/178817) it gave nan on CPUs.) In e5m2 60,000 is still rounded down,
+# and 70,000 overflows visibly.
+#
+# Now round without a cast; torch has dtypes of only three of the formats that are judged. How far apart are the numbers
+# around $x$? Where does the gap stop shrinking? Where does inf begin?
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def round_to(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
+    """x rounded to a binary format of fewer bits, returned in float32; bit for bit what a processor does.
+
+    x              float32 of any shape, also () and empty, contiguous or not. It requires no gradient, and is not
+                   changed.
+    exponent_bits  2 to 8; with bias = 2^(exponent_bits - 1) - 1 the exponents of normal numbers go from 1 - bias to
+                   bias
+    mantissa_bits  1 to 23, without the leading 1, so eps = 2^-mantissa_bits; also formats of which torch has no dtype
+    Returns        float32 of x's shape: the nearest number of the format, of two equally near ones that whose last bit
+                   is 0. Numbers below the smallest normal one are kept as subnormal numbers. What lies half a gap or
+                   more beyond the largest number, (2 - eps) 2^bias, becomes inf or -inf; inf stays, and nan stays nan.
+                   Zero keeps its sign, and what is rounded to zero too.
+    Example        round_to(torch.tensor([2049.0, -65520.0]), 5, 10) is [2048, -inf].
+    """
+    bias = 2 ** (exponent_bits - 1) - 1
+    eps = 2.0**-mantissa_bits
+    power = (x.view(torch.int32) & 0x7F80_0000).view(torch.float32)  # the exponent's bits alone: 2^e
+    gap = power.clamp(2.0 ** (1 - bias), 2.0**127) * eps  # below the smallest normal number it stays
+    rounded = (x / gap).round() * gap  # torch.round takes ties to even; the rest is exact
+    return torch.where(rounded.abs() > (2 - eps) * 2.0**bias, rounded * torch.inf, rounded)
+
+
+# %%
+check(round_to)
+
+# %% [markdown]
+# ## 3. Adding many numbers
+#
+# A dot product, a mean loss, a gradient over a batch: each is a sum of many numbers. Write
+# $\mathrm{fl}(a)$ for the number of the format nearest to $a$ (of two equally near ones, that with an even last digit),
+# and $u$ for the unit roundoff: $\mathrm{fl}(a) = a\,(1 + d)$ with $|d| \le u$. A sum that is kept in the format is
+# rounded after every addition: $s \leftarrow \mathrm{fl}(s + x)$.
+#
+# **Predict.** Begin with 0 and add 5,000 ones, one after the other. fp16 has 11 significant bits, bf16 has 8. Where
+# does each sum end?
+
+# %%
+from course.lessons.experiments.sums import plain_sum
+
+for dtype in (torch.float16, torch.bfloat16):
+    print(f"{dtype}: 5,000 ones add up to {plain_sum(torch.ones(5_000), dtype).item():,.0f}")
+
+# %% [markdown]
+# Above {{ stalled("fp16") : ,.0f }} the numbers of fp16 are 2 apart, so the next sum lies halfway between two of them
+# and goes to the even one: back to where it was. In bf16 this happens at {{ stalled("bf16") : .0f }}.
+#
+# **Predict.** Does `torch.sum` in half precision stall too?
+
+# %%
+for dtype in (torch.float16, torch.bfloat16):
+    ones = torch.ones(5_000, dtype=dtype)
+    print(f"{dtype}: sum {ones.sum().item():,.0f}, last of cumsum {ones.cumsum(0)[-1].item():,.0f}")
+
+# %% [markdown]
+# It does not: on the CPU, torch adds half precision in float32 and rounds at the end (PyTorch,
+# [pull request 60387](https://github.com/pytorch/pytorch/pull/60387)); 5,000 itself is no number of bf16. But no
+# operation can do this for a sum that is *stored* in half precision between the additions: a running mean, a gradient
+# accumulated over micro-batches, a weight that receives small updates. There the stall is real.
+#
+# There are three ways to add $n$ numbers with rounded additions only:
+#
+# - **One after the other.** Each of $n - 1$ additions may be off by $u$ times its result, and no result is much larger
+#   than $\sum |x|$. The error is at most about $n u \sum |x|$.
+# - **By pairs.** Add neighbours, then neighbours of these sums, and so on. Each number goes through $\log_2 n$
+#   additions, and the bound is about $u \log_2 n \sum |x|$. (Both: Higham, *Accuracy and Stability of Numerical
+#   Algorithms*, 2nd edition, 2002, section 4.2.)
+# - **Compensated.** Compute what each addition has lost, and bring it back. (Kahan, *Further remarks on reducing
+#   truncation errors*, 1965; Higham, section 4.3.)
+#
+# The third way rests on a fact: what one addition loses, $s + y - \mathrm{fl}(s + y)$, is itself a number of the format
+# (if nothing overflows), and two more operations of the format find it without any error.
+#
+# **Predict.** What does `(s + y) - total` give below? In what order must two rounded operations run, so that they find
+# the loss instead?
+
+# %%
+s, y = torch.tensor(1024.0, dtype=torch.float16), torch.tensor(0.25, dtype=torch.float16)
+total = s + y
+print(f"total {total.item()}, lost {s.double().item() + y.double().item() - total.double().item()}")
+print(f"(s + y) - total = {((s + y) - total).item()}")
+
+# %% [markdown]
+# `s + y` is rounded again, to the same total. Find an order in which each intermediate result is a number of the
+# format. It must also work where $y$ is the larger of the two. (Dekker proved it for any two numbers, the larger one
+# first: Numerische Mathematik 18, 1971.)
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def compensated_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum over the first dimension, every operation rounded to `dtype`, with an error that does not grow with n.
+
+    xs          (n, ...), floating; n may be 0 or 1. Each number is rounded to `dtype` first. As a tensor, it may be a
+                view, and may require a gradient. It is not changed. All numbers are finite, and no sum of their
+                magnitudes overflows.
+    dtype       torch.float16, bfloat16, float32 or float64; u is torch.finfo(dtype).eps / 2
+    Returns     xs.shape[1:], the sum over the first dimension, in `dtype`. For n up to 1 / sqrt(u) (45 in fp16, 16 in
+                bf16, 4,096 in float32) it is at most 3 u sum |x| from the exact sum of the rounded numbers, whatever
+                their order and signs. 0 for n = 0.
+    Operations  additions and subtractions are done with tensors of `dtype` only, two numbers at a time: no wider dtype,
+                no numbers of Python or NumPy, nor a reduction (sum, cumsum, mean, @), which has more digits inside.
+    Example     xs = [2048, 1, 1, 1] in torch.float16 gives 2052 (2051 lies between two numbers of fp16; 2050 is as
+                good). Without compensation it is 2048.
+    """
+    s = lost = torch.zeros(xs.shape[1:], dtype=dtype)
+    for x in xs.to(dtype):
+        y = x + lost
+        total = s + y
+        s_is_larger = s.abs() >= y.abs()
+        larger, smaller = torch.where(s_is_larger, s, y), torch.where(s_is_larger, y, s)
+        lost = (larger - total) + smaller  # exact: s + y - total
+        s = total
+    return s
+
+
+# %%
+check(compensated_sum)
+
+# %% [markdown]
+# How far off can such a sum be? Here is one step of Kahan's kind, in exact terms. It begins with
+# $s_0 = \mathrm{lost}_0 = 0$, and for $i = 1, \dots, n$
+#
+# $$
+# y_i = \mathrm{fl}(x_i + \mathrm{lost}_{i-1}), \qquad
+# s_i = \mathrm{fl}(s_{i-1} + y_i), \qquad
+# \mathrm{lost}_i = s_{i-1} + y_i - s_i \quad \text{(without error)}.
+# $$
+#
+# The result is $s_n$. **Predict.** Which of the roundings are never made good? How many $u$ is that, to first order?
+# Then prove it, with pencil and paper: find the least $B$ with $|s_n - \sum x_i| \le B \sum |x_i|$ for *every* input.
+# Begin with what one step does to $s + \mathrm{lost}$. The check tries your $B$ on inputs that were made to break it.
+
+
+# %% exercise
+def compensated_bound(n: int, u: float) -> float:
+    """The least B that you can prove for the steps above, with |s_n - sum x| <= B sum |x|.
+
+    n        how many numbers are added, at least 1
+    u        the unit roundoff of a binary format that rounds to nearest: a power of 2, at most 1/16, with n u at most
+             1/4
+    Returns  B, a number that holds for every n numbers of the format, if nothing overflows. Terms with u^2 are not
+             dropped. Any proof will do: B must be within 12% of the least that we can prove.
+    Example  for n = 1 any B from 0 to 2 u is right, because one number is returned as it is.
+    """
+    carried = (n - 1) * u * (1 + u) / (1 - (n - 1) * u * u)  # |lost_1| + ... + |lost_(n-1)|, for sum |x| = 1
+    last = u * (1 + u + u * carried)  # |lost_n|
+    return u * (1 + carried) + last
+
+
+# %%
+check(compensated_bound)
+
+# %% [markdown]
+# **Predict.** Do the terms with $u^2$ matter, or is a sum of 500 numbers in fp16 never more than $2u \sum |x|$ off? And
+# with random numbers: which of the three sums comes close to its bound?
+
+# %%
+import math
+
+from course.lessons.experiments.sums import PLAIN, errors, worst_case
+from course.lessons.figures.sums import sum_errors
+
+
+def your_bound(n, u):
+    """Where it was asked for."""
+    return compensated_bound(n, u) if n * u <= 1 / 4 and solved(compensated_bound) else math.nan
+
+
+methods = dict(PLAIN)
+if solved(compensated_sum):
+    methods["compensated"] = (compensated_sum, your_bound)
+    off, bound = worst_case(compensated_sum, torch.float16, 500), 2**11 * your_bound(500, 2**-11)
+    print(f"500 numbers in fp16, chosen for Kahan's sum: yours is off by {off:.2f} u sum |x|")
+    print(f"Your bound for 500 numbers: {bound:.2f} u" if solved(compensated_bound) else "Your bound is not there yet.")
+else:
+    print("Your compensated sum joins the two others here once it passes.")
+sum_errors(
+    {"fp16": errors(torch.float16, methods), "bf16": errors(torch.bfloat16, methods)},
+    title="One after the other, the error grows until most of the sum is lost; the others stay near u",
+)
+
+# %% [markdown]
+# They matter: the error that Kahan's sum reaches on those 500 numbers is {{ hard_sum() : .2f }} $u$, and the bound that
+# can be proved is {{ hard_bound() : .2f }} $u$. On uniform numbers (the worst of {{ sums.COLUMNS }} sums each), adding
+# {{ max(sums.COUNTS) : ,d }} of them in bf16 one after the other loses
+# {{ max(sum_errors("bf16").errors["one after the other"]) : .0%}} of the sum. By pairs the error is at most
+# {{ worst("by pairs") : .1f }} $u$, compensated {{ worst("compensated") : .1f }} $u$. On such numbers adding by pairs
+# is nearly as good and costs nothing; only its *bound* grows, and the check of `compensated_sum` has {{ LONG }} numbers
+# on which it fails. It also needs all numbers at once. Compensation works where they come one by one, and pays for it
+# with a few more operations for each number.
+
+# %% [markdown]
+# ## 4. Rounding by chance
+#
+# A weight of 1 in bf16 gets {{ tiny.UPDATES : ,d }} updates of $2^{-10}$ each. Between 1 and 2 the gap from one bf16
+# number to the next is $2^{-7}$, so an update is an eighth of a gap. Without rounding, the weight would end at
+# {{ float(tiny.exactly()[-1]) : .3f }}.
+#
+# After every update the sum must be rounded to bf16. One way is rounding to nearest. Another is *stochastic rounding*:
+# a random draw decides between the two neighbours of the sum, and the nearer one is the likelier.
+#
+# **Predict.** Where does the weight end with rounding to nearest? With stochastic rounding, do five runs with different
+# draws end in the same place, and is it the right one?
+
+# %%
+from course.lessons.experiments import tiny_updates as tiny
+from course.lessons.figures.tiny_updates import weight_curves
+
+runs = tiny.by_draws()
+print("five runs end at", runs[-1].tolist())
+weight_curves(
+    tiny.exactly(),
+    tiny.by_nearest(),
+    runs,
+    title="1,000 updates of an eighth of a gap: all lost, or kept on average",
+)
+
+# %% [markdown]
+# With rounding to nearest the weight never moves. Each sum, $1 + 2^{-10}$, is nearest to 1, and the next update begins
+# at 1 again: *stagnation*.
+#
+# With stochastic rounding each run ends in another place, but they scatter around the right one: the mean over
+# {{ MANY : ,d }} runs is {{ mean_end() : .3f }}. The price is noise: here a run is off by about
+# {{ tiny.spread() : .2f }} (one standard deviation). Such errors partly cancel. In an inner product of $n$ terms their
+# bound grows like $\sqrt n$ with high probability, while the worst case of rounding to nearest grows like $n$ (Croci et
+# al., *Stochastic rounding*, Royal Society Open Science 2022).
+#
+# *How likely must each neighbour be, so that nothing is lost on average?* Let $a < x < b$, where
+#
+# - $x$ is the number to be rounded,
+# - $a$ and $b$ are its neighbours in bf16,
+# - $p$ is the probability of rounding to $b$.
+#
+# The mean of the result is
+#
+# $$p\,b + (1 - p)\,a .$$
+#
+# Find the $p$ that makes it $x$. Then write the rounding. The draws, uniform in $[0, 1)$, are handed in.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def stochastic_round(x: Tensor, u: Tensor) -> Tensor:
+    """Rounds each number of x to one of its two neighbours in bfloat16, by a draw, so that the mean over draws is x.
+
+    x        float32 of any shape, () and empty ones too; views too; it may require a gradient.
+    u        float32 of x's shape, in [0, 1): the draw of each number, and all the randomness there is.
+             x and u are not changed.
+    Returns  bfloat16 of x's shape. A number that bfloat16 holds stays, whatever its draw, -0.0 with its sign. Any
+             other becomes its lower or its upper neighbour. Of the draws 0, 1/K, 2/K, ..., (K - 1)/K, with K a power of
+             two up to 65,536, exactly so many give the upper one that the mean of the K results is x, where a whole
+             number of them can. So too of these draws, each less than 1/K larger. Which ones they are is up to you.
+    Ends     Subnormal numbers are rounded like all others. Beyond the largest bfloat16 the upper neighbour is inf, and
+             counts as 2^128 in the mean; likewise -inf as -2^128. inf and nan stay, whatever the bits of a nan.
+    Refused  with a ValueError: an x that is not float32, a u of another shape than x.
+    Example  x = 1 + 2^-9 lies between 1 and 1 + 2^-7. Of the draws 0, 0.25, 0.5 and 0.75, one gives 1.0078125 and
+             three give 1.
+    """
+    if x.dtype != torch.float32 or u.shape != x.shape:
+        raise ValueError(f"x must be float32, and u of its shape {tuple(x.shape)}, got {x.dtype} and {tuple(u.shape)}")
+    bits = x.detach().view(torch.int32)
+    nearer = bits & -65536  # the upper 16 bits alone: the neighbour nearer to 0
+    share = (bits - nearer) / 65536  # of the way to the other one
+    rounded = torch.where(u < share, nearer + 65536, nearer).view(torch.float32)
+    return torch.where(x.isfinite(), rounded, x).to(torch.bfloat16)
+
+
+# %%
+check(stochastic_round)
+
+# %% [markdown]
+# Gupta et al. (arXiv 1502.02551) trained networks whose numbers had only 16 bits, in fixed point: with stochastic
+# rounding they lost little or no accuracy. Section *Which bits may be dropped* tries it on the tiny GPT.
+
+# %% [markdown]
+# # Part II: training in half precision
+#
+# ## 5. Gradients below the range
+#
+# What is smaller than half of fp16's smallest number, $2^{-24}$, is rounded to 0. Below $2^{-14}$ numbers are
+# subnormal: they keep fewer and fewer bits. Are gradients that small?
+#
+# **Predict.** The loss of the tiny GPT is a mean over all characters of a batch. Which share of the gradients of its
+# activations does fp16 round to 0, and which share is subnormal? By which power of two would you multiply them?
+
+# %%
+from course.lessons.widgets.loss_scale import loss_scale
+
+loss_scale()
+
+# %% [markdown]
+# Without a scale fp16 loses {{ lost("activations") : .1f }}% of them, and {{ subnormal("activations") : .0f }}% are
+# subnormal. Of the weights' gradients it loses only {{ lost("weights") : .1f }}%, nearly all of them biases of the
+# keys: softmax does not notice a number that is added to all scores, so that their true gradient is 0. Move the
+# slider: there are many powers of two between too small and too large. bf16 has the exponents of fp32 and needs none
+# of this. e5m2, with two bits of fraction, loses {{ lost("activations", name="e5m2") : .0f }}%.
+#
+# Multiplying each gradient would come too late, because it would have been rounded already. But backward is linear in
+# the derivative that it starts from. So we multiply the loss $L$ by a *loss scale* $s$, and divide in fp32 what
+# arrives at the weights $w$:
+#
+# $$
+# \nabla_w L = \tfrac1s \, \nabla_w (s L).
+# $$
+#
+# Micikevicius et al. (arXiv 1710.03740, section 3.2) report a detector, Multibox SSD, that diverges in fp16 and
+# matches fp32 with $s = 8$. Which $s$ another model needs is not known beforehand, and it changes during training.
+# They suggest to leave a step out if a gradient overflows. That shows: it is inf, or nan (inf - inf). A *dynamic* loss
+# scale goes on from there. It starts large, becomes smaller after each step that is left out, and larger again after
+# many good steps in a row.
+#
+# **Predict.** `torch.amp.GradScaler` halves its scale after a skip, and doubles it after {{ INTERVAL : , }} good
+# steps. The gradients keep their sizes. How often does it skip a step, once it has found its scale?
+
+# %% exercise
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class LossScaler:
+    """The factor of the loss, and the rule that finds it. A step of training calls scale, unscale_, step and update.
+
+    init_scale       the first factor, above 0
+    growth_factor    what the factor is multiplied by to grow, above 1
+    backoff_factor   what it is multiplied by after a skipped step, between 0 and 1
+    growth_interval  how many good steps in a row make it grow, at least 1
+    factor           attribute that you set: the factor, a number or a tensor (). It changes in update only. A growth
+                     beyond the largest float32 number is left out. Each scaler has its own.
+    scale(loss)      returns loss times factor, connected with the loss, so that backward goes through it. The loss is
+                     (), in float32, bfloat16 or float16; the product of a float16 loss is formed in float32. The loss
+                     is not changed.
+    unscale_(grads)  divides all gradients by the factor, in the memory of the very tensors, and notes whether they are
+                     finite (no finite number is so large that the division makes it inf). grads is a list of tensors
+                     in float32 or bfloat16, of any shapes (also without numbers), views too, and of None for parameters
+                     without a gradient; one at least is a tensor. They require no gradient themselves. After an inf or
+                     nan nobody reads the gradients of this step: they may hold anything.
+    step(step)       calls step(), the optimizer's, once if all gradients were finite, however large, and not if any
+                     number in them was inf, -inf or nan. Returns True if it called it, else False.
+    update()         after a skipped step factor is multiplied by backoff_factor, also below 1; after growth_interval
+                     good steps in a row by growth_factor, and counting starts anew. So it does after a skip.
+    Refused          with a ValueError or a RuntimeError, before anything is changed: numbers of the constructor outside
+                     of these ranges; a float16 gradient (divided, it would be lost after all); a second unscale_ before
+                     update; step before unscale_; a second step; update before unscale_.
+    Example          init_scale 8, gradient [inf]: step returns False, and after update the factor is 4. A gradient [2.]
+                     is [0.5] after the next unscale_.
+    Not allowed: torch.amp, torch.cuda.amp.
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        *,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+    ) -> None:
+        if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1 and growth_interval >= 1):
+            raise ValueError(f"out of range: {init_scale=}, {growth_factor=}, {backoff_factor=}, {growth_interval=}")
+        self.factor = torch.tensor(init_scale, dtype=torch.float32)
+        self.growth, self.backoff, self.interval = growth_factor, backoff_factor, growth_interval
+        self.good_steps = 0  # in a row
+        self.finite: bool | None = None  # this step's gradients; None before unscale_
+        self.stepped = False
+
+    def scale(self, loss: Tensor) -> Tensor:
+        return loss * self.factor  # float16 times float32 is float32
+
+    def unscale_(self, grads: list[Tensor | None]) -> None:
+        present = [g for g in grads if g is not None]
+        if self.finite is not None or any(g.dtype == torch.float16 for g in present):
+            raise RuntimeError("unscale_ must be called once, with gradients wider than float16")
+        self.finite = all(bool(g.isfinite().all()) for g in present)
+        for g in present:
+            g.div_(self.factor)
+
+    def step(self, step: Callable[[], object]) -> bool:
+        if self.finite is None or self.stepped:
+            raise RuntimeError("step must be called once, after unscale_")
+        self.stepped = True
+        if self.finite:
+            step()
+        return self.finite
+
+    def update(self) -> None:
+        if self.finite is None:
+            raise RuntimeError("update must follow unscale_")
+        self.good_steps = self.good_steps + 1 if self.finite else 0
+        if not self.finite:
+            self.factor = self.factor * self.backoff
+        elif self.good_steps == self.interval:
+            grown = self.factor * self.growth
+            self.factor = grown if grown.isfinite() else self.factor
+            self.good_steps = 0
+        self.finite, self.stepped = None, False
+
+
+# %%
+check(LossScaler)
+
+# %% [markdown]
+# It doubles until a step overflows, halves, and tries again {{ INTERVAL : , }} good steps later: about one step in
+# {{ INTERVAL : , }} is lost, and tells that the scale is as large as it can be. `GradScaler.step` also unscales, if
+# you have not done so; call its `unscale_` yourself where you clip, because a limit for the norm means the true
+# gradients.
+#
+# Does a scale matter here? Large runs average the loss over millions of tokens: 16 million in a step for Llama 3 405B
+# (arXiv 2407.21783, Table 4). Each worker divides the loss of its few tokens by the number of all, so that gradients
+# need only be added. We train the digits like this: {{ loss_scaling.BATCH }} of them stand for all of a step,
+# $2^{24}$, which is {{ EXAMPLES / 1e6 : .1f }} million. Weights, activations and gradients are in fp16, with master
+# copies in fp32. Your scaler takes part, if it passes.
+#
+# **Predict.** The derivative of one digit's loss with respect to a logit lies between -1 and 1. What is left of it in
+# fp16, after the division? Will the loss without a scale stand still, fall more slowly, or rise?
+
+# %%
+from course.lessons.experiments import loss_scaling
+from course.lessons.figures.loss_scaling import loss_and_scale
+
+yours = solved(LossScaler)
+runs = loss_scaling.compare(LossScaler if yours else loss_scaling.TorchsScaler)
+print(f"the scaler is {'yours' if yours else 'torch.amp.GradScaler'}")
+loss_and_scale(runs, title="Without a scale fp16 blows up; with one it follows fp32")
+
+# %% [markdown]
+# The loss rises. A derivative beyond one half is rounded to $\pm 2^{-24}$, as if it were $\pm 1$, and a smaller one to
+# 0: the right class is pushed up while its probability is below one half, and the others are hardly ever pushed down.
+# Over the last {{ loss_scaling.LAST }} steps the mean loss is {{ min(scaling.fp16) : .1f }} to
+# {{ max(scaling.fp16) : .0f }} nats ({{ len(scaling.fp16) }} seeds, recorded), against {{ min(scaling.fp32) : .2f }}
+# to {{ max(scaling.fp32) : .2f }} in fp32 and {{ min(scaling.scaled) : .2f }} to {{ max(scaling.scaled) : .2f }} with
+# a scaler. And the surprise: with a mean over its {{ loss_scaling.BATCH }} digits alone, fp16 without any scale
+# arrives at {{ min(scaling.alone) : .2f }} to {{ max(scaling.alone) : .2f }}. Many models do not need a scale, but you
+# rarely know beforehand which ones do.
+#
+# On the right, the scale starts at $2^{44}$, far too large, and grows after {{ loss_scaling.INTERVAL }} good steps
+# instead of {{ INTERVAL : , }}, so that you see it move. The first crosses can be known before anything is run, if the
+# largest gradients are:
+
+# %% exercise
+from collections.abc import Sequence
+
+
+def first_overflow(amaxes: Sequence[float], init_scale: float, growth_interval: int) -> int | None:
+    """The first step that a loss scaler skips.
+
+    amaxes           a list: the largest magnitude in the unscaled gradients of each step; finite float32 numbers, 0 or
+                     above. It may be empty, and is not changed.
+    init_scale       the scale of the first step, a power of two, also below 1; growth doubles it
+    growth_interval  how many good steps in a row make it grow, at least 1; growth acts from the next step on
+    Returns          the number of the step, counted from 1, whose largest gradient times the scale becomes inf when it
+                     is rounded to float16; None if no step's does
+    Example          amaxes [1.0, 20000.0, 20000.0], init_scale 2.0, growth_interval 2: returns 3. Steps 1 and 2 fit
+                     (2.0 and 40,000); then the scale is 4, and 80,000 does not.
+    """
+    for good, amax in enumerate(amaxes):  # so many good steps lie behind
+        if amax * init_scale * 2.0 ** (good // growth_interval) >= 65520:  # 65,504 and half a gap: a tie, to even
+            return good + 1
+    return None
+
+
+# %%
+check(first_overflow)
+
+# %% [markdown]
+# ## 6. Master copies
+#
+# There is a second way to keep small updates. Beside each weight in half precision, the optimizer keeps a *master copy*
+# in float32. The optimizer's step moves the master copy. Then the weight, with which the model computes, is set to the
+# rounded master copy (Micikevicius et al., arXiv 1710.03740, section 3.1).
+#
+# **Predict.** The weight is 1 in bf16, its master copy is 1 too, and the updates are $2^{-10}$ as before. Which update
+# is the first that moves the weight, and by how much? Where does it end? (Ties go to the even neighbour, which is 1.)
+
+# %%
+weight, master = tiny.by_master()
+for updates in (1, 4, 5, 11, 12, 1000):
+    print(f"after {updates:4d} updates: master copy {master[updates]:.7f}, weight {weight[updates]:.7f}")
+
+# %% [markdown]
+# After four updates the master copy lies half way to the next bf16 number, and the tie goes to 1. The fifth
+# update decides, and the weight moves by a whole gap. From then on it is always the bf16 number nearest to the exact
+# sum. There is no draw, and no noise that grows.
+#
+# The price is memory: four bytes more for each parameter. And float32 has gaps as well: adding $2^{-24}$ or less to a
+# master copy of 1 does not change it.
+#
+# One more place can lose an update, before it ever reaches the master copy.
+#
+# **Predict.** In fp16 the smallest number above 0 is $2^{-24}$. A gradient is $2^{-12}$, and the rate $2^{-13}$. What
+# are their product and its dtype, if the gradient is an fp16 tensor and the rate a Python number?
+
+# %%
+gradient = torch.tensor(2.0**-12, dtype=torch.float16)
+product = 2.0**-13 * gradient
+print("product:", product.item(), product.dtype)
+print("in float32:", (2.0**-13 * gradient.float()).item())
+
+# %% [markdown]
+# A Python number does not change the dtype of a tensor. The product is rounded to fp16, and here it is 0. A loss scale
+# does not help: gradients are divided by it before the step.
+#
+# Your function gets gradients in half precision, or a direction in float32, such as AdamW computes it.
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def master_step(p16: list[Tensor], p32: list[Tensor], g16: list[Tensor], lr: float) -> None:
+    """One plain step, in place: the masters lose lr times the gradient, then the parameters are their roundings.
+
+    p16      parameters, float16 or bfloat16, of any shapes, () and empty ones too; views too; they may require a
+             gradient. What they hold before the step does not matter.
+    p32      float32, the masters of p16: one for each, of its shape
+    g16      gradients, one for each, of its shape, in half precision or in float32; inf and nan count like other
+             numbers. They are not changed.
+    lr       the rate, at least 0
+    After    p32 holds p32 - lr g16, computed in float32 or finer, and p16 the nearest numbers to p32: both in the
+             tensors' own memory, which an assignment to a name or to `.data` does not change.
+    Example  p16 = [1.] in bfloat16, p32 = [1.], g16 = [3.], lr = 2^-8: p32 is [0.98828125], and so is p16. With lr =
+             2^-12 p32 is [0.999267578125], and p16 is [1.] still.
+    """
+    for half, master, grad in zip(p16, p32, g16, strict=True):
+        master.sub_(grad.float() * lr)
+        half.copy_(master)
+
+
+# %%
+check(master_step)
+
+# %% [markdown]
+# ## 7. Which operator in which precision
+#
+# A matrix product in half precision is fast, and rounding its inputs does little harm. A sum of many numbers, an
+# exponential or a loss needs float32. Must we write a cast before each operator? *Autocast* does it: it has lists of
+# operators, and casts the inputs of an operator when it is called.
+#
+# The lists depend on the device. These are CUDA's, in the names of Python's functions (`op.__name__`); torch's page
+# [Automatic Mixed Precision](https://pytorch.org/docs/stable/amp.html) has them under "Autocast Op Reference".
+
+# %%
+from course.lessons.autocast_lists import HIGH, LOW, WIDEST
+
+for words, names in {"LOW": LOW, "HIGH": HIGH, "WIDEST": WIDEST}.items():
+    print(f"{words:7}", *sorted(name for name in names if len(name) < 13))
+
+# %% [markdown]
+# - `LOW`: the products. Their floating inputs are cast to half precision.
+# - `HIGH`: exponentials, powers, norms, sums, losses. Their floating inputs are cast to float32, and the result stays
+#   in float32.
+# - `WIDEST`: operators whose inputs should have the same dtype. If one is in float32, all of them are cast to it.
+# - All other operators (`add`, `relu`, `mul`, ...) run on what they get. `add` gives the wider dtype by itself.
+#
+# float64 and integers, such as class numbers, are never cast.
+#
+# **Predict.** Activations come out of a matrix product in bfloat16. On CUDA, in which dtype is the result of `linear`,
+# of `softmax` and of `relu` that follows? And would you expect the same on a CPU?
+
+# %%
+from course.lessons.experiments import cpu_autocast
+
+print(cpu_autocast.table(cpu_autocast.rows()))
+
+# %% [markdown]
+# On CUDA the three give bfloat16, float32 and bfloat16. On a CPU, `torch.autocast` has other lists. Of the operators
+# above, {{ spelled(len(cpu_differing())) }} that CUDA runs in float32 stay in bfloat16 when their input comes in
+# bfloat16: {{ cpu_names() }}. A laptop does not show what a GPU does.
+#
+# **What a cast costs.** A cast reads and writes every number of a tensor. Activations are new in each pass, but a
+# weight may be used several times in one: by tied layers, or by the steps of a recurrent network. Autocast keeps the
+# cast of a weight for the next use. A *weight* here is a float32 *leaf* (a tensor that no recorded operation computed)
+# that requires a gradient.
+#
+# **Predict.** A weight is the unit matrix, and x is (1, 2). Within one region of `torch.autocast` we multiply x by the
+# weight, triple the weight in place, and multiply x by it again. A third product follows in a new region. What are the
+# three results?
+
+# %%
+import torch.nn.functional as F
+
+from course.meter import metered
+
+x, weight = torch.tensor([[1.0, 2.0]]), torch.eye(2, requires_grad=True)
+with metered() as meter:
+    with torch.autocast("cpu", torch.bfloat16):
+        first = F.linear(x, weight)
+        with torch.no_grad():
+            weight *= 3
+        second = F.linear(x, weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        third = F.linear(x, weight)
+print("products:", first.tolist(), second.tolist(), third.tolist())
+print("casts from float32:", sum(op.is_cast for op in meter.trace), "for 3 activations and 3 uses of the weight")
+
+# %% [markdown]
+# The second product is out of date: it used the cast that was made for the first. So the casts must not outlive a
+# *pass* (a forward computation between two steps of the optimizer). Torch drops them where the outermost region ends.
+# With one region around the whole training loop, all steps would use the first weights.
+#
+# Let $w_p$ be a float32 weight in pass $p$, $\hat w_p$ its cast, and $L$ the loss. All uses in half precision share
+# one cast, which is an operation of the graph. Backward goes through it in the other direction:
+#
+# $$\hat w_p = \operatorname{half}(w_p), \qquad
+# \frac{\partial L}{\partial w_p} = \operatorname{float32}\!\left(\frac{\partial L}{\partial \hat w_p}\right).$$
+#
+# The gradients of all uses are added in half precision, and only their sum becomes float32.
+#
+# **Predict.** The first use of a weight stands under `torch.no_grad()`, the second does not, both in one pass. If the
+# second uses the cast that the first made, which gradient does the weight get?
+#
+# It gets none: that cast was not recorded. Older versions of torch had this fault
+# ([issue 65766](https://github.com/pytorch/pytorch/issues/65766), mended by [pull request
+# 165068](https://github.com/pytorch/pytorch/pull/165068)). Build an autocast without it.
+
+
+# %% exercise
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.lessons.autocast_lists import HIGH, LOW, WIDEST
+
+
+class Autocast:
+    """Runs operators in the precision that CUDA's autocast gives them, and casts each weight once per pass.
+
+    Used as         with Autocast(torch.bfloat16) as cast: y = cast.run(torch.matmul, x, w)
+    Autocast(half)  half is torch.float16 or torch.bfloat16; no tensor comes in the other of these.
+    with            begins a pass, which ends with the block, also where an error ends it; the caller gets the error.
+                    One object serves many passes; passes never overlap.
+    run(op, *args)  returns op(*args), called in a pass; what in args is no tensor (a dimension, None) stays as it is.
+                    `op.__name__` is in LOW or HIGH or WIDEST or in no list:
+    LOW             floating tensors are cast to half
+    HIGH            floating tensors are cast to float32; the result is returned as it is
+    WIDEST          floating tensors are cast to float32 where one of them is in float32
+    other names     what is in no list is called with its tensors as they come
+    Never cast      float64, integers, booleans
+    Weights         are float32 leaves that require a gradient. Each is cast once in a pass, however often it is used in
+                    half precision; it does not change within a pass. Every other tensor is cast at each use, since it
+                    may change in place. What needs no cast is not copied.
+    Gradients       come in float32, also where the first use in a pass was under torch.no_grad()
+    Afterwards      tensors in args are as they were. Nothing is kept: between passes the object holds no tensor.
+    Example         for x and w in float32, run(torch.matmul, x, w) is in bfloat16, and run(torch.sum, y) of that result
+                    y in float32.
+    Not allowed: torch.autocast, torch.amp.
+    """
+
+    def __init__(self, half: torch.dtype) -> None:
+        """An object without casts."""
+        self.half = half
+        self.casts: dict[Tensor, Tensor] = {}
+
+    def __enter__(self) -> "Autocast":
+        """A pass begins."""
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """The pass ends."""
+        self.casts.clear()
+
+    def run(self, op: Callable[..., Any], *args: Any) -> Any:
+        """op(*args) in the precision of its list."""
+        mine = (torch.float32, self.half)
+        dtypes = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.dtype in mine]
+        name, target = op.__name__, None
+        if name in LOW:
+            target = self.half
+        elif name in HIGH or (name in WIDEST and torch.float32 in dtypes):
+            target = torch.float32
+        given = []
+        for arg in args:
+            if target is None or not isinstance(arg, Tensor) or arg.dtype not in mine or arg.dtype == target:
+                given.append(arg)
+            elif arg.is_leaf and arg.requires_grad and target == self.half:
+                if arg not in self.casts:
+                    with torch.enable_grad():
+                        self.casts[arg] = arg.to(target)
+                given.append(self.casts[arg])
+            else:
+                given.append(arg.to(target))
+        return op(*given)
+
+
+# %%
+check(Autocast)
+
+# %% [markdown]
+# ## Find the fault
+#
+# Three programs train a linear model in float16. The float32 weights `w` are cast to float16, the loss is multiplied by
+# the scale, and the gradients are divided by it. Each program has one fault, and none of them raises an error.
+#
+# - `clipped` limits the norm of the gradient to `max_norm`.
+# - `growing` adapts the scale: it halves after a step whose gradient is not finite, and doubles after `interval` good
+#   steps in a row. A step that is not finite is skipped.
+# - `cached` keeps the cast of the weights for a pass. Here a pass is one step and has only one product.
+
+# %%
+from course.lessons.experiments import half_runs
+
+for name in half_runs.PROGRAMS:
+    print(half_runs.listing(name), end="\n\n")
+
+# %% [markdown]
+# Each program now runs {{ faulty_steps() }} steps on the same batch; only in `growing` the third batch is an outlier.
+# `clipped` and `cached` have a `scale` of {{ setting("clipped", "scale") : ,.0f }}, and `clipped` a `max_norm` of
+# {{ setting("clipped", "max_norm") : .0f }}. `growing` begins with a `scale` of
+# {{ setting("growing", "scale") : ,.0f }}, and its `interval` is {{ setting("growing", "interval") : .0f }}.
+#
+# **Predict.** The true gradient has a norm of about {{ true_norm() : .1f }} at the start. Which norm should `clipped`
+# log in its first step? After the skipped step, when should `growing` double its scale for the first time?
+
+# %%
+half_runs_shown = {name: half_runs.run(name, **half_runs.example(name)) for name in half_runs.PROGRAMS}
+print(half_runs.table(half_runs_shown))
+
+# %% [markdown]
+# The columns are the scale, the norm of the gradient that the step uses, and the loss.
+#
+# - In `clipped` the norm is {{ clipped_norm() }} in every step, and the loss hardly falls.
+# - In `growing` the scale doubles {{ spelled(too_soon()) }} good step after the outlier, and not
+#   {{ spelled(int(setting("growing", "interval"))) }}.
+# - In `cached` gradient and loss never change, although the weights do.
+#
+# For each symptom, follow the number that is wrong back to the line that makes it wrong.
+
+
+# %% exercise
+def mend_the_runs() -> dict[str, tuple[int, str]]:
+    """The wrong line of each of the three programs above, and how it must read.
+
+    Returns   for "clipped", "growing" and "cached" the number of a line as it is printed above, and the line that
+              replaces it, a str without a line break. Its indentation is kept, and may be left out; `torch` and `math`
+              are imported.
+    Judged    by the scales, the losses and the last weights of the program with your line in it: it does what it should
+              on any numbers, and any spelling of it is right. `clipped` also gets gradients shorter than max_norm, and
+              `growing` skipped steps anywhere.
+    Example   {"clipped": (2, "log = [0]"), ...} would replace the second line of `clipped`.
+    """
+    return {
+        "clipped": (8, "g = g * (max_norm * scale / g.norm()).clamp(max=1)"),  # g is not unscaled yet
+        "growing": (11, "good = (good + 1) * finite"),  # in a row
+        "cached": (9, "casts.clear()"),  # the pass ends here
+    }
+
+
+# %%
+check(mend_the_runs)
+
+# %% [markdown]
+# # Part III: bytes and seconds
+#
+# ## 8. What it saves: bytes
+#
+# A bf16 number has half the bytes of an fp32 one. Does training in bf16 need half the memory? The *model states* are
+# what lies in memory between a backward pass and the step, whatever the batch: parameters, gradients, Adam's two
+# moments, and a master copy where the recipe has one. Here are seven recipes. "Step" says how the step rounds the
+# parameters. A *block* of 8-bit moments shares one fp32 scale.
+#
+# | recipe | parameters | gradients | step | moments |
+# | --- | --- | --- | --- | --- |
+# | fp32 | fp32 | fp32 | nearest | fp32 |
+# | autocast | fp32, cast to bf16 for products | fp32 | nearest | fp32 |
+# | fp16 | fp16 | fp16 | nearest | fp32 |
+# | bf16 | bf16 | fp32 | nearest | fp32 |
+# | fp16, two gradients | fp16 | fp16 and an fp32 copy | nearest | fp32 |
+# | stochastic | bf16 | bf16 | stochastic | bf16 |
+# | 8-bit moments | bf16 | bf16 | nearest | e4m3, blocks of 256 |
+#
+# **Predict.** Write down the bytes of the states for each parameter, recipe by recipe. Does any recipe of the first
+# five need less than plain fp32?
+
+# %%
+f32, f16, bf16, e4m3 = torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn
+plain = {"param": f32, "grads": (f32,), "rounding": "nearest", "moments": f32, "block": None, "autocast": None}
+training_recipes = {
+    "fp32": plain,
+    "autocast": plain | {"autocast": bf16},
+    "fp16": plain | {"param": f16, "grads": (f16,)},
+    "bf16": plain | {"param": bf16},
+    "fp16, two gradients": plain | {"param": f16, "grads": (f16, f32)},
+    "stochastic": plain | {"param": bf16, "grads": (bf16,), "rounding": "stochastic", "moments": bf16},
+    "8-bit moments": plain | {"param": bf16, "grads": (bf16,), "moments": e4m3, "block": 256},
+}
+predicted = dict.fromkeys(training_recipes)  # your numbers: predicted["fp32"] = ...
+
+# %% [markdown]
+# Autocast casts each fp32 weight once and keeps the copy: inside the region because it may be used again, and until
+# backward because the product's gradient needs it. Then it is gone. Count it apart from the states.
+
+
+# %% exercise
+
+
+def training_bytes(n: int, recipe: dict[str, object]) -> tuple[int, int]:
+    """Bytes of the model states when a step of Adam begins, and of the copies that are there only while a pass runs.
+
+    n         how many numbers all parameters have together; may be 0
+    recipe    a dict of six entries. Every dtype is a floating one of 1 to 8 bytes a number.
+              "param": dtype of the parameters that forward and backward use;
+              "grads": a tuple, the dtype of each copy of the gradients that is there when the step begins. It may be
+              empty: then each gradient is used and freed inside backward;
+              "rounding": how a step rounds the parameters, "nearest" or "stochastic";
+              "moments": dtype of each of Adam's two moments;
+              "block": None, or how many numbers of a moment share a scale;
+              "autocast": None, or the dtype to which autocast casts, of 2 bytes. The parameters are then in float32
+              or have that dtype already.
+    Returns   (states, passing), two ints (floats that hold them will do)
+    states    the parameters, every copy of the gradients and both moments; a float32 master copy where parameters of
+              fewer than 4 bytes are rounded to nearest; with a block, one float32 scale for each block of each moment,
+              of which the last may be smaller. Autocast's copies are not in them, nor activations, nor step counters.
+    passing   autocast's copies, one for each parameter that does not have autocast's dtype (as if all went into
+              products)
+    Example   for n = 1000 in bfloat16, with gradients in float32, rounded to nearest, with moments in float8_e4m3fn in
+              blocks of 256, without autocast: 2000 + 4000 + 4000 + 2 * 1000 + 2 * 4 * 4 bytes. (12032, 0) is returned.
+    """
+    param = recipe["param"].itemsize
+    each = param + sum(dtype.itemsize for dtype in recipe["grads"]) + 2 * recipe["moments"].itemsize
+    if param < 4 and recipe["rounding"] == "nearest":
+        each += 4  # the master copy
+    states = n * each
+    if recipe["block"] is not None:
+        states += 2 * 4 * math.ceil(n / recipe["block"])
+    cast = recipe["autocast"]
+    passing = 0 if cast in (None, recipe["param"]) else n * cast.itemsize
+    return states, passing
+
+
+# %%
+check(training_bytes)
+
+# %% [markdown]
+# Now weigh it. torch's AdamW takes a real step on two linear layers, and all that is alive afterwards is counted. Each
+# line shows states + passing, in bytes for each parameter.
+
+# %%
+from course.lessons.experiments.states import measured
+
+right = "training_bytes" in globals() and solved(training_bytes)
+for name, recipe in training_recipes.items():
+    real = "(not in torch.optim)"
+    if recipe["block"] is None:
+        real = "measured {0.states:5.2f} + {0.passing:.1f}".format(measured(recipe))
+    yours = "yours {:5.2f} + {:.1f}".format(*(each / 1e6 for each in training_bytes(10**6, recipe))) if right else ""
+    print(f"{name:20} {real:21} {yours:18} predicted {predicted[name]}")
+
+# %% [markdown]
+# None of the first five needs less than fp32, and two need more. The numbers
+# with master copies are those of ZeRO (16; arXiv 1910.02054, section 3.1) and of Megatron Core (18 and 20; "Distributed
+# Optimizer", https://docs.nvidia.com/megatron-core). Half precision saves elsewhere:
+# in activations, and in time.
+
+# %% [markdown]
+# ## 9. What it saves: time
+#
+# How much faster is half precision? That depends on what an operator waits for. Its *arithmetic intensity* $I$ is the
+# number of floating-point operations (FLOPs) for each byte that it moves between memory and processor. A processor has
+# two ceilings: the *peak* $P$ of its matrix products, in FLOP/s, and the *bandwidth* $B$ of its memory, in byte/s. An
+# operator runs at most at
+#
+# $$\min(P,\ I B)\ \text{FLOP/s}.$$
+#
+# Over $I$ this is a slope that ends in a flat roof, the *roofline* (Williams, Waterman and Patterson, Communications of
+# the ACM, 2009). They meet at the *ridge*, $I = P / B$.
+#
+# Take $n \times n$ matrices in bf16, each input read once and the output written once. A product does $2 n^3$ FLOPs and
+# moves three matrices: $n / 3$ FLOP/byte. A sum does $n^2$ and moves as much: $1 / 6$.
+#
+# A chain of $k$ element-wise operators, one by one, reads and writes each number $k$ times. A *fused* kernel reads it
+# once, does all $k$ operations and writes it once.
+#
+# **Predict.** Which of these gain from matrix units that are twice as fast, and which only from fewer bytes: a product
+# of large matrices, softmax, layer norm, GELU, a sum? And how many times faster can fusion make 8 multiplications?
+#
+# The next cell measures your machine. "Fused" means here: a piece that fits into the cache takes all 8 multiplications
+# before the next piece is fetched.
+
+# %%
+from course.lessons.experiments.roofline import measure
+from course.lessons.figures.roofline import roofs
+
+machine, points = measure("cuda" if torch.cuda.is_available() else "cpu")
+chains = [point for point in points if "multiplications" in point.work.name]
+for point in chains:
+    print(f"{point.form}: {point.work.name:32} {1000 * point.seconds:6.1f} ms")
+roofs(machine, points, title=f"{machine.name}: products reach the flat roofs, all others stay on or below the slope")
+
+# %% [markdown]
+# Only large products lie right of the ridge. All others wait for memory: faster matrix units do not help them, but
+# fewer bytes do, from a narrower format or from fusion (at best 8-fold here; other limits, such as the cache's speed,
+# come first). Your machine may differ in two ways. A CPU without units for bf16 has a lower roof for it, not a higher
+# one. And CPUs convert bf16 to fp32 and back in each operation, which can cost more than the bytes save.
+#
+# **Predict.** An A100 does 312 TFLOP/s in bf16 and reads 2,039 GB/s
+# (https://www.nvidia.com/en-us/data-center/a100).
+# From which $n$ on does arithmetic limit a bf16 product? Calculate it, then move the slider. Here each operator stands
+# where the roof allows no more.
+
+# %%
+from course.lessons.widgets.roofline import roofline
+
+roofline(machine)
+
+# %% [markdown]
+# From $n = {{ first_side() }}$ on: the ridge is at {{ A100.ridge("bf16") : .0f }} FLOP/byte. In fp32, without matrix
+# units, it is at {{ A100.ridge("fp32") : .1f }}. The faster the units, the more of a model waits for memory.
+
+# %% [markdown]
+# # Part IV: eight bits, and a choice
+#
+# ## 10. Eight bits
+#
+# There are two formats of 8 bits (Micikevicius et al., arXiv 2209.05433, section 3). *e4m3* has 4 bits of exponent and
+# 3 of mantissa, and ends at $448$. *e5m2* has 5 and 2, and ends at $57344$. Each tensor has a scale of its own (not the
+# loss scale): numbers are divided by it before the cast, and products are multiplied by it afterwards. The *amax* of a
+# tensor is its largest $|x|$. The scale is chosen so that the amax becomes the largest number of the format. What is
+# too small for its exponents becomes 0.
+#
+# Divided by the amax, the smallest number above 0 is about $2^{-18}$ in e4m3, and $2^{-32}$ in e5m2.
+#
+# **Predict.** Take the activations of a hidden layer, and the gradients of the loss with respect to them, for all
+# examples. Which of the two tensors needs the exponents of e5m2, and what does it pay for them?
+
+# %%
+from course.lessons.experiments import eight_bits
+from course.lessons.figures.eight_bits import below_the_largest, error_over_outlier
+
+hidden = eight_bits.tensors()
+for name, numbers in hidden.items():
+    for form in eight_bits.FORMATS:
+        zeros, off = eight_bits.kept(numbers, form)
+        print(f"{name:11} in {form}: {zeros:5.1%} become 0, the median number is off by {off:.1%}")
+below_the_largest(hidden)
+
+# %% [markdown]
+# In e4m3, {{ zeros_percent("gradients", "e4m3") : .1f }}% of the gradients become 0; in e5m2 none of them does, but
+# there a number is off by {{ off_percent("gradients", "e5m2") : .1f }}%, where e4m3 has
+# {{ off_percent("gradients", "e4m3") : .1f }}%. Activations need no more than e4m3. The same paper recommends e4m3 for
+# weights and activations, and e5m2 for gradients.
+#
+# ## 11. One outlier
+#
+# **Predict.** All numbers of a matrix are about 1, but one is 1,000, and that is the amax. Look at the rows of the
+# product in which it does *not* stand. How much does their error grow with 8-bit integers (which are evenly spaced)? In
+# e4m3 with one scale for the tensor? In e4m3 where 128 neighbours along the inner dimension share a scale?
+
+# %%
+for size in (4, 1000):
+    found = eight_bits.error_at(size)
+    print(f"largest number {size:5,}: " + "; ".join(f"{way} {error:.1%}" for way, error in found.items()))
+errors = eight_bits.outlier_errors()
+error_over_outlier(eight_bits.SIZES, errors)
+
+# %% [markdown]
+# The integers have lost everything. In e4m3 the error is {{ outlier_percent(1000.0, "e4m3, one scale") : .1f }}%, as
+# without the outlier. The other numbers become small when they are divided, but a floating-point format has as many
+# bits of mantissa at every exponent. Only where the exponents end does one scale fail: at $10^6$ the error is
+# {{ outlier_percent(1e6, "e4m3, one scale") : .0f }}%. With blocks it stays at
+# {{ outlier_percent(1e6, "e4m3, blocks of 128") : .1f }}%. DeepSeek-V3 gives outliers as the reason for its blocks of
+# 128 (DeepSeek-AI, arXiv 2412.19437, section 3.3.2); with normal numbers it takes larger ones than 1,000 to see it.
+#
+# An amax is known only after the whole tensor has been read. *Delayed scaling* (`DelayedScaling` in NVIDIA's
+# Transformer Engine) does not wait: it takes the largest amax of the last steps, the *history*. What has grown beyond
+# that is clipped.
+#
+# **Predict.** The amaxes of three steps were 8, 9 and 2. Now comes a tensor whose amax is 7. What would be clipped if
+# the scale came from the last step alone?
+
+
+# %% exercise
+import torch
+from torch import Tensor
+
+
+def scaled_fp8_matmul(
+    a: Tensor,
+    b: Tensor,
+    scales: tuple[list[float], list[float]] | None,
+    *,
+    formats: tuple[torch.dtype, torch.dtype] = (torch.float8_e4m3fn, torch.float8_e4m3fn),
+    block: int | None = None,
+) -> Tensor:
+    """The product a @ b of two matrices that are rounded to 8 bits first, each number with a scale that it shares.
+
+    a, b      (m, k) and (k, n), m, k and n at least 1, float32, float16 or bfloat16, which may differ; views too. They
+              may require a gradient; the product needs none. They are not changed. All numbers are finite, and every
+              amax (the largest |x|) is from 1e-14 to 1e12, or 0. What is not in 8 bits is computed in float32.
+    scales    None: each tensor is scaled by its own amax. Else two lists of floats, the amaxes of a and of b in earlier
+              steps, oldest first: the largest in the list as it is handed in, or the own amax where the list is empty,
+              makes the scale. Then the own amax is appended to the very list, and all but the last 16 are removed.
+    formats   of a and of b: torch.float8_e4m3fn or torch.float8_e5m2
+    block     only with scales None: so many neighbours along k share a scale, that of their own amax, in each row of a
+              and in each column of b. The last block may be shorter.
+    Scale     amax / the format's largest number (torch.finfo), in float32 and not rounded further; 1 where that amax is
+              0. A number x becomes the code x / scale, rounded by torch's cast; what is beyond the format's largest
+              number is clipped to it, never inf or nan.
+    Returns   float32 (m, n): the product of the numbers that the codes stand for; products are added in float32
+    Refused   with a ValueError, before a history changes: shapes that are not (m, k) and (k, n); a block below 1;
+              a block beside histories
+    Example   a = [[448., 17.]], b = [[1.], [1.]], no scales: the scale of a is 1, its codes are 448 and 16 (between 16
+              and 18 lies none, and the tie goes to the even one). b has scale 1 / 448 and codes 448. It
+              returns [[464.]], where a @ b is 465.
+    """
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(f"a must be (m, k) and b (k, n), got {tuple(a.shape)} and {tuple(b.shape)}")
+    if block is not None and (block < 1 or scales is not None):
+        raise ValueError("block must be at least 1, and goes without histories")
+    k = a.shape[1]
+    size = block or k
+    sides = []
+    for x, dtype, history in zip((a, b.T), formats, scales or (None, None), strict=True):
+        padded = torch.nn.functional.pad(x.detach().float(), (0, -k % size))
+        blocks = padded.reshape(len(x), -1, size)  # (rows, blocks, size)
+        amax = blocks.abs().amax(dim=-1, keepdim=True) if block else blocks.abs().amax().reshape(1, 1, 1)
+        if history is not None:
+            own = amax.item()
+            amax = torch.full_like(amax, max(history, default=own))
+            history.append(own)
+            del history[:-16]
+        largest = torch.finfo(dtype).max
+        scale = torch.where(amax > 0, amax / largest, 1.0)
+        codes = (blocks / scale).clamp(-largest, largest).to(dtype)
+        sides.append((codes.float() * scale).flatten(1))  # the numbers that the codes stand for
+    return sides[0] @ sides[1].T
+
+
+# %%
+check(scaled_fp8_matmul)
+
+# %% [markdown]
+# Everything above 2 would be. An amax jumps from step to step, so the largest of several steps is safer.
+#
+# A linear layer needs three such products, one forward and two for its gradients. In the products for the gradients,
+# one factor is in e5m2. Every product keeps histories of its own. Here your function trains two layers.
+
+
+# %%
+class Linear8(torch.autograd.Function):
+    """x @ w.T in 8 bits, and both gradients too."""
+
+    @staticmethod
+    def forward(ctx, x, w, histories):
+        ctx.save_for_backward(x, w)
+        ctx.histories = histories
+        return scaled_fp8_matmul(x, w.T, histories["forward"])
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        formats = torch.float8_e5m2, torch.float8_e4m3fn
+        grad_x = scaled_fp8_matmul(grad, w, ctx.histories["x"], formats=formats)
+        grad_w = scaled_fp8_matmul(grad.T, x, ctx.histories["w"], formats=formats)
+        return grad_x, grad_w, None
+
+
+print(f"loss after 60 steps in float32: {eight_bits.train(lambda x, w, layer: x @ w.T):.4f}")
+if solved(scaled_fp8_matmul):
+    kept = [{product: ([], []) for product in ("forward", "x", "w")} for layer in range(2)]
+    ours = eight_bits.train(lambda x, w, layer: Linear8.apply(x, w, kept[layer]))
+    print(f"loss after 60 steps in 8 bits:  {ours:.4f}")
+else:
+    print("In 8 bits the layers train as soon as your product gets full marks.")
+
+# %% [markdown]
+# ## 12. Which bits may be dropped
+#
+# Which of all these parts does a run need? The GPT from lesson 02 trains {{ dropped.steps }} steps with AdamW; the rate
+# goes up to {{ which_bits.PEAK : .3f }}, then down along a cosine. Weights, activations and gradients really have the
+# dtype named. Two recipes are complete: `fp16` with loss scale and master copy, `bf16` with a master copy. Both do
+# softmax, norms and loss in fp32. In the other rows one thing is taken away:
+#
+# - *no master copy*: AdamW's step is rounded to nearest; *stochastic*: rounded with your rule.
+# - *sums in ...*: softmax, norms and loss in half precision, their sums rounded after each term.
+# - *moments in ...*: AdamW keeps both averages in half precision.
+# - *fp8*: the blocks' linear layers multiply e4m3 by e4m3, with gradients in e5m2, one scale per tensor or *no scales*.
+# - *shrunk*: all gradients are {{ which_bits.SHRINK : , }} times smaller on their way. The loss is a mean: over half a
+#   million tokens in place of our {{ TOKENS }}, each token's share is that much smaller. (A real batch sums them up
+#   again for the weights. Here they stay small: a hard test.)
+#
+# Losses are held out, and computed in fp32 with the weights that the forward pass reads. Bytes are those of weights,
+# gradients, master copy and moments.
+#
+# **Predict.** Which four of the rows will end far above the rest? And which save bytes per parameter?
+
+# %%
+from course.lessons.experiments import which_bits
+from course.lessons.figures.which_bits import costs_by_recipe, loss_curves
+
+dropped_bits = which_bits.recorded()
+print(dropped_bits)
+print(which_bits.table(dropped_bits.data))
+groups = {
+    kind: [name for name in which_bits.RECIPES if name.startswith(kind)] for kind in ("fp32", "fp16", "bf16", "fp8")
+}
+costs_by_recipe(dropped_bits.data, groups, title="Four of the recipes end far above fp32")
+
+# %% [markdown]
+# Within {{ harmless_within() : .3f }} nats of fp32, on average: sums in half precision (they are short here, and
+# torch's products add in fp32) and moments in bf16, as DeepSeek-V3 keeps them (arXiv 2412.19437, section 3.3.3). And, a
+# surprise, fp16 without a loss scale and fp8 without scales: in a mean over {{ TOKENS }} tokens hardly any gradient
+# becomes 0. With shrunk gradients the loss scale is worth {{ cost("fp16, shrunk, no loss scale") : .2f }} nats, the
+# scales of fp8 {{ cost("fp8, shrunk, no scales") : .2f }}: without them {{ share("fp8, shrunk, no scales") : .0%}} of
+# the gradients are 0. bf16 does not notice.
+#
+# fp16 moments end the run. An average of squares below $2^{-25}$ is stored as 0. AdamW then divides by its $\epsilon$
+# alone, some weights jump far out, and from there on gradients are inf or nan at every scale:
+# {{ skipped("fp16, moments in fp16") : .0f }} of the {{ dropped.steps }} steps are skipped on average.
+#
+# Without a master copy fp16 loses {{ cost("fp16, no master copy") : .3f }} nats and bf16, with three bits fewer,
+# {{ cost("bf16, no master copy") : .2f }}. Stochastic rounding brings those back, at 12 bytes per parameter. Every
+# recipe with a master copy and fp32 moments needs {{ dropped.row("fp16").state_bytes : .0f }}, as fp32 does.
+#
+# Is bf16 without a master copy always that bad? AdamW moves a weight by about the rate, or less.
+#
+# **Predict.** A bf16 weight of $0.1$ has neighbours $2^{-11}$ away. Below which rate does it stand still? How does the
+# damage change if the rate goes up to {{ which_bits.HIGH_PEAK : .2f }} in place of {{ which_bits.PEAK : .3f }}?
+
+# %%
+rounding = ("bf16", "bf16, no master copy", "bf16, stochastic")
+print(which_bits.table(dropped_bits.data, rounding, which_bits.HIGH_PEAK))
+loss_curves(
+    dropped_bits.data,
+    {which_bits.PEAK: rounding, which_bits.HIGH_PEAK: rounding},
+    title="Rounding to nearest loses the small updates of a low rate",
+)
+
+# %% [markdown]
+# Half a gap at $0.1$ is $2^{-12}$, a quarter of the low peak rate. Most steps are smaller than the rate, which falls
+# along the cosine: the curve flattens. In the last tenth of the steps, {{ still("bf16, no master copy") : .0%}} of the
+# weights stand still in each step. With stochastic rounding {{ still("bf16, stochastic") : .0%}} do, and yet the run
+# learns as with a master copy: on average the few that move, by a whole gap, make up for the others. At the high rate
+# the means of the recipes differ by {{ high_spread() : .2f }} nats, the seeds of one recipe by
+# {{ seed_spread() : .2f }}: this run cannot tell the recipes apart. Large models train long and at low rates. There
+# rounding to nearest does harm (Zamirai et al., arXiv 2010.06192), and stochastic rounding has trained 6.7 billion
+# parameters in bf16 (Ozkara et al., arXiv 2502.20566).
+#
+# A short run with another seed:
+
+# %%
+live = which_bits.measure(120, (7,), rounding, (), points=10)
+print(which_bits.table(live, rounding))
+
+# %% [markdown]
+# ## 13. Choose a format for each operator
+#
+# Below is a small transformer block of 11 operators. Each writes its result in a format of its own, which fixes the
+# bytes of all results together. Its attention scores are larger than usual by a factor of 8, and the numbers between
+# `up` and `down` by $2^{15}$. The loss is the squared error of the block's output, as a share of the squares of the
+# output in float32. The cell gives one operator after the other a smaller format, and leaves the others in float32.
+#
+# **Predict.** Which operators break in float16? In e4m3, which here has no scale? For which is bfloat16 clearly worse
+# than float16, although both have 16 bits?
+
+# %%
+from course.exercises.mixed_precision import small_block
+
+drawn = small_block.block(torch.Generator().manual_seed(0), 12, sharp=8.0, hidden=2.0**15)
+print(f"{'operator':10}{'numbers':>9}" + "".join(f"{form:>12}" for form in ("bfloat16", "float16", "e4m3")))
+for name, losses in small_block.alone(drawn).items():
+    print(f"{name:10}{drawn.numbers()[name]:9}" + "".join(f"{loss:12.1e}" for loss in losses.values()))
+
+# %% [markdown]
+# `up` and `relu` need the *range* of bfloat16: float16 overflows, and e4m3 clips at $448$. `norm`, `key` and `scores`
+# need *bits of mantissa*: softmax raises $e$ to the scores, and large scores have large errors. There float16 is better
+# than bfloat16. Others lose little in 8 bits. So no format is right for all operators, and no list of operators for all
+# blocks: one has to measure.
+#
+# Must every combination be measured? There are four formats and 11 operators, so $4^{11}$ plans.
+#
+# **Predict.** In bfloat16 the losses of the single operators add up to {{ added("bfloat16") : .1e }}. Roundings of
+# different operators are nearly independent. What is the loss with all of them in bfloat16?
+
+# %%
+whole, coarse = (dict.fromkeys(small_block.ORDER, form) for form in ("float32", "bfloat16"))
+print(f"all in bfloat16: {small_block.error(drawn(whole), drawn(coarse)):.1e}")
+
+# %% [markdown]
+# Variances of independent errors add up, so the sum comes close. This is an approximation: where something overflows,
+# or where one error is large, it fails. Your plan is judged by the loss that it reaches.
+
+
+# %% exercise
+from collections.abc import Callable
+
+import torch
+
+
+def choose_precisions(
+    operators: dict[str, dict[torch.dtype, int]], budget: int, loss: Callable[[dict[str, torch.dtype]], float]
+) -> dict[str, torch.dtype]:
+    """A plan: a format for each operator of a block, within a budget of bytes and with little loss.
+
+    operators  for each operator, by name, its formats with the bytes of its result in each. All have torch.float32;
+               not every operator has every format (torch.bfloat16, torch.float16, torch.float8_e4m3fn).
+    budget     bytes of all results together. The plan may need all of it.
+    loss       loss(plan) runs the block with these formats. It returns the squared error of the block's output, as a
+               share of the squares of the output in float32; inf where something overflowed. You may call it at most
+               500 times.
+    Returns    the plan, {operator: format}: one of its formats for every operator, at most `budget` bytes together. Its
+               loss is at most three times that of our plan, and at most half that of the best single format that fits.
+    Refused    with a ValueError: a budget that is too small for any plan
+    Example    operators {"up": {torch.float32: 400, torch.bfloat16: 200}, "out": {torch.float32: 40}},
+               budget = 240. Only "up" can become smaller. It returns
+               {"up": torch.bfloat16, "out": torch.float32}: 240 bytes.
+    """
+    if sum(min(sizes.values()) for sizes in operators.values()) > budget:
+        raise ValueError(f"no plan has at most {budget} bytes")
+    plan = dict.fromkeys(operators, torch.float32)
+    alone = {(name, form): min(loss(plan | {name: form}), 1e9) for name in operators for form in operators[name]}
+    while sum(operators[name][form] for name, form in plan.items()) > budget:
+        rates = {}
+        for name, form in alone:
+            saved = operators[name][plan[name]] - operators[name][form]
+            if saved > 0:
+                rates[name, form] = (alone[name, form] - alone[name, plan[name]]) / saved  # loss for each byte
+        name, form = min(rates, key=rates.get)
+        plan[name] = form
+    return plan
+
+
+# %%
+check(choose_precisions)
+
+# %% [markdown]
+# ## 14. Put together
+#
+# Now your own parts train the GPT. A step of the fp16 recipe needs `Autocast`, `LossScaler` and `master_step`; the bf16
+# recipe without a master copy needs `stochastic_round`. `round_to` looks at the result: in the end every weight must be
+# the rounding of its master. Where an answer has not passed its check, PyTorch's part stands in, or a plain one
+# where PyTorch has none.
+#
+# **Predict.** Both fp16 runs below begin with the same weights and see the same batches. Which part will make the
+# losses of yours and PyTorch's differ?
+
+# %%
+from torch.nn import functional as F
+
+from course.lessons.experiments import half_stand_ins
+from course.lessons.experiments.functional_gpt import logits, weights_of
+from course.lessons.experiments.half_stand_ins import adamw_direction
+from course.lessons.experiments.problems import gpt_problem
+from course.lessons.figures.charts import training_curves
+
+problem = gpt_problem()
+passed = {name: found for name in half_stand_ins.NAMES if (found := globals().get(name)) is not None and solved(found)}
+print(half_stand_ins.whose(passed))
+runs = {"PyTorch's": half_stand_ins.parts({}), **({"yours": half_stand_ins.parts(passed)} if passed else {})}
+
+
+def train_in_half(parts, dtype, steps=120, peak=0.005):
+    """The loss of each step in nats, and the steps that were skipped."""
+    rng, noise = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    weights = weights_of(problem.model(rng))
+    p32 = [w.clone() for w in weights.values()]  # the master copy
+    p16 = [w.to(dtype).requires_grad_() for w in p32]
+    scaler, state, losses, skipped = parts["LossScaler"](), {}, [], []
+
+    @torch.no_grad()
+    def with_master():
+        parts["master_step"](p16, p32, adamw_direction(grads, state), lr)
+
+    @torch.no_grad()
+    def with_noise():  # no master copy
+        for p, direction in zip(p16, adamw_direction(grads, state), strict=True):
+            u = torch.rand(p.shape, generator=noise)
+            p.copy_(parts["stochastic_round"](p.float() - lr * direction, u))
+
+    for step in range(steps):
+        inputs, targets = problem.batch(rng)
+        lr = peak * min((step + 1) / 12, 1 - step / steps)
+        with parts["Autocast"](dtype) as cast:
+            found = logits(dict(zip(weights, p16, strict=True)), inputs, cast.run)
+            loss = cast.run(F.cross_entropy, found.flatten(0, 1), targets.flatten())
+        losses.append(loss.item())
+        if dtype == torch.float16:
+            grads = [g.float() for g in torch.autograd.grad(scaler.scale(loss), p16)]
+            scaler.unscale_(grads)
+            if not scaler.step(with_master):
+                skipped.append(step)
+            scaler.update()
+        else:
+            grads = [g.float() for g in torch.autograd.grad(loss, p16)]
+            with_noise()
+    if dtype == torch.float16:
+        rounded = all(torch.equal(parts["round_to"](w, 5, 10), p.float()) for w, p in zip(p32, p16, strict=True))
+        print(f"every weight is the rounding of its master: {rounded}; skipped steps: {skipped or 'none'}")
+    return losses
+
+
+assembled = {}
+for owner, run in runs.items():
+    for name, dtype in (("fp16 with a master copy", torch.float16), ("bf16, stochastic", torch.bfloat16)):
+        losses = assembled[f"{name}, {owner}"] = train_in_half(run, dtype)
+        above = sum(losses[-20:]) / 20 - problem.least
+        print(f"{name}, {owner}: {above:.5f} nats above the floor, mean of the last 20 steps")
+training_curves(assembled, floor=problem.least, title="Two recipes, one without a master copy, train alike")
+
+# %% [markdown]
+# The scalers do the same arithmetic, and so do the master steps, but perhaps for a last bit. `Autocast` makes the
+# difference: PyTorch's goes by the CPU's lists, yours by CUDA's. The stochastic runs differ in their random bits too,
+# where yours spends `u` in another way. None of this makes a visible difference in the loss.
+
+# %% [markdown]
+# ## For real
+#
+# In PyTorch all of this is a few lines in the usual loop. Loss scaling belongs to fp16: bf16 has fp32's exponents,
+# so its scaler is switched off and passes everything through. The fp16 run needs a GPU.
+#
+# **Predict.** Which of these will be in bf16: parameters, gradients, moments, the model's output, the loss?
+
+# %%
+from torch import nn
+from torch.nn import functional as F
+
+from course.lessons.data import digits_split
+
+train, _ = digits_split()
+
+
+def trained(device: str, dtype: torch.dtype) -> None:
+    """Thirty steps of AdamW under autocast, and the dtypes that were seen."""
+    torch.manual_seed(0)
+    images, labels = (each.to(device) for each in (train.images.flatten(1), train.labels))
+    model = nn.Sequential(nn.Linear(64, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 10)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
+    losses = []
+    for _ in range(30):
+        with torch.autocast(device, dtype):
+            output = model(images)
+            loss = F.cross_entropy(output, labels)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    weight = model[0].weight
+    seen = {"parameter": weight, "gradient": weight.grad, "moment": optimizer.state[weight]["exp_avg"]}
+    print(f"{device}, autocast to {dtype}: loss {losses[0]:.2f} to {losses[-1]:.2f}")
+    for name, tensor in {**seen, "output": output, "loss": loss}.items():
+        print(f"    {name:10} {tensor.dtype}")
+
+
+trained("cpu", torch.bfloat16)
+if torch.cuda.is_available():
+    trained("cuda", torch.bfloat16)
+    trained("cuda", torch.float16)
+
+# %% [markdown]
+# Even a product of fp32 tensors need not calculate in fp32. *TF32* rounds its inputs to 10 mantissa bits for the matrix
+# units of GPUs since the A100; tensors keep their 4 bytes. For products it is off until you switch it on. On CPUs a
+# similar switch goes down to bf16, if the processor has units for that.
+
+# %%
+cuda = torch.cuda.is_available()
+switch, coarse = (torch.backends.cuda.matmul, "tf32") if cuda else (torch.backends.mkldnn.matmul, "bf16")
+a = torch.randn(512, 512, generator=torch.Generator().manual_seed(0)).to("cuda" if cuda else "cpu")
+exact, before = a.double() @ a.double(), switch.fp32_precision
+for precision in ("ieee", coarse):
+    switch.fp32_precision = precision
+    print(f"{precision}: result in {(a @ a).dtype}, largest error {(a @ a - exact).abs().max().item():.1e}")
+switch.fp32_precision = before
+
+# %% [markdown]
+# ## At scale
+#
+# Figure 1 of the ZeRO paper (arXiv 1910.02054) shows a model of 7.5 billion parameters, trained by the fp16 recipe with
+# Adam: 120 GB of states on each GPU. Then 64 GPUs share out, one after the other, what the optimizer keeps, the
+# gradients and the parameters: 31.4, 16.6 and 1.9 GB remain on each. Does your count agree?
+
+# %%
+billions = 7.5
+n = int(billions * 1e9)
+mine = globals().get("training_bytes")  # yours, if this session has run its cell
+right = mine is not None and solved(mine)
+count = mine if right else lambda n, recipe: (n * (14 + 2 * len(recipe["grads"])), 0)  # in fp16
+fp16 = {"param": torch.float16, "grads": (torch.float16,), "rounding": "nearest", "moments": torch.float32}
+fp16 |= {"block": None, "autocast": None}
+total = count(n, fp16)[0]
+gradients = total - count(n, fp16 | {"grads": ()})[0]
+parameters = 2 * n
+optimizer = total - gradients - parameters
+stages = {"nothing": 0, "optimizer": optimizer, "+ gradients": optimizer + gradients, "+ parameters": total}
+for (shared, part), paper in zip(stages.items(), (120, 31.4, 16.6, 1.9), strict=True):
+    gigabytes = (total - part + part / 64) / 1e9
+    print(f"shared out: {shared:12} {gigabytes:6.2f} GB; the paper {paper:5} GB. Error {gigabytes / paper - 1:+.1%}")
+
+# %%
+for name, recipe in training_recipes.items():
+    if right:
+        print(f"{name:20} {training_bytes(n, recipe)[0] / 1e9:6.1f} GB")
+
+# %% [markdown]
+# The larger A100 has 80 GB (https://www.nvidia.com/en-us/data-center/a100): only the last two recipes fit, and that
+# before the first activation.
+
+# %% [markdown]
+# ## What to remember
+#
+# 1. Exponent bits buy range, mantissa bits buy precision: fp16 lacks range, bf16 lacks precision, 8 bits lack both.
+# 2. Loss scaling moves gradients into fp16's range. bf16 has the exponents of fp32 and does not need it.
+# 3. An update below half a gap is lost. A master copy keeps it; stochastic rounding keeps it on average, for no bytes.
+# 4. Products may be low; sums, softmax, norms and losses stay in fp32. In 8 bits every tensor or block needs a scale.
+# 5. A recipe with a master copy needs {{ dropped.row("fp16").state_bytes : .0f }} bytes per parameter, like fp32. What
+#    it saves is time and activations.
+#
+# ## What to read
+#
+# - Micikevicius et al., *Mixed Precision Training*, arXiv 1710.03740, section 3: the three techniques.
+# - Micikevicius et al., *FP8 Formats for Deep Learning*, arXiv 2209.05433, sections 2 and 3.
+# - Zamirai et al., *Revisiting BFloat16 Training*, arXiv 2010.06192: why updates need the bits.
+# - Higham, *Accuracy and Stability of Numerical Algorithms*, second edition, 2002, chapters 2 and 4.
+# - PyTorch's documentation of `torch.amp`, "Autocast Op Reference".
+#
+# ## What this lesson simplified
+#
+# - Our GPT has two layers and trains for hundreds of steps. Large models meet outliers in their activations, and
+#   instabilities late in training, that no run here can show.
+# - Eight bits were emulated: rounded to e4m3 or e5m2, then multiplied in fp32. Tensor cores may add in fewer bits
+#   (DeepSeek-V3, arXiv 2412.19437, section 3.3.2).
+# - CPU kernels for fp16 and bf16 add in fp32. A GPU's may not.
+# - Speed on a GPU was not measured.
 
 # %%
 progress()

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from course.exercises.mixed_precision.small_block import BYTES, DTYPES, ORDER, Block, block, error
-from course.exercises.refusals import all_refused, refused
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.oracle import UnknownQuestion
+from course.performing.refusals import all_refused, refused
 from course.tree import Leaf, Tree
 
 Operators = dict[str, dict[str, int]]

@@ -13,10 +13,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.exercises.refusals import all_refused, refused, refused_in_time
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import leaves, offset, strided, transposed
+from course.performing.refusals import all_refused, refused, refused_in_time
 
 FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 KEPT = 16  # of a history
