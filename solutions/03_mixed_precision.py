@@ -29,7 +29,7 @@
 # %%
 import torch
 
-from course import check, progress
+from course import check, hint, progress
 from course.notebook.check import solved
 
 torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs more than it brings
@@ -130,8 +130,11 @@ for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
 # change](https://github.com/pytorch/pytorch/pull/178817) it gave nan on CPUs.) In e5m2 60,000 is still rounded down,
 # and 70,000 overflows visibly.
 #
-# Now round without a cast; torch has dtypes of only three of the formats that are judged. How far apart are the numbers
-# around $x$? Where does the gap stop shrinking? Where does inf begin?
+# Now round without a cast; torch has dtypes of only three of the formats that are judged. Every exercise has three
+# hints. The first of this one is:
+
+# %%
+hint("round_to", 1)
 
 
 # %% exercise
