@@ -565,11 +565,11 @@ check(LossScaler)
 # fp16, after the division? Will the loss without a scale stand still, fall more slowly, or rise?
 
 # %%
-from course.lessons.experiments import loss_scaling
+from course.lessons.experiments import half_stand_ins, loss_scaling
 from course.lessons.figures.loss_scaling import loss_and_scale
 
 yours = solved(LossScaler)
-runs = loss_scaling.compare(LossScaler if yours else loss_scaling.TorchsScaler)
+runs = loss_scaling.compare(LossScaler if yours else half_stand_ins.LossScaler)
 print(f"the scaler is {'yours' if yours else 'torch.amp.GradScaler'}")
 loss_and_scale(runs, title="Without a scale fp16 blows up; with one it follows fp32")
 
@@ -1390,7 +1390,6 @@ check(choose_precisions)
 # %%
 from torch.nn import functional as F
 
-from course.lessons.experiments import half_stand_ins
 from course.lessons.experiments.functional_gpt import logits, weights_of
 from course.lessons.experiments.half_stand_ins import adamw_direction
 from course.lessons.experiments.problems import gpt_problem

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from course.lessons.experiments import gradient_range, loss_scaling
-from course.lessons.experiments.loss_scaling import Run, TorchsScaler, train
+from course.lessons.experiments import gradient_range, half_stand_ins, loss_scaling
+from course.lessons.experiments.loss_scaling import Run, train
 from course.lessons.figures.loss_scaling import loss_and_scale
 from course.lessons.widgets.loss_scale import Settings, loss_scale, percent
 from course.reference.mixed_precision.loss_scaler import LossScaler
@@ -15,7 +15,7 @@ from course.reference.mixed_precision.loss_scaler import LossScaler
 def test_our_scaler_trains_bit_for_bit_as_torchs() -> None:
     ours, theirs = (
         train(torch.float16, scaler(init_scale=2.0**40, growth_interval=3), steps=20)
-        for scaler in (LossScaler, TorchsScaler)
+        for scaler in (LossScaler, half_stand_ins.LossScaler)
     )
     assert ours == theirs
     assert [*map(any, (ours.taken, [not each for each in ours.taken]))] == [True, True]
@@ -23,7 +23,7 @@ def test_our_scaler_trains_bit_for_bit_as_torchs() -> None:
 
 def test_fp16_needs_the_scale_where_the_loss_is_a_mean_over_many_and_only_there() -> None:
     fp32, fp16 = (train(dtype, steps=60).losses[-1] for dtype in (torch.float32, torch.float16))
-    scaled = train(torch.float16, TorchsScaler(2.0**36, growth_interval=20), steps=60).losses[-1]
+    scaled = train(torch.float16, half_stand_ins.LossScaler(2.0**36, growth_interval=20), steps=60).losses[-1]
     alone = train(torch.float16, parts=1, steps=60).losses[-1]
     assert max(abs(scaled - fp32), abs(alone - fp32)) < 0.1 < 2 < fp16
 

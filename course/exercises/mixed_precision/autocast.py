@@ -177,7 +177,7 @@ def _gradients(cast_: Any, t: Inputs) -> dict[str, Tree]:
 def _grads(loss: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tree]:
     """The gradient that each leaf gets; what gets none shows it by "none"."""
     if loss.requires_grad:
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
     return {name: "none" if leaf.grad is None else _seen(leaf.grad) for name, leaf in leaves.items()}
 
 

@@ -52,8 +52,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             whole = dict.fromkeys(operators, "float32")
             loss = partial(_loss, drawn, drawn(whole))
             alone = {(each, form): loss(whole | {each: form}) for each, of in operators.items() for form in of}
-            good = loss(_by_rate(operators, budget, alone))
-            lost = loss(_by_rate(operators, budget, alone, RULES[rule]))
+            good = loss(_at_one_price(operators, budget, alone))
+            lost = loss(_at_one_price(operators, budget, alone, RULES[rule]))
             fitting = [form for form, size in BYTES.items() if size <= share and not missing]
             single = min((loss(dict.fromkeys(operators, form)) for form in fitting), default=math.inf)
             if good > 0 and min(lost, single) >= LOSES * good:
@@ -86,22 +86,24 @@ def _loss(drawn: Block, exact: Tensor, plan: Plan) -> float:
     return error(exact, drawn(plan))
 
 
-def _by_rate(
+def _at_one_price(
     operators: Operators, budget: int, alone: dict[tuple[str, str], float], formats: tuple[str, ...] = tuple(BYTES)
 ) -> Plan:
-    """The move that costs least for each byte, until the bytes fit or nothing is left."""
-    plan = dict.fromkeys(operators, "float32")
-    while sum(operators[name][form] for name, form in plan.items()) > budget:
-        rates = {}
-        for (name, form), damage in alone.items():
-            saved = operators[name][plan[name]] - operators[name][form]
-            if saved > 0 and form in formats:
-                rates[name, form] = (min(damage, 1e30) - min(alone[name, plan[name]], 1e30)) / saved
-        if not rates:
-            break
-        name, form = min(rates, key=rates.__getitem__)
-        plan[name] = form
-    return plan
+    """Each operator takes the format that costs least if a byte has a price: the lowest price at which all fit."""
+
+    def plan_at(power: float) -> Plan:
+        def cost(name: str, form: str) -> float:
+            return min(alone[name, form], 1e30) + math.exp2(power) * operators[name][form]
+
+        allowed = {name: [form for form in of if form in formats] for name, of in operators.items()}
+        return {name: min(forms, key=partial(cost, name)) for name, forms in allowed.items()}
+
+    low, high = -80.0, 120.0
+    for _ in range(24):
+        middle = (low + high) / 2
+        spent = sum(operators[name][form] for name, form in plan_at(middle).items())
+        low, high = (middle, high) if spent > budget else (low, middle)
+    return plan_at(high)
 
 
 class LossOracle:

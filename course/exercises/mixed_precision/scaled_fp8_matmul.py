@@ -140,8 +140,8 @@ def _scale(x: Tensor, side: int, largest: float, block: int | None, past: list[f
 
 
 def _codes(scaled: Tensor, dtype: torch.dtype) -> Tensor:
-    largest = torch.finfo(dtype).max
-    return scaled.clamp(-largest, largest).float().to(dtype).double()
+    end = torch.finfo(dtype).max
+    return scaled.clamp(-end, end).float().to(dtype).double()
 
 
 def _clear(draw: Draw, side: int, dtype: torch.dtype, block: int | None, past: list[float] | None) -> Tensor:

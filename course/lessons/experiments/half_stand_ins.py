@@ -42,20 +42,27 @@ class _Calls(Optimizer):
 class LossScaler:
     """torch.amp.GradScaler."""
 
-    def __init__(self) -> None:
-        self._scaler, self._optimizer = torch.amp.GradScaler("cpu"), _Calls()
+    def __init__(self, init_scale: float = 2.0**16, *, growth_interval: int = 2000) -> None:
+        self._scaler = torch.amp.GradScaler("cpu", init_scale, growth_interval=growth_interval)
+        self._scaler.scale(torch.ones(()))  # it makes its scale at the first call
+        self._optimizer = _Calls()
+
+    @property
+    def factor(self) -> float:
+        """Its scale."""
+        return self._scaler.get_scale()
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss times the scale."""
         scaled: Tensor = self._scaler.scale(loss)
         return scaled
 
-    def unscale_(self, grads: Sequence[Tensor]) -> None:
+    def unscale_(self, grads: Sequence[Tensor | None]) -> None:
         """Divides them in place."""
-        self._optimizer.hold(grads)
+        self._optimizer.hold([grad for grad in grads if grad is not None])
         self._scaler.unscale_(self._optimizer)
 
-    def step(self, step: Callable[[], Any]) -> bool:
+    def step(self, step: Callable[[], object]) -> bool:
         """Calls `step` where all gradients were finite."""
         return bool(self._scaler.step(self._optimizer, step))
 

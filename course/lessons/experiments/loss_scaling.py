@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from course.lessons.data import digits_split
+from course.lessons.experiments.half_stand_ins import LossScaler
 from course.lessons.experiments.recording import Recording, load, record
 from course.lessons.models import mlp
 
@@ -39,42 +40,6 @@ class Scaler(Protocol):
     def unscale_(self, grads: Sequence[Tensor | None]) -> None: ...
     def step(self, step: Callable[[], object]) -> bool: ...
     def update(self) -> None: ...
-
-
-class TorchsScaler:
-    """torch.amp.GradScaler behind these methods. It wants an optimizer: one is made that holds a step's gradients."""
-
-    def __init__(self, init_scale: float, *, growth_interval: int) -> None:
-        self.own = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=growth_interval)
-        self.own.scale(torch.ones(()))  # it makes its scale at the first call
-
-    @property
-    def factor(self) -> float:
-        """Its scale."""
-        return self.own.get_scale()
-
-    def scale(self, loss: Tensor) -> Tensor:
-        """The loss times the scale."""
-        return self.own.scale(loss)
-
-    def unscale_(self, grads: Sequence[Tensor | None]) -> None:
-        """Divides them in place, and notes whether they were finite."""
-        params = [torch.nn.Parameter(torch.zeros_like(each)) for each in grads if each is not None]
-        for param, each in zip(params, (each for each in grads if each is not None), strict=True):
-            param.grad = each
-        self.optimizer: Any = torch.optim.SGD(params)
-        self.own.unscale_(self.optimizer)
-
-    def step(self, step: Callable[[], object]) -> bool:
-        """Lets the scaler call the step, or not."""
-        taken: list[object] = []
-        self.optimizer.step = lambda: taken.append(step())
-        self.own.step(self.optimizer)
-        return bool(taken)
-
-    def update(self) -> None:
-        """Sets the scale of the next step."""
-        self.own.update()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +93,7 @@ def train(
         for name, master in masters.items():
             gradient = weights[name].grad
             master.grad = None if gradient is None else gradient.float()
-        run.losses.append(loss.item())
+        run.losses.append(float(loss))
         run.scales.append(0.0 if scaler is None else float(torch.tensor(float(scaler.factor)).log2()))
         run.taken.append(_step(optimizer, masters, scaler, parts))
     return run
@@ -162,7 +127,7 @@ def compare(scaler: Callable[..., Scaler], *, steps: int = STEPS, seed: int = 0)
 
 def measure(seeds: int = SEEDS) -> Losses:
     """Each of them on several seeds, with torch's scaler."""
-    runs = [compare(TorchsScaler, seed=seed) for seed in range(seeds)]
+    runs = [compare(LossScaler, seed=seed) for seed in range(seeds)]
     alone = [train(torch.float16, parts=1, seed=seed).last for seed in range(seeds)]
     by_name = {name: [each[name].last for each in runs] for name in runs[0]}
     return Losses(fp32=by_name["fp32"], fp16=by_name["fp16"], scaled=by_name["fp16, scaled"], alone=alone)

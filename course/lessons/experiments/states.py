@@ -79,7 +79,7 @@ def _pass(model: nn.Module, autocast: torch.dtype | None) -> None:
     x = torch.ones(2, weight.shape[1], dtype=autocast or weight.dtype, device=weight.device)
     with torch.autocast(weight.device.type, autocast) if autocast else nullcontext():
         loss: Tensor = model(x).float().mean()
-    loss.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(loss)
 
 
 def _cast_bytes(model: nn.Module, autocast: torch.dtype | None) -> int:

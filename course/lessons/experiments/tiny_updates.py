@@ -12,8 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from course.reference.mixed_precision.master_step import master_copies, master_step
-from course.reference.mixed_precision.stochastic_round import stochastic_round
+from course.lessons.experiments.half_stand_ins import master_step, stochastic_round
 
 UPDATES, UPDATE, GAP = 1000, 2.0**-10, 2.0**-7  # the gap is that of bfloat16 between 1 and 2
 RUNS = 5
@@ -47,7 +46,7 @@ def _rounded_after_each(rounding: Callable[[Tensor], Tensor], runs: int) -> Tens
 def by_master(step: Callable[..., None] = master_step) -> tuple[Tensor, Tensor]:
     """The weight, and its master copy, both float32 (UPDATES + 1,), where `step` moves them by -1 times UPDATE."""
     weight, gradient = torch.ones(1, dtype=torch.bfloat16), -torch.ones(1, dtype=torch.bfloat16)
-    masters = master_copies([weight])
+    masters = [weight.float()]
     weights, kept = [weight.float()], [masters[0].clone()]
     for _ in range(UPDATES):
         step([weight], masters, [gradient], UPDATE)

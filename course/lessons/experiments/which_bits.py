@@ -25,21 +25,29 @@ import torch
 from rich.progress import track
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim.adamw import adamw
 
 from course.errors import BadArgument
 from course.lessons.experiments import functional_gpt, recording
+from course.lessons.experiments.half_stand_ins import LossScaler, stochastic_round
 from course.lessons.experiments.problems import Problem, gpt_problem
+from course.lessons.experiments.stand_ins import warmup_cosine
 from course.lessons.models import next_token_loss
-from course.reference.mixed_precision.loss_scaler import LossScaler
-from course.reference.mixed_precision.stochastic_round import stochastic_round
-from course.reference.optimizers.adamw_step import adamw_step
-from course.reference.optimizers.warmup_cosine import warmup_cosine
 
 NAME = "which_bits"
 SEEDS = (0, 1, 2)
 STEPS, POINTS = 500, 20  # of a run; of a curve
 PEAK, HIGH_PEAK = 0.001, 0.02  # the highest rate of all recipes; that of AT_HIGH_PEAK once more
 SHRINK = 2**10  # from 512 tokens in a batch to 2^19
+ADAMW: dict[str, Any] = {  # torch.optim.AdamW's
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.01,
+    "amsgrad": False,
+    "maximize": False,
+    "foreach": False,
+}
 GROWTH = 200  # good steps until the loss scale is doubled
 
 
@@ -208,7 +216,7 @@ def train(problem: Problem, recipe: Recipe, *, seed: int, points: int = POINTS, 
         loss = run(loss_of, functional_gpt.logits(parted(low, shapes), inputs, run), targets)
         loss = loss / recipe.shrink
         (grad,) = torch.autograd.grad(scaler.scale(loss) if scaler else loss, low)
-        lr = warmup_cosine(step + 1, peak=peak, warmup=problem.steps // 10, total=problem.steps + 1)
+        lr = warmup_cosine(step + 1, peak=peak, warmup=max(1, problem.steps // 10), total=problem.steps + 1)
         share = update(low, grad.float(), states, lr, scaler)
         result.skipped += share is None
         if share is not None and step >= problem.steps * 9 // 10:
@@ -264,13 +272,12 @@ def update(low: Tensor, grad: Tensor, states: States, lr: float, scaler: LossSca
     after = before.clone() if states.master is None else states.master
     m, v = (each.float() for each in states.moments)
     grad = grad * states.recipe.shrink
-    kept = {"step": states.age, "m": m, "v": v}
-    adamw_step([after], [grad], [kept], lr=lr)
+    adamw([after], [grad], [m], [v], [], [states.age], lr=lr, **ADAMW)
     for place, moment in zip(states.moments, (m, v), strict=True):
         place.copy_(moment)
     if states.recipe.stochastic:
         u = torch.rand(after.shape, generator=states.rng)
-        low.copy_(stochastic_round(after, dtype=low.dtype, u=u))
+        low.copy_(stochastic_round(after, u))
     else:
         low.copy_(after)
     moved = after if states.master is not None else low.float()
