@@ -39,10 +39,10 @@ torch.set_num_threads(1)  # the tensors here are tiny: a second thread costs mor
 #
 # ## 1. Two digits
 #
-# A machine keeps two decimal digits of every number. It has 0.25, 7.2 and 100, which is $1.0 \cdot 10^2$, but not 101.
-# Each result is *rounded*: replaced by the nearest number that the machine has.
+# A machine keeps the first two digits of every number. It has 0.25, 7.2 and 100, which is $1.0 \cdot 10^2$, but not
+# 101. Each result is *rounded*: replaced by the nearest number that the machine has.
 #
-# **Predict.** What does it get for 3.3 + 3.3 + 3.3? For 1/3 + 1/3 + 1/3? For the sum of 1,000 ones?
+# **Predict.** What does it get for 3.3 + 3.3 + 3.3? And for the sum of 1,000 ones?
 
 # %%
 from course.lessons.widgets.two_digits import two_digits
@@ -50,12 +50,11 @@ from course.lessons.widgets.two_digits import two_digits
 two_digits("1 + 1 + 1 + …", 1000)
 
 # %% [markdown]
-# The three 3.3 make {{ kept("3.3 + 3.3 + 3.3 + …", 3) }}, exactly. The machine has {{ third }} for 1/3, and
-# {{ kept("0.33 + 0.33 + 0.33 + …", 3) }} for three of them. The ones stop at {{ kept("1 + 1 + 1 + …", 1000) }}: beyond
-# it the machine's numbers lie 10 apart, and 100 + 1 is rounded back to 100.
+# The three 3.3 make {{ kept("3.3 + 3.3 + 3.3 + …", 3) }}, exactly. The ones stop at {{ kept("1 + 1 + 1 + …", 1000) }}:
+# beyond it the machine's numbers lie 10 apart, and 100 + 1 is rounded back to 100. The sum *stalls*.
 #
-# The distance from a number to the next larger one is the *gap*. A term of less than half the gap vanishes. Try 3.3
-# with more terms: the sum is off long before it stops. Why?
+# The distance from a number to the next larger one is the *gap*. A term of less than half the gap vanishes. With more
+# terms of 3.3 the sum is off long before it stalls: $9.9 + 3.3 = 13.2$ becomes $13$.
 #
 # A single rounding does little harm. In base $\beta$ with $p$ digits and any exponent
 #
@@ -90,9 +89,9 @@ from course.lessons.widgets.bits import bits
 bits("fp16", 0.1)
 
 # %% [markdown]
-# Find the smallest and the largest number. What comes after it? Then choose other formats: bf16 is `torch.bfloat16`;
-# e5m2 and e4m3 are named by their $w$ and $m$; tf32, to which some GPUs round the factors of fp32 products, is no dtype
-# of torch. The ranges, from `torch.finfo`:
+# Find the smallest number above 0, and the largest. What comes after the largest? Then choose other formats: bf16 is
+# `torch.bfloat16`; e5m2 and e4m3 are named by their $w$ and $m$; tf32 is no dtype of torch. The ranges, from
+# `torch.finfo`:
 
 # %%
 from course.lessons.experiments.formats import ranges
@@ -100,7 +99,7 @@ from course.lessons.experiments.formats import ranges
 print(ranges())
 
 # %% [markdown]
-# fp16 and bf16 are *half precision*. bf16 has the range of fp32, but its $u$ is {{ u_ratio : .0f }} times that of
+# fp16 and bf16 are *half precision*. bf16 has the exponents of fp32, but its $u$ is {{ u_ratio : .0f }} times that of
 # fp16.
 #
 # Rounding takes the nearest number, of two equally near ones that whose last bit is 0: *ties to even*. What is too
@@ -119,19 +118,19 @@ for number, dtype in ((2049, torch.float16), (65519, torch.float16), (65520, tor
 #
 # e4m3 has no inf, and spends those patterns on larger numbers (Micikevicius et al., arXiv 2209.05433, section 3).
 #
-# **Predict.** What does a cast to e4m3 make of 500 and of inf? And one to e5m2 of 60,000 and 70,000?
+# **Predict.** What may a cast to e4m3 make of 500 and of inf? And one to e5m2 of 60,000 and 70,000?
 
 # %%
 for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
     print(dtype, torch.tensor([500.0, 60_000.0, 70_000.0, torch.inf]).to(dtype).tolist())
 
 # %% [markdown]
-# Torch's cast to e4m3 *saturates*: whatever is too large becomes the largest number, and nobody notices. (Until [this
+# Torch's cast to e4m3 *saturates*: whatever is too large becomes the largest number, and nobody notices. (Before [this
 # change](https://github.com/pytorch/pytorch/pull/178817) it gave nan on CPUs.) In e5m2 60,000 is still rounded down,
 # and 70,000 overflows visibly.
 #
-# Now round without a cast; torch has dtypes of only three of the formats that are judged. Every exercise has three
-# hints. The first of this one is:
+# Now round without a cast, also to formats of which torch has no dtype. Every exercise has three hints. The first of
+# this one is:
 
 # %%
 hint("round_to", 1)
@@ -148,7 +147,7 @@ def round_to(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
     x              float32 of any shape, also () and empty, contiguous or not. It requires no gradient, and is not
                    changed.
     exponent_bits  2 to 8; with bias = 2^(exponent_bits - 1) - 1 the exponents of normal numbers go from 1 - bias to
-                   bias
+                   bias. So 4 and 3 bits are not torch's e4m3, which has other rules.
     mantissa_bits  1 to 23, without the leading 1, so eps = 2^-mantissa_bits; also formats of which torch has no dtype
     Returns        float32 of x's shape: the nearest number of the format, of two equally near ones that whose last bit
                    is 0. Numbers below the smallest normal one are kept as subnormal numbers. What lies half a gap or
@@ -170,13 +169,10 @@ check(round_to)
 # %% [markdown]
 # ## 3. Adding many numbers
 #
-# A dot product, a mean loss, a gradient over a batch: each is a sum of many numbers. Write
-# $\mathrm{fl}(a)$ for the number of the format nearest to $a$ (of two equally near ones, that with an even last digit),
-# and $u$ for the unit roundoff: $\mathrm{fl}(a) = a\,(1 + d)$ with $|d| \le u$. A sum that is kept in the format is
-# rounded after every addition: $s \leftarrow \mathrm{fl}(s + x)$.
+# A dot product, a mean loss, a gradient over a batch: each is a sum of many numbers. A sum that is kept in the format
+# is rounded after every addition: $s \leftarrow \mathrm{fl}(s + x)$.
 #
-# **Predict.** Begin with 0 and add 5,000 ones, one after the other. fp16 has 11 significant bits, bf16 has 8. Where
-# does each sum end?
+# **Predict.** Begin with 0 and add 5,000 ones, one after the other. Where does the sum end in fp16, and where in bf16?
 
 # %%
 from course.lessons.experiments.sums import plain_sum
@@ -185,8 +181,8 @@ for dtype in (torch.float16, torch.bfloat16):
     print(f"{dtype}: 5,000 ones add up to {plain_sum(torch.ones(5_000), dtype).item():,.0f}")
 
 # %% [markdown]
-# Above {{ stalled("fp16") : ,.0f }} the numbers of fp16 are 2 apart, so the next sum lies halfway between two of them
-# and goes to the even one: back to where it was. In bf16 this happens at {{ stalled("bf16") : .0f }}.
+# {{ stalled("fp16") : ,.0f }} + 1 is a tie in fp16, and goes back to the even number; so does
+# {{ stalled("bf16") : .0f }} + 1 in bf16.
 #
 # **Predict.** Does `torch.sum` in half precision stall too?
 
@@ -196,26 +192,25 @@ for dtype in (torch.float16, torch.bfloat16):
     print(f"{dtype}: sum {ones.sum().item():,.0f}, last of cumsum {ones.cumsum(0)[-1].item():,.0f}")
 
 # %% [markdown]
-# It does not: on the CPU, torch adds half precision in float32 and rounds at the end (PyTorch,
-# [pull request 60387](https://github.com/pytorch/pytorch/pull/60387)); 5,000 itself is no number of bf16. But no
-# operation can do this for a sum that is *stored* in half precision between the additions: a running mean, a gradient
-# accumulated over micro-batches, a weight that receives small updates. There the stall is real.
+# It does not: on the CPU, torch adds half precision in float32 and rounds at the end (for `sum` see PyTorch, [pull
+# request 60387](https://github.com/pytorch/pytorch/pull/60387)); 5,000 itself is no number of bf16. But a sum that is
+# *stored* in half precision between the additions stalls: a running mean, a gradient accumulated over micro-batches, a
+# weight that receives small updates.
 #
-# There are three ways to add $n$ numbers with rounded additions only:
+# Three ways to add $n$ numbers with rounded additions only (Higham, *Accuracy and Stability of Numerical Algorithms*,
+# 2nd edition, 2002, sections 4.2 and 4.3):
 #
 # - **One after the other.** Each of $n - 1$ additions may be off by $u$ times its result, and no result is much larger
 #   than $\sum |x|$. The error is at most about $n u \sum |x|$.
 # - **By pairs.** Add neighbours, then neighbours of these sums, and so on. Each number goes through $\log_2 n$
-#   additions, and the bound is about $u \log_2 n \sum |x|$. (Both: Higham, *Accuracy and Stability of Numerical
-#   Algorithms*, 2nd edition, 2002, section 4.2.)
-# - **Compensated.** Compute what each addition has lost, and bring it back. (Kahan, *Further remarks on reducing
-#   truncation errors*, 1965; Higham, section 4.3.)
+#   additions, and the bound is about $u \log_2 n \sum |x|$.
+# - **Compensated.** Compute what each addition has lost, and bring it back (Kahan, *Further remarks on reducing
+#   truncation errors*, 1965).
 #
 # The third way rests on a fact: what one addition loses, $s + y - \mathrm{fl}(s + y)$, is itself a number of the format
-# (if nothing overflows), and two more operations of the format find it without any error.
+# (if nothing overflows).
 #
-# **Predict.** What does `(s + y) - total` give below? In what order must two rounded operations run, so that they find
-# the loss instead?
+# **Predict.** What does `(s + y) - total` give below?
 
 # %%
 s, y = torch.tensor(1024.0, dtype=torch.float16), torch.tensor(0.25, dtype=torch.float16)
@@ -224,9 +219,8 @@ print(f"total {total.item()}, lost {s.double().item() + y.double().item() - tota
 print(f"(s + y) - total = {((s + y) - total).item()}")
 
 # %% [markdown]
-# `s + y` is rounded again, to the same total. Find an order in which each intermediate result is a number of the
-# format. It must also work where $y$ is the larger of the two. (Dekker proved it for any two numbers, the larger one
-# first: Numerische Mathematik 18, 1971.)
+# `s + y` is rounded again, to the same total. Two operations find the loss in another order, without any error if the
+# larger of $s$ and $y$ comes first (Dekker, Numerische Mathematik 18, 1971). Which order?
 
 
 # %% exercise
@@ -235,7 +229,7 @@ from torch import Tensor
 
 
 def compensated_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sum over the first dimension, every operation rounded to `dtype`, with an error that does not grow with n.
+    """The sum over the first dimension, every operation rounded to `dtype`, with an error that hardly grows with n.
 
     xs          (n, ...), floating; n may be 0 or 1. Each number is rounded to `dtype` first. As a tensor, it may be a
                 view, and may require a gradient. It is not changed. All numbers are finite, and no sum of their
@@ -246,8 +240,7 @@ def compensated_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
                 their order and signs. 0 for n = 0.
     Operations  additions and subtractions are done with tensors of `dtype` only, two numbers at a time: no wider dtype,
                 no numbers of Python or NumPy, nor a reduction (sum, cumsum, mean, @), which has more digits inside.
-    Example     xs = [2048, 1, 1, 1] in torch.float16 gives 2052 (2051 lies between two numbers of fp16; 2050 is as
-                good). Without compensation it is 2048.
+    Example     xs = [2048] and eight ones, in torch.float16, gives 2056. Without compensation it is 2048.
     """
     s = lost = torch.zeros(xs.shape[1:], dtype=dtype)
     for x in xs.to(dtype):
@@ -274,8 +267,8 @@ check(compensated_sum)
 # $$
 #
 # The result is $s_n$. **Predict.** Which of the roundings are never made good? How many $u$ is that, to first order?
-# Then prove it, with pencil and paper: find the least $B$ with $|s_n - \sum x_i| \le B \sum |x_i|$ for *every* input.
-# Begin with what one step does to $s + \mathrm{lost}$. The check tries your $B$ on inputs that were made to break it.
+# Then find, with pencil and paper, a small $B$ with $|s_n - \sum x_i| \le B \sum |x_i|$ for *every* input. Begin with
+# what one step does to $s + \mathrm{lost}$. The check tries your $B$ on inputs that were made to break it.
 
 
 # %% exercise
@@ -286,7 +279,7 @@ def compensated_bound(n: int, u: float) -> float:
     u        the unit roundoff of a binary format that rounds to nearest: a power of 2, at most 1/16, with n u at most
              1/4
     Returns  B, a number that holds for every n numbers of the format, if nothing overflows. Terms with u^2 are not
-             dropped. Any proof will do: B must be within 12% of the least that we can prove.
+             dropped. B must be within 12% of the least that we can prove.
     Example  for n = 1 any B from 0 to 2 u is right, because one number is returned as it is.
     """
     carried = (n - 1) * u * (1 + u) / (1 - (n - 1) * u * u)  # |lost_1| + ... + |lost_(n-1)|, for sum |x| = 1
@@ -298,8 +291,7 @@ def compensated_bound(n: int, u: float) -> float:
 check(compensated_bound)
 
 # %% [markdown]
-# **Predict.** Do the terms with $u^2$ matter, or is a sum of 500 numbers in fp16 never more than $2u \sum |x|$ off? And
-# with random numbers: which of the three sums comes close to its bound?
+# **Predict.** On random numbers, which of the three sums comes closest to its bound?
 
 # %%
 import math
@@ -327,14 +319,14 @@ sum_errors(
 )
 
 # %% [markdown]
-# They matter: the error that Kahan's sum reaches on those 500 numbers is {{ hard_sum() : .2f }} $u$, and the bound that
-# can be proved is {{ hard_bound() : .2f }} $u$. On uniform numbers (the worst of {{ sums.COLUMNS }} sums each), adding
-# {{ max(sums.COUNTS) : ,d }} of them in bf16 one after the other loses
-# {{ max(sum_errors("bf16").errors["one after the other"]) : .0%}} of the sum. By pairs the error is at most
-# {{ worst("by pairs") : .1f }} $u$, compensated {{ worst("compensated") : .1f }} $u$. On such numbers adding by pairs
-# is nearly as good and costs nothing; only its *bound* grows, and the check of `compensated_sum` has {{ LONG }} numbers
-# on which it fails. It also needs all numbers at once. Compensation works where they come one by one, and pays for it
-# with a few more operations for each number.
+# Compensated does, and by pairs it is nearly as good: on uniform numbers (the worst of {{ sums.COLUMNS }} sums each,
+# both formats, all $n$) the error is at most {{ worst("compensated") : .1f }} $u$ and {{ worst("by pairs") : .1f }}
+# $u$. One after the other, {{ max(sums.COUNTS) : ,d }} numbers in bf16 lose
+# {{ max(sum_errors("bf16").errors["one after the other"]) : .0%}} of the sum. But the bound by pairs grows, and the
+# check of `compensated_sum` has {{ LONG }} numbers on which pairs fail. On numbers chosen against it, Kahan's sum is
+# {{ hard_sum() : .2f }} $u$ off, more than $2u$; the bound that can be proved is {{ hard_bound() : .2f }} $u$. Where
+# numbers come one by one, pairs store $\log_2 n$ sums; compensation stores one number more, and pays with a few
+# operations for each.
 
 # %% [markdown]
 # ## 4. Rounding by chance
@@ -363,26 +355,18 @@ weight_curves(
 )
 
 # %% [markdown]
-# With rounding to nearest the weight never moves. Each sum, $1 + 2^{-10}$, is nearest to 1, and the next update begins
-# at 1 again: *stagnation*.
+# With rounding to nearest the weight never moves: it stalls. Each sum, $1 + 2^{-10}$, is nearest to 1, and the next
+# update begins at 1 again.
 #
 # With stochastic rounding each run ends in another place, but they scatter around the right one: the mean over
-# {{ MANY : ,d }} runs is {{ mean_end() : .3f }}. The price is noise: here a run is off by about
-# {{ tiny.spread() : .2f }} (one standard deviation). Such errors partly cancel. In an inner product of $n$ terms their
-# bound grows like $\sqrt n$ with high probability, while the worst case of rounding to nearest grows like $n$ (Croci et
-# al., *Stochastic rounding*, Royal Society Open Science 2022).
+# {{ MANY : ,d }} runs is {{ mean_end() : .3f }}, with a standard error of {{ tiny.spread() / MANY**0.5 : .4f }}. The
+# price is noise: a run is off by about {{ tiny.spread() : .2f }} (one standard deviation).
 #
-# *How likely must each neighbour be, so that nothing is lost on average?* Let $a < x < b$, where
-#
-# - $x$ is the number to be rounded,
+# *How likely must each neighbour be, so that nothing is lost on average?* Let $x$ lie between its neighbours in bf16,
+# $x_- < x < x_+$, and round it to $x_+$ with the probability $q$. Find the $q$ with which the mean of the result is
+# $x$. Then write the rounding. The draws, uniform in $[0, 1)$, are handed in as `u` (not the unit roundoff).
 # - $a$ and $b$ are its neighbours in bf16,
 # - $p$ is the probability of rounding to $b$.
-#
-# The mean of the result is
-#
-# $$p\,b + (1 - p)\,a .$$
-#
-# Find the $p$ that makes it $x$. Then write the rounding. The draws, uniform in $[0, 1)$, are handed in.
 
 
 # %% exercise
@@ -419,19 +403,19 @@ def stochastic_round(x: Tensor, u: Tensor) -> Tensor:
 check(stochastic_round)
 
 # %% [markdown]
-# Gupta et al. (arXiv 1502.02551) trained networks whose numbers had only 16 bits, in fixed point: with stochastic
-# rounding they lost little or no accuracy. Section *Which bits may be dropped* tries it on the tiny GPT.
+# Section 12 tries it on a small GPT.
 
 # %% [markdown]
 # # Part II: training in half precision
 #
 # ## 5. Gradients below the range
 #
-# What is smaller than half of fp16's smallest number, $2^{-24}$, is rounded to 0. Below $2^{-14}$ numbers are
-# subnormal: they keep fewer and fewer bits. Are gradients that small?
+# fp16's smallest number is $2^{-24}$; up to half of it is rounded to 0. Below $2^{-14}$ numbers are subnormal: they
+# keep fewer and fewer bits. Are gradients that small?
 #
-# **Predict.** The loss of the tiny GPT is a mean over all characters of a batch. Which share of the gradients of its
-# activations does fp16 round to 0, and which share is subnormal? By which power of two would you multiply them?
+# **Predict.** The loss of the small GPT from lesson 02 is a mean over all characters of a batch. Which share of the
+# gradients of its activations does fp16 round to 0, and which share is subnormal? By which power of two would you
+# multiply them?
 
 # %%
 from course.lessons.widgets.loss_scale import loss_scale
@@ -439,25 +423,24 @@ from course.lessons.widgets.loss_scale import loss_scale
 loss_scale()
 
 # %% [markdown]
-# Without a scale fp16 loses {{ lost("activations") : .1f }}% of them, and {{ subnormal("activations") : .0f }}% are
-# subnormal. Of the weights' gradients it loses only {{ lost("weights") : .1f }}%, nearly all of them biases of the
-# keys: softmax does not notice a number that is added to all scores, so that their true gradient is 0. Move the
-# slider: there are many powers of two between too small and too large. bf16 has the exponents of fp32 and needs none
-# of this. e5m2, with two bits of fraction, loses {{ lost("activations", name="e5m2") : .0f }}%.
+# Before training and without a scale, fp16 loses {{ lost("activations") : .1f }}% of those that are not 0, and
+# {{ subnormal("activations") : .0f }}% are subnormal. Of the weights' gradients it loses only
+# {{ lost("weights") : .1f }}%. Move the slider: there are many powers of two between too small and too large. bf16 has
+# the exponents of fp32 and needs none of this. e5m2, whose smallest number is $2^{-16}$, loses
+# {{ lost("activations", name="e5m2") : .0f }}%.
 #
 # Multiplying each gradient would come too late, because it would have been rounded already. But backward is linear in
-# the derivative that it starts from. So we multiply the loss $L$ by a *loss scale* $s$, and divide in fp32 what
-# arrives at the weights $w$:
+# the derivative that it starts from. So we multiply the loss $L$ by a *loss scale* $S$, and divide in fp32 what arrives
+# at the weights $w$:
 #
 # $$
-# \nabla_w L = \tfrac1s \, \nabla_w (s L).
+# \nabla_w L = \tfrac1S \, \nabla_w (S L).
 # $$
 #
-# Micikevicius et al. (arXiv 1710.03740, section 3.2) report a detector, Multibox SSD, that diverges in fp16 and
-# matches fp32 with $s = 8$. Which $s$ another model needs is not known beforehand, and it changes during training.
-# They suggest to leave a step out if a gradient overflows. That shows: it is inf, or nan (inf - inf). A *dynamic* loss
-# scale goes on from there. It starts large, becomes smaller after each step that is left out, and larger again after
-# many good steps in a row.
+# Micikevicius et al. (arXiv 1710.03740, section 3.2) report a detector, Multibox SSD, that diverges in fp16 and matches
+# fp32 with $S = 8$. Which $S$ another model needs is not known beforehand, and it changes during training. A *dynamic*
+# loss scale starts large. A step whose gradients hold inf or nan is left out (*skipped*), and the scale becomes
+# smaller; after many good steps in a row it becomes larger again.
 #
 # **Predict.** `torch.amp.GradScaler` halves its scale after a skip, and doubles it after {{ INTERVAL : , }} good
 # steps. The gradients keep their sizes. How often does it skip a step, once it has found its scale?
@@ -551,41 +534,39 @@ check(LossScaler)
 
 # %% [markdown]
 # It doubles until a step overflows, halves, and tries again {{ INTERVAL : , }} good steps later: about one step in
-# {{ INTERVAL : , }} is lost, and tells that the scale is as large as it can be. `GradScaler.step` also unscales, if
-# you have not done so; call its `unscale_` yourself where you clip, because a limit for the norm means the true
-# gradients.
+# {{ INTERVAL : , }} is lost. `GradScaler.step` also unscales, if you have not done so; call its `unscale_` yourself
+# where you clip, because a limit for the norm means the true gradients.
 #
-# Does a scale matter here? Large runs average the loss over millions of tokens: 16 million in a step for Llama 3 405B
-# (arXiv 2407.21783, Table 4). Each worker divides the loss of its few tokens by the number of all, so that gradients
-# need only be added. We train the digits like this: {{ loss_scaling.BATCH }} of them stand for all of a step,
-# $2^{24}$, which is {{ EXAMPLES / 1e6 : .1f }} million. Weights, activations and gradients are in fp16, with master
-# copies in fp32. Your scaler takes part, if it passes.
+# Does a scale matter? Large runs average the loss over millions of tokens: 16 million in a step for Llama 3 405B (arXiv
+# 2407.21783, Table 4). If each worker divides its loss by the number of all tokens, gradients need only be added. We
+# imitate one worker on the digits: it divides the loss of its {{ loss_scaling.BATCH }} digits as if all workers had
+# $2^{24}$, which is {{ EXAMPLES / 1e6 : .1f }} million. Its gradient, once rounded to fp16 and unscaled, is multiplied
+# by the number of workers for an SGD step on fp32 master copies.
 #
 # **Predict.** The derivative of one digit's loss with respect to a logit lies between -1 and 1. What is left of it in
-# fp16, after the division? Will the loss without a scale stand still, fall more slowly, or rise?
+# fp16, after the division? Does the run without a scale learn?
 
 # %%
 from course.lessons.experiments import half_stand_ins, loss_scaling
 from course.lessons.figures.loss_scaling import loss_and_scale
 
 yours = solved(LossScaler)
-runs = loss_scaling.compare(LossScaler if yours else half_stand_ins.LossScaler)
+runs = loss_scaling.compare(LossScaler if yours else half_stand_ins.LossScaler, seed=1)
 print(f"the scaler is {'yours' if yours else 'torch.amp.GradScaler'}")
-loss_and_scale(runs, title="Without a scale fp16 blows up; with one it follows fp32")
+loss_and_scale(runs, title="Without a scale fp16 does not learn; with one it follows fp32")
 
 # %% [markdown]
-# The loss rises. A derivative beyond one half is rounded to $\pm 2^{-24}$, as if it were $\pm 1$, and a smaller one to
-# 0: the right class is pushed up while its probability is below one half, and the others are hardly ever pushed down.
-# Over the last {{ loss_scaling.LAST }} steps the mean loss is {{ min(scaling.fp16) : .1f }} to
-# {{ max(scaling.fp16) : .0f }} nats ({{ len(scaling.fp16) }} seeds, recorded), against {{ min(scaling.fp32) : .2f }}
-# to {{ max(scaling.fp32) : .2f }} in fp32 and {{ min(scaling.scaled) : .2f }} to {{ max(scaling.scaled) : .2f }} with
-# a scaler. And the surprise: with a mean over its {{ loss_scaling.BATCH }} digits alone, fp16 without any scale
-# arrives at {{ min(scaling.alone) : .2f }} to {{ max(scaling.alone) : .2f }}. Many models do not need a scale, but you
-# rarely know beforehand which ones do.
+# It does not. A derivative beyond one half is rounded to $\pm 2^{-24}$, as if it were $\pm 1$, and a smaller one to 0:
+# at first the right classes are only pushed up, and soon every confident mistake is corrected at full force. Over the
+# last {{ loss_scaling.LAST }} steps the mean loss is {{ min(scaling.fp16) : .1f }} to {{ max(scaling.fp16) : .0f }}
+# nats ({{ len(scaling.fp16) }} seeds, recorded), against {{ min(scaling.fp32) : .2f }} to {{ max(scaling.fp32) : .2f }}
+# in fp32 and {{ min(scaling.scaled) : .2f }} to {{ max(scaling.scaled) : .2f }} with a scaler. And the surprise: with a
+# mean over its {{ loss_scaling.BATCH }} digits alone, fp16 without any scale arrives at {{ min(scaling.alone) : .2f }}
+# to {{ max(scaling.alone) : .2f }}.
 #
-# On the right, the scale starts at $2^{44}$, far too large, and grows after {{ loss_scaling.INTERVAL }} good steps
-# instead of {{ INTERVAL : , }}, so that you see it move. The first crosses can be known before anything is run, if the
-# largest gradients are:
+# On the right, the scale starts at $2^{44}$, beyond the $2^{24}$ by which the loss was divided, and grows after
+# {{ loss_scaling.INTERVAL }} good steps instead of {{ INTERVAL : , }}, so that you see it move. Crosses are skipped
+# steps. From the largest gradients alone you can tell the first one:
 
 # %% exercise
 from collections.abc import Sequence
@@ -615,9 +596,9 @@ check(first_overflow)
 # %% [markdown]
 # ## 6. Master copies
 #
-# There is a second way to keep small updates. Beside each weight in half precision, the optimizer keeps a *master copy*
-# in float32. The optimizer's step moves the master copy. Then the weight, with which the model computes, is set to the
-# rounded master copy (Micikevicius et al., arXiv 1710.03740, section 3.1).
+# Stochastic rounding keeps small updates at the price of noise. The usual way is a *master copy* of each weight in
+# float32, beside the one in half precision. The optimizer's step moves the master copy. Then the weight, with which the
+# model computes, is set to the rounded master copy (Micikevicius et al., arXiv 1710.03740, section 3.1).
 #
 # **Predict.** The weight is 1 in bf16, its master copy is 1 too, and the updates are $2^{-10}$ as before. Which update
 # is the first that moves the weight, and by how much? Where does it end? (Ties go to the even neighbour, which is 1.)
@@ -628,9 +609,9 @@ for updates in (1, 4, 5, 11, 12, 1000):
     print(f"after {updates:4d} updates: master copy {master[updates]:.7f}, weight {weight[updates]:.7f}")
 
 # %% [markdown]
-# After four updates the master copy lies half way to the next bf16 number, and the tie goes to 1. The fifth
-# update decides, and the weight moves by a whole gap. From then on it is always the bf16 number nearest to the exact
-# sum. There is no draw, and no noise that grows.
+# After four updates the master copy lies half way to the next bf16 number, and the tie goes to 1. The fifth update
+# decides, and the weight moves by a whole gap. The twelfth makes a tie again, which goes up to the even neighbour. The
+# weight is always the bf16 number nearest to the exact sum.
 #
 # The price is memory: four bytes more for each parameter. And float32 has gaps as well: adding $2^{-24}$ or less to a
 # master copy of 1 does not change it.
@@ -647,8 +628,8 @@ print("product:", product.item(), product.dtype)
 print("in float32:", (2.0**-13 * gradient.float()).item())
 
 # %% [markdown]
-# A Python number does not change the dtype of a tensor. The product is rounded to fp16, and here it is 0. A loss scale
-# does not help: gradients are divided by it before the step.
+# A Python number does not change the dtype of a floating tensor. The product is rounded to fp16, and here it is 0. A
+# loss scale does not help: gradients are divided by it before the step.
 #
 # Your function gets gradients in half precision, or a direction in float32, such as AdamW computes it.
 
@@ -685,17 +666,20 @@ check(master_step)
 # ## 7. Which operator in which precision
 #
 # A matrix product in half precision is fast, and rounding its inputs does little harm. A sum of many numbers, an
-# exponential or a loss needs float32. Must we write a cast before each operator? *Autocast* does it: it has lists of
-# operators, and casts the inputs of an operator when it is called.
+# exponential or a loss needs float32. *Autocast* has lists of operators, and casts the inputs of an operator when it is
+# called.
 #
-# The lists depend on the device. These are CUDA's, in the names of Python's functions (`op.__name__`); torch's page
-# [Automatic Mixed Precision](https://pytorch.org/docs/stable/amp.html) has them under "Autocast Op Reference".
+# The lists depend on the device. These are CUDA's, from torch's header `ATen/autocast_mode.h`, in the names of Python's
+# functions, `op.__name__`. Most of them stand on torch's page [Automatic Mixed
+# Precision](https://pytorch.org/docs/stable/amp.html).
 
 # %%
+import textwrap
+
 from course.lessons.autocast_lists import HIGH, LOW, WIDEST
 
 for words, names in {"LOW": LOW, "HIGH": HIGH, "WIDEST": WIDEST}.items():
-    print(f"{words:7}", *sorted(name for name in names if len(name) < 13))
+    print(textwrap.fill(f"{words}: {', '.join(sorted(names))}", 110, subsequent_indent="    "))
 
 # %% [markdown]
 # - `LOW`: the products. Their floating inputs are cast to half precision.
@@ -706,8 +690,8 @@ for words, names in {"LOW": LOW, "HIGH": HIGH, "WIDEST": WIDEST}.items():
 #
 # float64 and integers, such as class numbers, are never cast.
 #
-# **Predict.** Activations come out of a matrix product in bfloat16. On CUDA, in which dtype is the result of `linear`,
-# of `softmax` and of `relu` that follows? And would you expect the same on a CPU?
+# **Predict.** Activations come out of a matrix product in bfloat16. On CUDA, in which dtype does each of `linear`,
+# `softmax` and `relu` return its result, applied to them? And on a CPU?
 
 # %%
 from course.lessons.experiments import cpu_autocast
@@ -717,12 +701,11 @@ print(cpu_autocast.table(cpu_autocast.rows()))
 # %% [markdown]
 # On CUDA the three give bfloat16, float32 and bfloat16. On a CPU, `torch.autocast` has other lists. Of the operators
 # above, {{ spelled(len(cpu_differing())) }} that CUDA runs in float32 stay in bfloat16 when their input comes in
-# bfloat16: {{ cpu_names() }}. A laptop does not show what a GPU does.
+# bfloat16: {{ cpu_names() }}.
 #
-# **What a cast costs.** A cast reads and writes every number of a tensor. Activations are new in each pass, but a
-# weight may be used several times in one: by tied layers, or by the steps of a recurrent network. Autocast keeps the
-# cast of a weight for the next use. A *weight* here is a float32 *leaf* (a tensor that no recorded operation computed)
-# that requires a gradient.
+# **What a cast costs.** Activations are new in each pass, but a weight may be used several times in one: by tied
+# layers, or by the steps of a recurrent network. Autocast keeps the cast of a weight for the next use. A *weight* here
+# is a float32 *leaf* (a tensor that no recorded operation computed) that requires a gradient.
 #
 # **Predict.** A weight is the unit matrix, and x is (1, 2). Within one region of `torch.autocast` we multiply x by the
 # weight, triple the weight in place, and multiply x by it again. A third product follows in a new region. What are the
@@ -747,22 +730,15 @@ print("casts from float32:", sum(op.is_cast for op in meter.trace), "for 3 activ
 
 # %% [markdown]
 # The second product is out of date: it used the cast that was made for the first. So the casts must not outlive a
-# *pass* (a forward computation between two steps of the optimizer). Torch drops them where the outermost region ends.
-# With one region around the whole training loop, all steps would use the first weights.
+# *pass*, here one region of autocast: the forward computation of a step. Torch drops them where the outermost region
+# ends.
 #
-# Let $w_p$ be a float32 weight in pass $p$, $\hat w_p$ its cast, and $L$ the loss. All uses in half precision share
-# one cast, which is an operation of the graph. Backward goes through it in the other direction:
+# All uses share one cast, which is an operation of the graph. The gradients of all uses are added in half precision,
+# and backward through the cast makes their sum float32.
 #
-# $$\hat w_p = \operatorname{half}(w_p), \qquad
-# \frac{\partial L}{\partial w_p} = \operatorname{float32}\!\left(\frac{\partial L}{\partial \hat w_p}\right).$$
-#
-# The gradients of all uses are added in half precision, and only their sum becomes float32.
-#
-# **Predict.** The first use of a weight stands under `torch.no_grad()`, the second does not, both in one pass. If the
-# second uses the cast that the first made, which gradient does the weight get?
-#
-# It gets none: that cast was not recorded. Older versions of torch had this fault
-# ([issue 65766](https://github.com/pytorch/pytorch/issues/65766), mended by [pull request
+# If the first use of a weight stands under `torch.no_grad()`, its cast is not recorded, and a second use that shares it
+# gives the weight no gradient. Older versions of torch had this fault ([issue
+# 65766](https://github.com/pytorch/pytorch/issues/65766), mended by [pull request
 # 165068](https://github.com/pytorch/pytorch/pull/165068)). Build an autocast without it.
 
 
@@ -846,8 +822,8 @@ check(Autocast)
 # the scale, and the gradients are divided by it. Each program has one fault, and none of them raises an error.
 #
 # - `clipped` limits the norm of the gradient to `max_norm`.
-# - `growing` adapts the scale: it halves after a step whose gradient is not finite, and doubles after `interval` good
-#   steps in a row. A step that is not finite is skipped.
+# - `growing` adapts the scale as in section 5, and skips a step whose gradient is not finite. After `interval` good
+#   steps in a row the scale doubles.
 # - `cached` keeps the cast of the weights for a pass. Here a pass is one step and has only one product.
 
 # %%
@@ -863,7 +839,8 @@ for name in half_runs.PROGRAMS:
 # {{ setting("growing", "scale") : ,.0f }}, and its `interval` is {{ setting("growing", "interval") : .0f }}.
 #
 # **Predict.** The true gradient has a norm of about {{ true_norm() : .1f }} at the start. Which norm should `clipped`
-# log in its first step? After the skipped step, when should `growing` double its scale for the first time?
+# log in its first step? After how many good steps should `growing` double its scale for the first time after the
+# outlier?
 
 # %%
 half_runs_shown = {name: half_runs.run(name, **half_runs.example(name)) for name in half_runs.PROGRAMS}
@@ -908,11 +885,11 @@ check(mend_the_runs)
 # ## 8. What it saves: bytes
 #
 # A bf16 number has half the bytes of an fp32 one. Does training in bf16 need half the memory? The *model states* are
-# what lies in memory between a backward pass and the step, whatever the batch: parameters, gradients, Adam's two
-# moments, and a master copy where the recipe has one. Here are seven recipes. "Step" says how the step rounds the
-# parameters. A *block* of 8-bit moments shares one fp32 scale.
+# what lies in memory when a step begins, whatever the batch: parameters, every copy of the gradients, Adam's two
+# moments, and an fp32 master copy where half-precision parameters are rounded to nearest. A *block* of 8-bit moments
+# shares one fp32 scale.
 #
-# | recipe | parameters | gradients | step | moments |
+# | recipe | parameters | gradients | rounding | moments |
 # | --- | --- | --- | --- | --- |
 # | fp32 | fp32 | fp32 | nearest | fp32 |
 # | autocast | fp32, cast to bf16 for products | fp32 | nearest | fp32 |
@@ -922,8 +899,7 @@ check(mend_the_runs)
 # | stochastic | bf16 | bf16 | stochastic | bf16 |
 # | 8-bit moments | bf16 | bf16 | nearest | e4m3, blocks of 256 |
 #
-# **Predict.** Write down the bytes of the states for each parameter, recipe by recipe. Does any recipe of the first
-# five need less than plain fp32?
+# **Predict.** How many bytes has each recipe for each parameter? Write them down.
 
 # %%
 f32, f16, bf16, e4m3 = torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn
@@ -940,8 +916,8 @@ training_recipes = {
 predicted = dict.fromkeys(training_recipes)  # your numbers: predicted["fp32"] = ...
 
 # %% [markdown]
-# Autocast casts each fp32 weight once and keeps the copy: inside the region because it may be used again, and until
-# backward because the product's gradient needs it. Then it is gone. Count it apart from the states.
+# Autocast keeps the cast of each fp32 weight from its first use to the end of backward, because the gradient of a
+# product needs it. Count these copies apart from the states.
 
 
 # %% exercise
@@ -1000,32 +976,31 @@ for name, recipe in training_recipes.items():
     print(f"{name:20} {real:21} {yours:18} predicted {predicted[name]}")
 
 # %% [markdown]
-# None of the first five needs less than fp32, and two need more. The numbers
-# with master copies are those of ZeRO (16; arXiv 1910.02054, section 3.1) and of Megatron Core (18 and 20; "Distributed
-# Optimizer", https://docs.nvidia.com/megatron-core). Half precision saves elsewhere:
-# in activations, and in time.
+# None of the first five needs less than fp32, and two need more. The numbers with master copies are those of ZeRO (16;
+# arXiv 1910.02054, section 3.1) and of Megatron Core (18 and 20; "Distributed Optimizer",
+# https://docs.nvidia.com/megatron-core). Half precision saves elsewhere: in activations, and in time.
 
 # %% [markdown]
 # ## 9. What it saves: time
 #
 # How much faster is half precision? That depends on what an operator waits for. Its *arithmetic intensity* $I$ is the
 # number of floating-point operations (FLOPs) for each byte that it moves between memory and processor. A processor has
-# two ceilings: the *peak* $P$ of its matrix products, in FLOP/s, and the *bandwidth* $B$ of its memory, in byte/s. An
-# operator runs at most at
+# a *peak* $P$ of its matrix products, in FLOP/s, and a *bandwidth* $W$ of its memory, in byte/s. An operator runs at
+# most at
 #
-# $$\min(P,\ I B)\ \text{FLOP/s}.$$
+# $$\min(P,\ I\,W)\ \text{FLOP/s}.$$
 #
 # Over $I$ this is a slope that ends in a flat roof, the *roofline* (Williams, Waterman and Patterson, Communications of
-# the ACM, 2009). They meet at the *ridge*, $I = P / B$.
+# the ACM 52, 2009). They meet at the *ridge*, $I = P / W$.
 #
 # Take $n \times n$ matrices in bf16, each input read once and the output written once. A product does $2 n^3$ FLOPs and
-# moves three matrices: $n / 3$ FLOP/byte. A sum does $n^2$ and moves as much: $1 / 6$.
+# moves three matrices: $n / 3$ FLOP/byte. An addition `a + b` does $n^2$ FLOPs and moves three matrices too: $1 / 6$.
 #
-# A chain of $k$ element-wise operators, one by one, reads and writes each number $k$ times. A *fused* kernel reads it
-# once, does all $k$ operations and writes it once.
+# A chain of $k$ element-wise operators reads and writes each number $k$ times. A *fused* kernel keeps it in the
+# processor until all $k$ are done.
 #
 # **Predict.** Which of these gain from matrix units that are twice as fast, and which only from fewer bytes: a product
-# of large matrices, softmax, layer norm, GELU, a sum? And how many times faster can fusion make 8 multiplications?
+# of large matrices, softmax, layer norm, GELU, an addition? How many times faster can fusion make 8 multiplications?
 #
 # The next cell measures your machine. "Fused" means here: a piece that fits into the cache takes all 8 multiplications
 # before the next piece is fetched.
@@ -1038,18 +1013,18 @@ machine, points = measure("cuda" if torch.cuda.is_available() else "cpu")
 chains = [point for point in points if "multiplications" in point.work.name]
 for point in chains:
     print(f"{point.form}: {point.work.name:32} {1000 * point.seconds:6.1f} ms")
-roofs(machine, points, title=f"{machine.name}: products reach the flat roofs, all others stay on or below the slope")
+roofs(machine, points, title=f"{machine.name}: only large products come near the flat roofs")
 
 # %% [markdown]
-# Only large products lie right of the ridge. All others wait for memory: faster matrix units do not help them, but
-# fewer bytes do, from a narrower format or from fusion (at best 8-fold here; other limits, such as the cache's speed,
-# come first). Your machine may differ in two ways. A CPU without units for bf16 has a lower roof for it, not a higher
-# one. And CPUs convert bf16 to fp32 and back in each operation, which can cost more than the bytes save.
+# Large products lie right of the ridge. The others lie left of it: there faster matrix units do not help, but fewer
+# bytes do for points on the slope, from a narrower format or from fusion (at best 8-fold here). Points far below wait
+# for neither: an exp or an erf, which counts as one FLOP here, takes many. A CPU without units for bf16 has a lower
+# roof for it, not a higher one. And CPUs convert bf16 to fp32 and back in each operation, which can cost more than the
+# bytes save.
 #
-# **Predict.** An A100 does 312 TFLOP/s in bf16 and reads 2,039 GB/s
-# (https://www.nvidia.com/en-us/data-center/a100).
-# From which $n$ on does arithmetic limit a bf16 product? Calculate it, then move the slider. Here each operator stands
-# where the roof allows no more.
+# **Predict.** An A100 (80 GB, SXM) does 312 TFLOP/s in bf16 and reads 2,039 GB/s
+# (https://www.nvidia.com/en-us/data-center/a100). From which $n$ on does arithmetic limit a bf16 product? Calculate it,
+# then look at both sides of it with the slider. Here each operator stands where the roof allows no more.
 
 # %%
 from course.lessons.widgets.roofline import roofline
@@ -1058,18 +1033,17 @@ roofline(machine)
 
 # %% [markdown]
 # From $n = {{ first_side() }}$ on: the ridge is at {{ A100.ridge("bf16") : .0f }} FLOP/byte. In fp32, without matrix
-# units, it is at {{ A100.ridge("fp32") : .1f }}. The faster the units, the more of a model waits for memory.
+# units, it is at {{ A100.ridge("fp32") : .1f }}.
 
 # %% [markdown]
 # # Part IV: eight bits, and a choice
 #
 # ## 10. Eight bits
 #
-# There are two formats of 8 bits (Micikevicius et al., arXiv 2209.05433, section 3). *e4m3* has 4 bits of exponent and
-# 3 of mantissa, and ends at $448$. *e5m2* has 5 and 2, and ends at $57344$. Each tensor has a scale of its own (not the
-# loss scale): numbers are divided by it before the cast, and products are multiplied by it afterwards. The *amax* of a
-# tensor is its largest $|x|$. The scale is chosen so that the amax becomes the largest number of the format. What is
-# too small for its exponents becomes 0.
+# There are two formats of 8 bits (Micikevicius et al., arXiv 2209.05433, section 3): *e4m3* ends at $448$, *e5m2* at
+# $57344$. Each tensor has a scale of its own (not the loss scale): numbers are divided by it before the cast, and
+# products are multiplied by it afterwards. The *amax* of a tensor is its largest $|x|$. The scale makes it the largest
+# number of the format. What is too small for the exponents becomes 0.
 #
 # Divided by the amax, the smallest number above 0 is about $2^{-18}$ in e4m3, and $2^{-32}$ in e5m2.
 #
@@ -1096,8 +1070,8 @@ below_the_largest(hidden)
 # ## 11. One outlier
 #
 # **Predict.** All numbers of a matrix are about 1, but one is 1,000, and that is the amax. Look at the rows of the
-# product in which it does *not* stand. How much does their error grow with 8-bit integers (which are evenly spaced)? In
-# e4m3 with one scale for the tensor? In e4m3 where 128 neighbours along the inner dimension share a scale?
+# product in which it does *not* stand. How much does their relative error grow with 8-bit integers (which are evenly
+# spaced)? In e4m3 with one scale for the tensor? In e4m3 where 128 neighbours along the inner dimension share a scale?
 
 # %%
 for size in (4, 1000):
@@ -1107,12 +1081,12 @@ errors = eight_bits.outlier_errors()
 error_over_outlier(eight_bits.SIZES, errors)
 
 # %% [markdown]
-# The integers have lost everything. In e4m3 the error is {{ outlier_percent(1000.0, "e4m3, one scale") : .1f }}%, as
-# without the outlier. The other numbers become small when they are divided, but a floating-point format has as many
-# bits of mantissa at every exponent. Only where the exponents end does one scale fail: at $10^6$ the error is
-# {{ outlier_percent(1e6, "e4m3, one scale") : .0f }}%. With blocks it stays at
-# {{ outlier_percent(1e6, "e4m3, blocks of 128") : .1f }}%. DeepSeek-V3 gives outliers as the reason for its blocks of
-# 128 (DeepSeek-AI, arXiv 2412.19437, section 3.3.2); with normal numbers it takes larger ones than 1,000 to see it.
+# With one scale the integers have lost everything. In e4m3 the error is
+# {{ outlier_percent(1000.0, "e4m3, one scale") : .1f }}%, as without the outlier. The other numbers become small when
+# they are divided, but a floating-point format has as many bits of mantissa at every exponent. Only where the exponents
+# end does one scale fail: at $10^6$ the error is {{ outlier_percent(1e6, "e4m3, one scale") : .0f }}%. With scales of
+# their own these rows stay at {{ outlier_percent(1e6, "e4m3, blocks of 128") : .1f }}%. Blocks protect the outlier's
+# own row too, except for its block (DeepSeek-V3 has blocks of 128: DeepSeek-AI, arXiv 2412.19437, section 3.3.2).
 #
 # An amax is known only after the whole tensor has been read. *Delayed scaling* (`DelayedScaling` in NVIDIA's
 # Transformer Engine) does not wait: it takes the largest amax of the last steps, the *history*. What has grown beyond
@@ -1183,7 +1157,8 @@ def scaled_fp8_matmul(
 check(scaled_fp8_matmul)
 
 # %% [markdown]
-# Everything above 2 would be. An amax jumps from step to step, so the largest of several steps is safer.
+# With the scale of the last step alone, everything above 2 would be clipped. An amax jumps from step to step, so the
+# largest of several steps is safer.
 #
 # A linear layer needs three such products, one forward and two for its gradients. In the products for the gradients,
 # one factor is in e5m2. Every product keeps histories of its own. Here your function trains two layers.
@@ -1219,23 +1194,21 @@ else:
 # %% [markdown]
 # ## 12. Which bits may be dropped
 #
-# Which of all these parts does a run need? The GPT from lesson 02 trains {{ dropped.steps }} steps with AdamW; the rate
-# goes up to {{ which_bits.PEAK : .3f }}, then down along a cosine. Weights, activations and gradients really have the
-# dtype named. Two recipes are complete: `fp16` with loss scale and master copy, `bf16` with a master copy. Both do
-# softmax, norms and loss in fp32. In the other rows one thing is taken away:
+# Which of all these parts does a run need? The GPT trains {{ dropped.steps }} steps with AdamW; the rate goes up to
+# {{ which_bits.PEAK : .3f }}, then down along a cosine. Weights, activations and gradients really have the dtype named,
+# but for 8 bits, which are emulated; moments are in fp32. Two recipes are complete: `fp16` with loss scale and master
+# copy, `bf16` with a master copy. Both do softmax, norms and loss in fp32. The other rows change one or two things:
 #
 # - *no master copy*: AdamW's step is rounded to nearest; *stochastic*: rounded with your rule.
 # - *sums in ...*: softmax, norms and loss in half precision, their sums rounded after each term.
 # - *moments in ...*: AdamW keeps both averages in half precision.
 # - *fp8*: the blocks' linear layers multiply e4m3 by e4m3, with gradients in e5m2, one scale per tensor or *no scales*.
-# - *shrunk*: all gradients are {{ which_bits.SHRINK : , }} times smaller on their way. The loss is a mean: over half a
-#   million tokens in place of our {{ TOKENS }}, each token's share is that much smaller. (A real batch sums them up
-#   again for the weights. Here they stay small: a hard test.)
+# - *shrunk*: all gradients are {{ which_bits.SHRINK : , }} times smaller on their way, as in a mean over half a million
+#   tokens in place of our {{ TOKENS }}; before AdamW they are multiplied again.
 #
-# Losses are held out, and computed in fp32 with the weights that the forward pass reads. Bytes are those of weights,
-# gradients, master copy and moments.
+# Losses are held out, in nats above the floor, and computed in fp32 with the weights that the forward pass reads.
 #
-# **Predict.** Which four of the rows will end far above the rest? And which save bytes per parameter?
+# **Predict.** What hurts most when it is missing in fp16, in bf16, in fp8? And which recipes save bytes per parameter?
 
 # %%
 from course.lessons.experiments import which_bits
@@ -1250,25 +1223,26 @@ groups = {
 costs_by_recipe(dropped_bits.data, groups, title="Four of the recipes end far above fp32")
 
 # %% [markdown]
-# Within {{ harmless_within() : .3f }} nats of fp32, on average: sums in half precision (they are short here, and
-# torch's products add in fp32) and moments in bf16, as DeepSeek-V3 keeps them (arXiv 2412.19437, section 3.3.3). And, a
-# surprise, fp16 without a loss scale and fp8 without scales: in a mean over {{ TOKENS }} tokens hardly any gradient
-# becomes 0. With shrunk gradients the loss scale is worth {{ cost("fp16, shrunk, no loss scale") : .2f }} nats, the
-# scales of fp8 {{ cost("fp8, shrunk, no scales") : .2f }}: without them {{ share("fp8, shrunk, no scales") : .0%}} of
-# the gradients are 0. bf16 does not notice.
+# Within {{ harmless_within() : .3f }} nats of fp32, in the mean of {{ spelled(len(which_bits.SEEDS)) }} seeds: the
+# complete recipes, sums in half precision (they are short here, and torch's products add in fp32), and moments in bf16,
+# as DeepSeek-V3 keeps them (arXiv 2412.19437, section 3.3.3). And, a surprise, fp16 without a loss scale, and fp8
+# without scales, although e5m2 loses {{ lost("activations", name="e5m2") : .0f }}% of the activations' gradients
+# (section 5). With shrunk gradients the loss scale is worth
+# {{ cost("fp16, shrunk, no loss scale", "fp16, shrunk") : .2f }} nats, the scales of fp8
+# {{ cost("fp8, shrunk, no scales", "fp8, shrunk") : .2f }}: without them {{ share("fp8, shrunk, no scales") : .0%}} of
+# the weights' gradients are 0. bf16 does not notice.
 #
 # fp16 moments end the run. An average of squares below $2^{-25}$ is stored as 0. AdamW then divides by its $\epsilon$
 # alone, some weights jump far out, and from there on gradients are inf or nan at every scale:
-# {{ skipped("fp16, moments in fp16") : .0f }} of the {{ dropped.steps }} steps are skipped on average.
+# {{ skipped("fp16, moments in fp16") : .0f }} of the steps are skipped on average.
 #
-# Without a master copy fp16 loses {{ cost("fp16, no master copy") : .3f }} nats and bf16, with three bits fewer,
-# {{ cost("bf16, no master copy") : .2f }}. Stochastic rounding brings those back, at 12 bytes per parameter. Every
-# recipe with a master copy and fp32 moments needs {{ dropped.row("fp16").state_bytes : .0f }}, as fp32 does.
+# Without a master copy fp16 loses {{ cost("fp16, no master copy", "fp16") : .3f }} nats and bf16, with three bits
+# fewer, {{ cost("bf16, no master copy", "bf16") : .2f }}. Stochastic rounding brings those back, at 12 bytes per
+# parameter in place of {{ dropped.row("bf16").state_bytes : .0f }}.
 #
-# Is bf16 without a master copy always that bad? AdamW moves a weight by about the rate, or less.
-#
-# **Predict.** A bf16 weight of $0.1$ has neighbours $2^{-11}$ away. Below which rate does it stand still? How does the
-# damage change if the rate goes up to {{ which_bits.HIGH_PEAK : .2f }} in place of {{ which_bits.PEAK : .3f }}?
+# **Predict.** AdamW moves a weight by about the rate, or less. A bf16 weight of $0.1$ has neighbours $2^{-11}$ away.
+# Below which rate does it stand still? What happens to the damage at a peak rate of {{ which_bits.HIGH_PEAK : .2f }} in
+# place of {{ which_bits.PEAK : .3f }}?
 
 # %%
 rounding = ("bf16", "bf16, no master copy", "bf16, stochastic")
@@ -1282,12 +1256,13 @@ loss_curves(
 # %% [markdown]
 # Half a gap at $0.1$ is $2^{-12}$, a quarter of the low peak rate. Most steps are smaller than the rate, which falls
 # along the cosine: the curve flattens. In the last tenth of the steps, {{ still("bf16, no master copy") : .0%}} of the
-# weights stand still in each step. With stochastic rounding {{ still("bf16, stochastic") : .0%}} do, and yet the run
-# learns as with a master copy: on average the few that move, by a whole gap, make up for the others. At the high rate
-# the means of the recipes differ by {{ high_spread() : .2f }} nats, the seeds of one recipe by
-# {{ seed_spread() : .2f }}: this run cannot tell the recipes apart. Large models train long and at low rates. There
-# rounding to nearest does harm (Zamirai et al., arXiv 2010.06192), and stochastic rounding has trained 6.7 billion
-# parameters in bf16 (Ozkara et al., arXiv 2502.20566).
+# weights stand still in each step (at the high rate too, as its cosine ends at 0, but by then it has learnt). With
+# stochastic rounding {{ still("bf16, stochastic") : .0%}} do, and yet the run learns as with a master copy: the few
+# that move, by a whole gap, make up for the others on average. At the high rate, with the same seed, the runs without
+# and with a master copy differ by {{ paired_at_high()[0] : +.2f }} to {{ paired_at_high()[1] : +.2f }} nats:
+# {{ spelled(len(which_bits.SEEDS)) }} seeds cannot tell them apart. Rounding to nearest harmed the applications of
+# Zamirai et al. (arXiv 2010.06192), and stochastic rounding has trained 6.7 billion parameters in bf16 (Ozkara et al.,
+# arXiv 2502.20566).
 #
 # A short run with another seed:
 
@@ -1315,23 +1290,23 @@ for name, losses in small_block.alone(drawn).items():
     print(f"{name:10}{drawn.numbers()[name]:9}" + "".join(f"{loss:12.1e}" for loss in losses.values()))
 
 # %% [markdown]
-# `up` and `relu` need the *range* of bfloat16: float16 overflows, and e4m3 clips at $448$. `norm`, `key` and `scores`
-# need *bits of mantissa*: softmax raises $e$ to the scores, and large scores have large errors. There float16 is better
-# than bfloat16. Others lose little in 8 bits. So no format is right for all operators, and no list of operators for all
-# blocks: one has to measure.
+# `up` and `relu` need the *range* of bfloat16: float16 overflows, and e4m3 clips at $448$. All others need *mantissa*:
+# float16, with three bits more, is clearly better there. In 8 bits `norm`, `key` and `scores` lose most, because
+# softmax raises $e$ to the scores, and large scores have large errors. So no format is right for all operators, and no
+# list of operators for all blocks: one has to measure.
 #
-# Must every combination be measured? There are four formats and 11 operators, so $4^{11}$ plans.
+# With four formats and 11 operators there are $4^{11}$ plans, too many to measure.
 #
-# **Predict.** In bfloat16 the losses of the single operators add up to {{ added("bfloat16") : .1e }}. Roundings of
-# different operators are nearly independent. What is the loss with all of them in bfloat16?
+# **Predict.** In bfloat16 the losses of the single operators add up to {{ added("bfloat16") : .1e }}. Is the loss with
+# all of them in bfloat16 about that, far more, or far less?
 
 # %%
 whole, coarse = (dict.fromkeys(small_block.ORDER, form) for form in ("float32", "bfloat16"))
 print(f"all in bfloat16: {small_block.error(drawn(whole), drawn(coarse)):.1e}")
 
 # %% [markdown]
-# Variances of independent errors add up, so the sum comes close. This is an approximation: where something overflows,
-# or where one error is large, it fails. Your plan is judged by the loss that it reaches.
+# The roundings are nearly independent, and variances of independent errors add up. Where something overflows, or one
+# error is large, this fails. Your plan is judged by the loss that it reaches.
 
 
 # %% exercise
@@ -1380,9 +1355,8 @@ check(choose_precisions)
 # ## 14. Put together
 #
 # Now your own parts train the GPT. A step of the fp16 recipe needs `Autocast`, `LossScaler` and `master_step`; the bf16
-# recipe without a master copy needs `stochastic_round`. `round_to` looks at the result: in the end every weight must be
-# the rounding of its master. Where an answer has not passed its check, PyTorch's part stands in, or a plain one
-# where PyTorch has none.
+# recipe without a master copy needs `stochastic_round`; `round_to` tests the weights at the end. Where an answer has
+# not passed its check, PyTorch's part stands in, or a plain one where PyTorch has none.
 #
 # **Predict.** Both fp16 runs below begin with the same weights and see the same batches. Which part will make the
 # losses of yours and PyTorch's differ?
@@ -1393,7 +1367,6 @@ from torch.nn import functional as F
 from course.lessons.experiments.functional_gpt import logits, weights_of
 from course.lessons.experiments.half_stand_ins import adamw_direction
 from course.lessons.experiments.problems import gpt_problem
-from course.lessons.figures.charts import training_curves
 
 problem = gpt_problem()
 passed = {name: found for name in half_stand_ins.NAMES if (found := globals().get(name)) is not None and solved(found)}
@@ -1447,18 +1420,17 @@ for owner, run in runs.items():
         losses = assembled[f"{name}, {owner}"] = train_in_half(run, dtype)
         above = sum(losses[-20:]) / 20 - problem.least
         print(f"{name}, {owner}: {above:.5f} nats above the floor, mean of the last 20 steps")
-training_curves(assembled, floor=problem.least, title="Two recipes, one without a master copy, train alike")
 
 # %% [markdown]
-# The scalers do the same arithmetic, and so do the master steps, but perhaps for a last bit. `Autocast` makes the
-# difference: PyTorch's goes by the CPU's lists, yours by CUDA's. The stochastic runs differ in their random bits too,
-# where yours spends `u` in another way. None of this makes a visible difference in the loss.
+# The scalers and the master steps do the same arithmetic. `Autocast` makes the difference: PyTorch's stand-in goes by
+# the CPU's lists, yours by CUDA's. The stochastic runs differ in their random bits too, where yours spends `u` in
+# another way.
 
 # %% [markdown]
 # ## For real
 #
-# In PyTorch all of this is a few lines in the usual loop. Loss scaling belongs to fp16: bf16 has fp32's exponents,
-# so its scaler is switched off and passes everything through. The fp16 run needs a GPU.
+# In PyTorch all of this is a few lines in the usual loop. Loss scaling belongs to fp16: bf16 has fp32's exponents, so
+# its scaler is switched off and passes everything through.
 #
 # **Predict.** Which of these will be in bf16: parameters, gradients, moments, the model's output, the loss?
 
@@ -1496,12 +1468,13 @@ def trained(device: str, dtype: torch.dtype) -> None:
 
 
 trained("cpu", torch.bfloat16)
+trained("cpu", torch.float16)
 if torch.cuda.is_available():
     trained("cuda", torch.bfloat16)
     trained("cuda", torch.float16)
 
 # %% [markdown]
-# Even a product of fp32 tensors need not calculate in fp32. *TF32* rounds its inputs to 10 mantissa bits for the matrix
+# Even a product of fp32 tensors need not calculate in fp32. *TF32* keeps 10 mantissa bits of its inputs for the matrix
 # units of GPUs since the A100; tensors keep their 4 bytes. For products it is off until you switch it on. On CPUs a
 # similar switch goes down to bf16, if the processor has units for that.
 
@@ -1554,9 +1527,10 @@ for name, recipe in training_recipes.items():
 # 1. Exponent bits buy range, mantissa bits buy precision: fp16 lacks range, bf16 lacks precision, 8 bits lack both.
 # 2. Loss scaling moves gradients into fp16's range. bf16 has the exponents of fp32 and does not need it.
 # 3. An update below half a gap is lost. A master copy keeps it; stochastic rounding keeps it on average, for no bytes.
-# 4. Products may be low; sums, softmax, norms and losses stay in fp32. In 8 bits every tensor or block needs a scale.
-# 5. A recipe with a master copy needs {{ dropped.row("fp16").state_bytes : .0f }} bytes per parameter, like fp32. What
-#    it saves is time and activations.
+# 4. Products may be low; long sums, softmax, norms and losses stay in fp32. In 8 bits every tensor or block needs a
+#    scale.
+# 5. With a master copy and fp32 moments, states need at least {{ dropped.row("fp16").state_bytes : .0f }} bytes per
+#    parameter, like fp32. What half precision saves is time and activations.
 #
 # ## What to read
 #
@@ -1572,8 +1546,8 @@ for name, recipe in training_recipes.items():
 #   instabilities late in training, that no run here can show.
 # - Eight bits were emulated: rounded to e4m3 or e5m2, then multiplied in fp32. Tensor cores may add in fewer bits
 #   (DeepSeek-V3, arXiv 2412.19437, section 3.3.2).
-# - CPU kernels for fp16 and bf16 add in fp32. A GPU's may not.
-# - Speed on a GPU was not measured.
+# - The CPU kernels used here add in fp32. Others, and a GPU's, may not.
+# - No recorded number comes from a GPU.
 
 # %%
 progress()

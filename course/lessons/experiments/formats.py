@@ -106,9 +106,9 @@ def ranges() -> str:
     for each in FORMATS.values():
         if each.dtype is not None:
             info = torch.finfo(each.dtype)
-            subnormal = info.smallest_normal * info.eps
-            u = f"2^{math.log2(info.eps / 2):.0f}"
-            lines.append(f"{each.name:8}{info.max:12.5g}{info.smallest_normal:18.3g}{subnormal:21.3g}{u:>8}")
+            powers = (info.smallest_normal, info.smallest_normal * info.eps, info.eps / 2)
+            normal, subnormal, u = (f"2^{math.log2(power):.0f}" for power in powers)
+            lines.append(f"{each.name:8}{info.max:12.5g}{normal:>18}{subnormal:>21}{u:>8}")
     return "\n".join(lines)
 
 

@@ -390,7 +390,7 @@ def in_eight(x: Tensor, dtype: torch.dtype, *, scaled: bool) -> Tensor:
 
 def table(measured: Measured, names: Sequence[str] = tuple(RECIPES), peak: float = PEAK) -> str:
     """A line for each recipe: the held-out loss above the least, mean and range of the seeds."""
-    lines = [f"{'':28} {'loss':>7} {'from':>7} {'to':>7} {'skipped':>8} {'0 in gradient':>14} {'bytes/parameter':>16}"]
+    lines = [f"{'':28} {'above':>7} {'from':>7} {'to':>7} {'skipped':>8} {'0 in w. grad':>14} {'bytes/parameter':>16}"]
     for row in (measured.row(name, peak) for name in names):
         losses = [math.inf if loss is None else loss for loss in row.losses]
         numbers = f"{row.mean:7.4f} {min(losses):7.4f} {max(losses):7.4f} {statistics.mean(row.skipped):8.1f}"

@@ -52,7 +52,7 @@ def gradient_histogram(sizes: Tensor, scale: float, limits: Limits, *, title: st
     percents = (100 * counts / len(sizes)).tolist()
     axes.bar(range(LEFT, RIGHT), percents, width=0.9, align="edge", color=COLOURS[0], zorder=3)
     bands = {
-        "lost: 0": (-math.inf, limits.lost, COLOURS[5], "xx"),
+        "rounded to 0": (-math.inf, limits.lost, COLOURS[5], "xx"),
         "subnormal:\nfewer bits": (limits.lost, limits.normal, COLOURS[1], "//"),
         "overflow:\ninf": (limits.overflow, math.inf, COLOURS[3], ".."),
     }
