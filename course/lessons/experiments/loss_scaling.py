@@ -93,7 +93,7 @@ def train(
         for name, master in masters.items():
             gradient = weights[name].grad
             master.grad = None if gradient is None else gradient.float()
-        run.losses.append(float(loss))
+        run.losses.append(float(loss.detach()))
         run.scales.append(0.0 if scaler is None else float(torch.tensor(float(scaler.factor)).log2()))
         run.taken.append(_step(optimizer, masters, scaler, parts))
     return run
