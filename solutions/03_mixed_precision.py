@@ -315,7 +315,7 @@ else:
     print("Your compensated sum joins the two others here once it passes.")
 sum_errors(
     {"fp16": errors(torch.float16, methods), "bf16": errors(torch.bfloat16, methods)},
-    title="One after the other, the error grows until most of the sum is lost; the others stay near u",
+    title="One after the other, the error grows with n; the others stay near u",
 )
 
 # %% [markdown]
