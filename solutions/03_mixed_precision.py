@@ -118,7 +118,7 @@ for number, dtype in ((2049, torch.float16), (65519, torch.float16), (65520, tor
 #
 # e4m3 has no inf, and spends those patterns on larger numbers (Micikevicius et al., arXiv 2209.05433, section 3).
 #
-# **Predict.** What may a cast to e4m3 make of 500 and of inf? And one to e5m2 of 60,000 and 70,000?
+# What does a cast to e4m3 make of 500 and of inf? And one to e5m2 of 60,000 and 70,000?
 
 # %%
 for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
@@ -184,7 +184,7 @@ for dtype in (torch.float16, torch.bfloat16):
 # {{ stalled("fp16") : ,.0f }} + 1 is a tie in fp16, and goes back to the even number; so does
 # {{ stalled("bf16") : .0f }} + 1 in bf16.
 #
-# **Predict.** Does `torch.sum` in half precision stall too?
+# Does `torch.sum` in half precision stall too?
 
 # %%
 for dtype in (torch.float16, torch.bfloat16):
@@ -210,7 +210,7 @@ for dtype in (torch.float16, torch.bfloat16):
 # The third way rests on a fact: what one addition loses, $s + y - \mathrm{fl}(s + y)$, is itself a number of the format
 # (if nothing overflows).
 #
-# **Predict.** What does `(s + y) - total` give below?
+# Does `(s + y) - total` find it?
 
 # %%
 s, y = torch.tensor(1024.0, dtype=torch.float16), torch.tensor(0.25, dtype=torch.float16)
@@ -219,8 +219,8 @@ print(f"total {total.item()}, lost {s.double().item() + y.double().item() - tota
 print(f"(s + y) - total = {((s + y) - total).item()}")
 
 # %% [markdown]
-# `s + y` is rounded again, to the same total. Two operations find the loss in another order, without any error if the
-# larger of $s$ and $y$ comes first (Dekker, Numerische Mathematik 18, 1971). Which order?
+# It does not: `s + y` is rounded again, to the same total. Two operations find the loss in another order, without any
+# error if the larger of $s$ and $y$ comes first (Dekker, Numerische Mathematik 18, 1971). Which order?
 
 
 # %% exercise
@@ -266,9 +266,9 @@ check(compensated_sum)
 # \mathrm{lost}_i = s_{i-1} + y_i - s_i \quad \text{(without error)}.
 # $$
 #
-# The result is $s_n$. **Predict.** Which of the roundings are never made good? How many $u$ is that, to first order?
-# Then find, with pencil and paper, a small $B$ with $|s_n - \sum x_i| \le B \sum |x_i|$ for *every* input. Begin with
-# what one step does to $s + \mathrm{lost}$. The check tries your $B$ on inputs that were made to break it.
+# The result is $s_n$. Which of the roundings are never made good? How many $u$ is that, to first order? Then find, with
+# pencil and paper, a small $B$ with $|s_n - \sum x_i| \le B \sum |x_i|$ for *every* input. Begin with what one step
+# does to $s + \mathrm{lost}$. The check tries your $B$ on inputs that were made to break it.
 
 
 # %% exercise
@@ -291,7 +291,7 @@ def compensated_bound(n: int, u: float) -> float:
 check(compensated_bound)
 
 # %% [markdown]
-# **Predict.** On random numbers, which of the three sums comes closest to its bound?
+# On random numbers, which of the three sums comes closest to its bound?
 
 # %%
 import math
@@ -365,8 +365,6 @@ weight_curves(
 # *How likely must each neighbour be, so that nothing is lost on average?* Let $x$ lie between its neighbours in bf16,
 # $x_- < x < x_+$, and round it to $x_+$ with the probability $q$. Find the $q$ with which the mean of the result is
 # $x$. Then write the rounding. The draws, uniform in $[0, 1)$, are handed in as `u` (not the unit roundoff).
-# - $a$ and $b$ are its neighbours in bf16,
-# - $p$ is the probability of rounding to $b$.
 
 
 # %% exercise
@@ -442,8 +440,8 @@ loss_scale()
 # loss scale starts large. A step whose gradients hold inf or nan is left out (*skipped*), and the scale becomes
 # smaller; after many good steps in a row it becomes larger again.
 #
-# **Predict.** `torch.amp.GradScaler` halves its scale after a skip, and doubles it after {{ INTERVAL : , }} good
-# steps. The gradients keep their sizes. How often does it skip a step, once it has found its scale?
+# `torch.amp.GradScaler` halves its scale after a skip, and doubles it after {{ INTERVAL : , }} good steps. If the
+# gradients keep their sizes, how often does it skip a step, once it has found its scale?
 
 # %% exercise
 from collections.abc import Callable
@@ -618,8 +616,8 @@ for updates in (1, 4, 5, 11, 12, 1000):
 #
 # One more place can lose an update, before it ever reaches the master copy.
 #
-# **Predict.** In fp16 the smallest number above 0 is $2^{-24}$. A gradient is $2^{-12}$, and the rate $2^{-13}$. What
-# are their product and its dtype, if the gradient is an fp16 tensor and the rate a Python number?
+# In fp16 the smallest number above 0 is $2^{-24}$. Let a gradient be $2^{-12}$, and the rate $2^{-13}$. What is their
+# product, if the gradient is an fp16 tensor and the rate a Python number?
 
 # %%
 gradient = torch.tensor(2.0**-12, dtype=torch.float16)
@@ -707,9 +705,8 @@ print(cpu_autocast.table(cpu_autocast.rows()))
 # layers, or by the steps of a recurrent network. Autocast keeps the cast of a weight for the next use. A *weight* here
 # is a float32 *leaf* (a tensor that no recorded operation computed) that requires a gradient.
 #
-# **Predict.** A weight is the unit matrix, and x is (1, 2). Within one region of `torch.autocast` we multiply x by the
-# weight, triple the weight in place, and multiply x by it again. A third product follows in a new region. What are the
-# three results?
+# A weight is the unit matrix, and x is (1, 2). Within one region of `torch.autocast` we multiply x by the weight,
+# triple the weight in place, and multiply x by it again. A third product follows in a new region.
 
 # %%
 import torch.nn.functional as F
@@ -738,7 +735,7 @@ print("casts from float32:", sum(op.is_cast for op in meter.trace), "for 3 activ
 #
 # If the first use of a weight stands under `torch.no_grad()`, its cast is not recorded, and a second use that shares it
 # gives the weight no gradient. Older versions of torch had this fault ([issue
-# 65766](https://github.com/pytorch/pytorch/issues/65766), mended by [pull request
+# 158232](https://github.com/pytorch/pytorch/issues/158232), mended by [pull request
 # 165068](https://github.com/pytorch/pytorch/pull/165068)). Build an autocast without it.
 
 
@@ -1092,8 +1089,8 @@ error_over_outlier(eight_bits.SIZES, errors)
 # Transformer Engine) does not wait: it takes the largest amax of the last steps, the *history*. What has grown beyond
 # that is clipped.
 #
-# **Predict.** The amaxes of three steps were 8, 9 and 2. Now comes a tensor whose amax is 7. What would be clipped if
-# the scale came from the last step alone?
+# The amaxes of three steps were 8, 9 and 2. Now comes a tensor whose amax is 7. What would be clipped if the scale came
+# from the last step alone?
 
 
 # %% exercise
@@ -1240,9 +1237,9 @@ costs_by_recipe(dropped_bits.data, groups, title="Four of the recipes end far ab
 # fewer, {{ cost("bf16, no master copy", "bf16") : .2f }}. Stochastic rounding brings those back, at 12 bytes per
 # parameter in place of {{ dropped.row("bf16").state_bytes : .0f }}.
 #
-# **Predict.** AdamW moves a weight by about the rate, or less. A bf16 weight of $0.1$ has neighbours $2^{-11}$ away.
-# Below which rate does it stand still? What happens to the damage at a peak rate of {{ which_bits.HIGH_PEAK : .2f }} in
-# place of {{ which_bits.PEAK : .3f }}?
+# AdamW moves a weight by about the rate, or less. A bf16 weight of $0.1$ has neighbours $2^{-11}$ away. Below which
+# rate does it stand still? What happens to the damage at a peak rate of {{ which_bits.HIGH_PEAK : .2f }} in place of
+# {{ which_bits.PEAK : .3f }}?
 
 # %%
 rounding = ("bf16", "bf16, no master copy", "bf16, stochastic")
@@ -1297,8 +1294,8 @@ for name, losses in small_block.alone(drawn).items():
 #
 # With four formats and 11 operators there are $4^{11}$ plans, too many to measure.
 #
-# **Predict.** In bfloat16 the losses of the single operators add up to {{ added("bfloat16") : .1e }}. Is the loss with
-# all of them in bfloat16 about that, far more, or far less?
+# In bfloat16 the losses of the single operators add up to {{ added("bfloat16") : .1e }}. Is the loss with all of them
+# in bfloat16 about that, far more, or far less?
 
 # %%
 whole, coarse = (dict.fromkeys(small_block.ORDER, form) for form in ("float32", "bfloat16"))
@@ -1358,8 +1355,8 @@ check(choose_precisions)
 # recipe without a master copy needs `stochastic_round`; `round_to` tests the weights at the end. Where an answer has
 # not passed its check, PyTorch's part stands in, or a plain one where PyTorch has none.
 #
-# **Predict.** Both fp16 runs below begin with the same weights and see the same batches. Which part will make the
-# losses of yours and PyTorch's differ?
+# Both fp16 runs below begin with the same weights and see the same batches. Which part will make the losses of yours
+# and PyTorch's differ?
 
 # %%
 from torch.nn import functional as F
@@ -1432,7 +1429,7 @@ for owner, run in runs.items():
 # In PyTorch all of this is a few lines in the usual loop. Loss scaling belongs to fp16: bf16 has fp32's exponents, so
 # its scaler is switched off and passes everything through.
 #
-# **Predict.** Which of these will be in bf16: parameters, gradients, moments, the model's output, the loss?
+# Which of these are in bf16: parameters, gradients, moments, the model's output, the loss?
 
 # %%
 from torch import nn

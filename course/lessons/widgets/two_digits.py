@@ -55,7 +55,7 @@ def shown(settings: Settings) -> tuple[str, str]:
     steps = settings.steps()
     said = sentence(steps)
     stall = stalls_at(steps)
-    end = "beside the exact sum" if stall is None else f"stops at {plain(steps[-1].kept)}"
+    end = "beside the exact sum" if stall is None else f"stalls at {plain(steps[-1].kept)}"
     curve = sum_curve(
         [step.kept for step in steps], steps[0].exact, title=f"In two digits {settings.terms} {end}", stall=stall
     )
