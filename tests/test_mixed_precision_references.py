@@ -21,6 +21,8 @@ from course.reference.mixed_precision.master_step import master_copies, master_s
 from course.reference.mixed_precision.round_to import round_to
 from course.reference.mixed_precision.scaled_fp8_matmul import quantize, scaled_fp8_matmul
 from course.reference.mixed_precision.stochastic_round import stochastic_round
+from course.reference.mixed_precision.with_masters import with_masters
+from course.reference.optimizers.adamw_step import adamw_step
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -484,6 +486,24 @@ def test_200_steps_are_those_of_torchs_sgd_on_the_copy_cast_after_each(dtype, de
         master_step(params, masters, grads, 0.01)
         for param, grad in zip(theirs, grads, strict=True):
             param.grad = grad.float()
+        optimizer.step()
+        torch.testing.assert_close(masters, [each.detach() for each in theirs])
+        assert all(same_bits(param.detach(), master.to(dtype)) for param, master in zip(params, masters, strict=True))
+
+
+@ON_EACH_DEVICE
+@HALVES
+def test_200_steps_through_masters_are_those_of_torchs_adamw_on_the_copy_cast_after_each(dtype, device):
+    params = [torch.nn.Parameter(each) for each in normal(0, dtype, device)]
+    masters = master_copies(params)
+    theirs = [torch.nn.Parameter(each.detach().float()) for each in params]
+    optimizer = torch.optim.AdamW(theirs, lr=0.01, weight_decay=0.1)
+    step = partial(adamw_step, state=[{} for _ in params], lr=0.01, weight_decay=0.1)
+    for t in range(STEPS):
+        grads = [None if t % 4 == i else g for i, g in enumerate(normal(t + 1, dtype, device))]
+        with_masters(params, grads, masters, step)
+        for param, grad in zip(theirs, grads, strict=True):
+            param.grad = None if grad is None else grad.float()
         optimizer.step()
         torch.testing.assert_close(masters, [each.detach() for each in theirs])
         assert all(same_bits(param.detach(), master.to(dtype)) for param, master in zip(params, masters, strict=True))
