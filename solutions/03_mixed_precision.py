@@ -1264,7 +1264,7 @@ loss_curves(
 # A short run with another seed:
 
 # %%
-live = which_bits.measure(120, (7,), rounding, (), points=10)
+live = which_bits.measure(80, (7,), rounding, (), points=2)
 print(which_bits.table(live, rounding))
 
 # %% [markdown]
@@ -1371,7 +1371,7 @@ print(half_stand_ins.whose(passed))
 runs = {"PyTorch's": half_stand_ins.parts({}), **({"yours": half_stand_ins.parts(passed)} if passed else {})}
 
 
-def train_in_half(parts, dtype, steps=120, peak=0.005):
+def train_in_half(parts, dtype, steps=100, peak=0.005):
     """The loss of each step in nats, and the steps that were skipped."""
     rng, noise = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
     weights = weights_of(problem.model(rng))
@@ -1391,7 +1391,7 @@ def train_in_half(parts, dtype, steps=120, peak=0.005):
 
     for step in range(steps):
         inputs, targets = problem.batch(rng)
-        lr = peak * min((step + 1) / 12, 1 - step / steps)
+        lr = peak * min((step + 1) / 10, 1 - step / steps)
         with parts["Autocast"](dtype) as cast:
             found = logits(dict(zip(weights, p16, strict=True)), inputs, cast.run)
             loss = cast.run(F.cross_entropy, found.flatten(0, 1), targets.flatten())
