@@ -31,7 +31,6 @@ torch.set_num_threads(1)
 
 GIVEN = {
     "7.2": "another",
-    "100": "a third; 100 + 1 stands in the text",
     "101": "one that it does not have",
     "3.3": "the term of a sum in a question",
     "754": "the number of the IEEE standard of floating-point arithmetic",
