@@ -451,29 +451,32 @@ from torch import Tensor
 
 
 class LossScaler:
-    """The factor of the loss, and the rule that finds it. A step of training calls scale, unscale_, step and update.
+    """The loss scale, and the rule that finds it. A step of training calls scale, unscale_, step and update, in turn.
 
-    init_scale       the first factor, above 0
-    growth_factor    what the factor is multiplied by to grow, above 1
+    init_scale       the first loss scale, above 0
+    growth_factor    what it is multiplied by to grow, above 1
     backoff_factor   what it is multiplied by after a skipped step, between 0 and 1
-    growth_interval  how many good steps in a row make it grow, at least 1
-    factor           attribute that you set: the factor, a number or a tensor (). It changes in update only. A growth
-                     beyond the largest float32 number is left out. Each scaler has its own.
+    growth_interval  how many good steps in a row make it grow, an int, at least 1
+    factor           attribute that you set: the loss scale, a number or a tensor (). It changes in update only. It
+                     never needs to be below 2^-100. Each scaler has its own.
     scale(loss)      returns loss times factor, connected with the loss, so that backward goes through it. The loss is
                      (), in float32, bfloat16 or float16; the product of a float16 loss is formed in float32. The loss
                      is not changed.
-    unscale_(grads)  divides all gradients by the factor, in the memory of the very tensors, and notes whether they are
-                     finite (no finite number is so large that the division makes it inf). grads is a list of tensors
-                     in float32 or bfloat16, of any shapes (also without numbers), views too, and of None for parameters
-                     without a gradient; one at least is a tensor. They require no gradient themselves. After an inf or
-                     nan nobody reads the gradients of this step: they may hold anything.
+    unscale_(grads)  divides all gradients by factor, or multiplies them by 1 / factor in float32, in the memory of the
+                     very tensors, and notes whether they are finite. Finite ones stay finite: none is so large. grads
+                     is a list of tensors in float32 or bfloat16, of any shapes (also without numbers), views too, and
+                     of None for parameters without a gradient; one at least is a tensor. They require no gradient
+                     themselves. After an inf or nan nobody reads the gradients of this step: they may hold anything.
     step(step)       calls step(), the optimizer's, once if all gradients were finite, however large, and not if any
-                     number in them was inf, -inf or nan. Returns True if it called it, else False.
-    update()         after a skipped step factor is multiplied by backoff_factor, also below 1; after growth_interval
-                     good steps in a row by growth_factor, and counting starts anew. So it does after a skip.
-    Refused          with a ValueError or a RuntimeError, before anything is changed: numbers of the constructor outside
-                     of these ranges; a float16 gradient (divided, it would be lost after all); a second unscale_ before
-                     update; step before unscale_; a second step; update before unscale_.
+                     number in them was inf, -inf or nan. Returns True if it called it, else False, whatever step()
+                     returned.
+    update()         after a skipped step multiplies factor by backoff_factor, also below 1; after growth_interval good
+                     steps in a row by growth_factor, but a growth beyond the largest float32 number is left out. After
+                     a skip, and after a growth, the count of good steps is 0 again.
+    Refused          with a ValueError or a RuntimeError, before anything is changed: a number of the constructor that
+                     is outside of its range (none is nan); a float16 gradient (divided, it would be lost after all),
+                     also without numbers; a second unscale_ before update; step before unscale_; a second step, also
+                     after a skip; update before unscale_.
     Example          init_scale 8, gradient [inf]: step returns False, and after update the factor is 4. A gradient [2.]
                      is [0.5] after the next unscale_.
     Not allowed: torch.amp, torch.cuda.amp.
@@ -756,18 +759,19 @@ class Autocast:
     Autocast(half)  half is torch.float16 or torch.bfloat16; no tensor comes in the other of these.
     with            begins a pass, which ends with the block, also where an error ends it; the caller gets the error.
                     One object serves many passes; passes never overlap.
-    run(op, *args)  returns op(*args), called in a pass; what in args is no tensor (a dimension, None) stays as it is.
-                    `op.__name__` is in LOW or HIGH or WIDEST or in no list:
-    LOW             floating tensors are cast to half
+    run(op, *args)  returns op(*args), called in a pass; what in args is no tensor (a dimension, None, a list of
+                    tensors) stays as it is. `op.__name__` is in LOW or HIGH or WIDEST or in no list:
+    LOW             floating tensors are cast to half, also those without dimensions
     HIGH            floating tensors are cast to float32; the result is returned as it is
-    WIDEST          floating tensors are cast to float32 where one of them is in float32
+    WIDEST          floating tensors are cast to float32 where any of them, wherever it stands, is in float32
     other names     what is in no list is called with its tensors as they come
     Never cast      float64, integers, booleans
     Weights         are float32 leaves that require a gradient. Each is cast once in a pass, however often it is used in
-                    half precision; it does not change within a pass. Every other tensor is cast at each use, since it
-                    may change in place. What needs no cast is not copied.
+                    half precision, with and without torch.no_grad(); it does not change within a pass. Every other
+                    tensor is cast at each use, since it may change in place. What needs no cast is not copied.
     Gradients       come in float32, also where the first use in a pass was under torch.no_grad()
-    Afterwards      tensors in args are as they were. Nothing is kept: between passes the object holds no tensor.
+    Afterwards      tensors in args are as they were. Nothing is kept: between passes the object holds no tensor, also
+                    after an error.
     Example         for x and w in float32, run(torch.matmul, x, w) is in bfloat16, and run(torch.sum, y) of that result
                     y in float32.
     Not allowed: torch.autocast, torch.amp.

@@ -101,7 +101,14 @@ KNOWN = "return self._casts[tensor]"
 FLOATING = "return isinstance(arg, Tensor) and arg.is_floating_point() and arg.dtype != torch.float64"
 CLEAR = "self._casts.clear()  # the optimizer is about to change the weights"
 HIGH_TARGET = "if name in HIGH:\n            return torch.float32"
+CALLED = "return op(*(self._cast(arg, target) if _eligible(arg) else arg for arg in args))"
 PROMOTED = "torch.float32 if any(_eligible(arg) and arg.dtype == torch.float32 for arg in args) else self.dtype"
+DOUBLES = "(_eligible(arg) or doubles and isinstance(arg, Tensor) and arg.is_floating_point())"
+DOUBLE_RESULT = "target == torch.float32 and y.is_floating_point()"
+FIRST_TWO = "[each for each in args if isinstance(each, Tensor)][:2]"
+WIDEST_SIZE = """{2: self.dtype, 4: torch.float32}.get(
+                max(arg.itemsize for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
+            )"""
 
 WRONG = (
     wrong(
@@ -136,14 +143,14 @@ WRONG = (
         "decides for itself.",
         cast(
             (
-                "return op(*(self._cast(arg, target) if _eligible(arg) else arg for arg in args))",
+                CALLED,
                 "y = op(*(self._cast(arg, target) if _eligible(arg) else arg for arg in args))\n"
                 "        return y.to(self.dtype) if target == torch.float32 and _eligible(y) else y",
             )
         ),
         cast(
             (
-                "return op(*(self._cast(arg, target) if _eligible(arg) else arg for arg in args))",
+                CALLED,
                 "y = op(*(self._cast(arg, target) if _eligible(arg) else arg for arg in args))\n"
                 "        halves = any(_eligible(arg) and arg.dtype == self.dtype for arg in args)\n"
                 "        return y.to(self.dtype) if halves and _eligible(y) else y",
@@ -169,8 +176,22 @@ WRONG = (
     ),
     wrong(
         "promotes_to_the_first",
-        "For an operator in WIDEST you take the dtype of its first tensor. Look at all of them: float32 may come last.",
+        "For an operator in WIDEST you look at its first tensor, at the first two, or at the first and the last. Look "
+        "at all of them: float32 may come anywhere.",
         cast((PROMOTED, "args[0].dtype if _eligible(args[0]) else None")),
+        *(
+            cast((PROMOTED, PROMOTED.replace("in args", f"in {some}").replace("self.dtype", "None")))
+            for some in (FIRST_TWO, f"({FIRST_TWO}[0], {FIRST_TWO.replace(':2', '-1')})")
+        ),
+    ),
+    wrong(
+        "promotes_as_torch_does",
+        "You ask for the widest dtype of all, or for torch.result_type. float64 is wider than float32, so that nothing "
+        "is cast; and result_type does not count a tensor of no dimensions beside others. Ask whether any tensor is in "
+        "float32.",
+        cast((PROMOTED, WIDEST_SIZE)),
+        cast((PROMOTED, PROMOTED.replace("arg.dtype ==", "torch.result_type(args[0], arg) =="))),
+        cast((PROMOTED, f"torch.float32 if torch.result_type(*{FIRST_TWO}) == torch.float32 else None")),
     ),
     wrong(
         "widest_always_float32",
@@ -192,14 +213,50 @@ WRONG = (
     ),
     wrong(
         "targets_cast",
-        "You cast integers too. A class number is no measurement: cross_entropy looks it up, and a sum of integers is "
-        "exact. Ask is_floating_point.",
+        "You cast integers or booleans too. A class number is no measurement: cross_entropy looks it up, and a sum of "
+        "integers is exact. Ask is_floating_point.",
         cast((FLOATING, "return isinstance(arg, Tensor) and arg.dtype != torch.float64")),
+        cast(
+            (
+                FLOATING,
+                FLOATING.replace("arg.is_floating_point()", "(arg.dtype == torch.bool or arg.is_floating_point())"),
+            )
+        ),
+    ),
+    wrong(
+        "one_number_left",
+        "You leave a tensor of one number, without dimensions, as it is. It is cast like any other.",
+        cast(
+            (
+                "if target is None or tensor.dtype == target:",
+                "if target is None or target == tensor.dtype or not tensor.dim():",
+            )
+        ),
+    ),
+    wrong(
+        "lists_cast",
+        "You cast tensors inside lists or tuples. The docstring leaves alone what is no tensor itself.",
+        cast(
+            (
+                CALLED,
+                "return op(*(self._each(arg, target) for arg in args))\n\n"
+                "    def _each(self, arg: Any, target: torch.dtype | None) -> Any:\n"
+                "        if isinstance(arg, (list, tuple)):\n"
+                "            return type(arg)(self._each(each, target) for each in arg)\n"
+                "        return self._cast(arg, target) if _eligible(arg) else arg",
+            )
+        ),
     ),
     wrong(
         "float64_cast",
-        "You cast float64. Whoever uses it wants its digits: autocast leaves it alone.",
+        "You cast float64, for all operators or those of one list, or a result in float64. Whoever uses it wants its "
+        "digits: autocast leaves it alone.",
         cast((FLOATING, "return isinstance(arg, Tensor) and arg.is_floating_point()")),
+        *(
+            cast((CALLED, f"doubles = op.__name__ in {names}\n        {CALLED.replace('_eligible(arg)', DOUBLES)}"))
+            for names in ("LOW", "HIGH", "WIDEST")
+        ),
+        cast((CALLED, f"{CALLED.replace('return', 'y =')}\n        return y.float() if {DOUBLE_RESULT} else y")),
     ),
     wrong(
         "rounded_on_the_way",
@@ -242,6 +299,24 @@ WRONG = (
         cast((RECORDED, "if True:")),
     ),
     wrong(
+        "cast_for_each_mode",
+        "Under torch.no_grad() you cast a weight at each use, or keep a cast for there and another one. One cast is "
+        "enough for all uses in a pass, if it is made under torch.enable_grad().",
+        cast(
+            (LOOKED_UP, f"if not torch.is_grad_enabled():\n            return tensor.to(target)\n        {LOOKED_UP}")
+        ),
+        cast(
+            (RECORDED, "if True:"),
+            (LOOKED_UP, f"{LOOKED_UP[:-1]} or torch.is_grad_enabled() and not self._casts[tensor].requires_grad:"),
+        ),
+    ),
+    wrong(
+        "records_the_operator",
+        "You call the operator itself under torch.enable_grad(). The caller may have switched gradients off, and gets "
+        "a graph all the same: only the cast of a weight belongs there.",
+        cast((CALLED, CALLED.replace("return", "with torch.enable_grad():\n            return"))),
+    ),
+    wrong(
         "cast_at_every_use",
         "You cast a weight each time it is used. Within a pass it does not change: keep its cast. A weight is any "
         "float32 leaf that requires a gradient, whether it is an nn.Parameter or not.",
@@ -270,9 +345,13 @@ WRONG = (
     ),
     wrong(
         "emptied_at_the_next_pass",
-        "You empty the dict where a pass begins. Until then the object holds a half precision copy of the model, "
-        "through the optimizer's step. Empty it where the pass ends.",
+        "You empty the dict where a pass begins, and not wherever one ends, be it in an error. Until then the object "
+        "holds a half precision copy of the model, through the optimizer's step. Empty it in __exit__ in any case.",
         cast((CLEAR, "pass"), ("        return self\n", "        self._casts.clear()\n        return self\n")),
+        cast(
+            (CLEAR, "if error[0] is None:\n            self._casts.clear()"),
+            ("        return self\n", "        self._casts.clear()\n        return self\n"),
+        ),
     ),
     wrong(
         "enter_returns_nothing",
@@ -294,15 +373,21 @@ WRONG = (
         cast((WEIGHT, "if not (tensor.is_leaf and tensor.dtype == torch.float32):")),
         cast((WEIGHT, "if not (tensor.requires_grad and tensor.dtype == torch.float32):")),
         cast((WEIGHT, "if target == torch.float32:")),
+        cast((WEIGHT, "if not (tensor.is_leaf and tensor.requires_grad):")),
     ),
     wrong(
         "known_by_its_shape",
-        "You look a cast up by the weight's shape, which other weights have as well. Look it up by the tensor itself: "
-        "a tensor can be the key of a dict, which compares identity.",
+        "You look a cast up by the weight's shape or its address in memory, which other weights may have as well. Look "
+        "it up by the tensor itself: a tensor can be the key of a dict, which compares identity.",
         cast(
             (LOOKED_UP, "if tensor.shape not in self._casts:"),
             (CAST, "self._casts[tensor.shape] = tensor.to(target)"),
             (KNOWN, "return self._casts[tensor.shape]"),
+        ),
+        cast(
+            (LOOKED_UP, "if (tensor.data_ptr(), tensor.shape) not in self._casts:"),
+            (CAST, "self._casts[tensor.data_ptr(), tensor.shape] = tensor.to(target)"),
+            (KNOWN, "return self._casts[tensor.data_ptr(), tensor.shape]"),
         ),
     ),
 )

@@ -185,12 +185,13 @@ python = partial(edited, WithPythonsNumbers)
 
 SCALED = "return loss * self.factor"
 FINITE = "self._finite = all(bool(g.isfinite().all()) for g in present)"
-DIVIDE = "for g in present:\n            g.mul_(inverse)"
-INVERSE = "inverse = self.factor.double().reciprocal().float().item()"
+DIVIDE = "for g in present:\n            g.div_(self.factor)"
+QUOTIENT = "g.div_(self.factor)"
 TAKE = "if self._finite:\n            step()"
+SUMMED = FINITE.replace("g.isfinite().all()", "g.sum().isfinite()")
 LATER = """\
 for g in self._present if self._finite else ():
-            g.mul_(self._inverse)
+            g.div_(self.factor)
         if self._finite:
             step()"""
 COUNT = "self._good_steps = self._good_steps + 1 if self._finite else 0"
@@ -221,7 +222,7 @@ WRONG = (
         "zeros_for_what_is_not_finite",
         "You put 0 in the place of inf and nan, and take the step. The rest of the gradients moves the parameters, "
         "and momentum moves them even where the gradient is 0. A skipped step is not taken.",
-        scaler((DIVIDE, "for g in present:\n            g.mul_(inverse).nan_to_num_(0, 0, 0)"), (TAKE, "step()")),
+        scaler((QUOTIENT, "g.div_(self.factor).nan_to_num_(0, 0, 0)"), (TAKE, "step()")),
     ),
     wrong(
         "inf_or_nan_overlooked",
@@ -229,6 +230,7 @@ WRONG = (
         "(inf - inf is nan): isfinite is false for each.",
         scaler(("g.isfinite().all()", "not g.isinf().any()")),
         scaler(("g.isfinite().all()", "not g.isnan().any()")),
+        scaler(("g.isfinite().all()", "(g < float('inf')).all()")),
         python(("(g.isnan() | g.isinf())", "g.isinf()")),
     ),
     wrong(
@@ -245,26 +247,27 @@ WRONG = (
         "is skipped for nothing. Look at the numbers.",
         scaler(("g.isfinite().all()", "g.sum().isfinite()")),
         scaler(("g.isfinite().all()", "g.square().sum().isfinite()")),
+        scaler((FINITE, "self._finite = True"), (DIVIDE, f"{DIVIDE}\n        {SUMMED}")),
     ),
     wrong(
         "multiplied_again",
         "You multiply the gradients by the factor where they must be divided by it: backward has multiplied them "
         "already.",
-        scaler((INVERSE, "inverse = self.factor.item()")),
+        scaler((QUOTIENT, "g.mul_(self.factor)")),
     ),
     wrong(
         "not_unscaled",
         "The gradients are as large as before after unscale_. Divide each of them, in its own memory.",
-        scaler((DIVIDE, "del inverse")),
-        scaler((DIVIDE, "for g in present:\n            g = g * inverse")),
-        scaler((DIVIDE, "grads = [g if g is None else g * inverse for g in grads]")),
+        scaler((QUOTIENT, "pass")),
+        scaler((QUOTIENT, "g = g / self.factor")),
+        scaler((DIVIDE, "grads = [g if g is None else g / self.factor for g in grads]")),
     ),
     wrong(
         "unscaled_in_step",
         "You unscale in step. The caller clips between unscale_ and step, and must find gradients there that are "
         "divided already; and those that are must not be divided again.",
         scaler(
-            (DIVIDE, "self._present, self._inverse = present, inverse"),
+            (DIVIDE, "self._present = present"),
             (
                 TAKE,
                 LATER,
@@ -275,13 +278,13 @@ WRONG = (
         "unscaled_twice",
         "You divide by the factor twice, in unscale_ and again in step. Once is enough.",
         scaler(
-            (DIVIDE, f"{DIVIDE}\n        self._present, self._inverse = present, inverse"),
+            (DIVIDE, f"{DIVIDE}\n        self._present = present"),
             (
                 TAKE,
                 LATER,
             ),
         ),
-        scaler(("g.mul_(inverse)", "g.mul_(inverse).mul_(inverse)")),
+        scaler((QUOTIENT, "g.div_(self.factor).div_(self.factor)")),
     ),
     wrong(
         "loss_detached",
@@ -297,10 +300,11 @@ WRONG = (
     ),
     wrong(
         "float16_product",
-        "Your product is formed in float16, where 65,504 is the largest number: a Python number takes the dtype of the "
-        "tensor. loss.float() times the factor is a float32 number.",
+        "Your product is formed in float16, where 65,504 is the largest number and the last digits of tiny ones are "
+        "lost: a Python number takes the dtype of the tensor. loss.float() times the factor is a float32 number.",
         scaler((SCALED, "return loss * self.factor.item()")),
         scaler((SCALED, "return loss * self.factor.to(loss.dtype)")),
+        scaler((SCALED, "return loss * (self.factor if self.factor > 1 else self.factor.item())")),
         fails=("float16_loss",),
     ),
     wrong(
@@ -347,18 +351,22 @@ WRONG = (
     ),
     wrong(
         "not_below_1",
-        "Your factor stops at 1. Gradients above 65,504 are scaled down by a factor below 1, so that they fit.",
+        "Your factor stops at 1, or at another number that seemed small enough. Gradients that are too large need a "
+        "factor below 1, however small.",
         scaler(
             (
                 BACK,
                 BACK.replace("_times(self.factor, self._backoff)", "_times(self.factor, self._backoff).clamp(min=1.0)"),
             )
         ),
-        python(
-            (
-                "self.factor, self.left = self.factor * self.down,",
-                "self.factor, self.left = max(1.0, self.factor * self.down),",
+        *(
+            python(
+                (
+                    "self.factor, self.left = self.factor * self.down,",
+                    f"self.factor, self.left = max({least}, self.factor * self.down),",
+                )
             )
+            for least in ("1.0", "2.0**-14", "2.0**-24")
         ),
     ),
     wrong(
@@ -382,6 +390,19 @@ WRONG = (
         python(
             ("if self.factor * self.up <= torch.finfo(torch.float32).max:", "if self.factor * self.up < float('inf'):")
         ),
+        scaler(("grown if grown.isfinite() else self.factor", "grown.clamp(max=torch.finfo(torch.float32).max)")),
+    ),
+    wrong(
+        "stops_short_of_float32",
+        "You leave out a growth that float32 holds. Leave out only what is *above* torch.finfo(torch.float32).max.",
+        python(("self.factor * self.up <= ", "self.factor * self.up < ")),
+        python(("torch.finfo(torch.float32).max", "2.0**100")),
+    ),
+    wrong(
+        "divided_in_a_copy",
+        "You divide a copy where a gradient is a view: .contiguous() and .reshape copy what does not lie in one piece. "
+        "Divide g itself.",
+        scaler((QUOTIENT, "g.contiguous().div_(self.factor)")),
     ),
     wrong(
         "always_2_and_a_half",
@@ -403,6 +424,8 @@ WRONG = (
         "another thing.",
         scaler(("return self._finite", "return None")),
         scaler((TAKE, "if self._finite:\n            return step()")),
+        scaler((TAKE, "if self._finite:\n            return step() or True")),
+        scaler((TAKE, "if self._finite:\n            return step() is not False")),
         scaler(("return self._finite", "return True")),
         scaler(("return self._finite", "return not self._finite")),
     ),
@@ -430,6 +453,8 @@ WRONG = (
         scaler((HALF, "if False:")),
         scaler((SECOND, "if False:\n            raise")),
         scaler((EARLY, "if self._finite is None:")),
+        scaler(("self._stepped = True", "self._stepped = self._finite")),
+        scaler((HALF, HALF.replace("torch.float16", "torch.float16 and g.numel()"))),
         scaler((NOTHING, "if False:\n            raise")),
         scaler(("init_scale > 0", "init_scale >= 0")),
         scaler(("growth_factor > 1", "growth_factor > 0")),
@@ -442,6 +467,8 @@ WRONG = (
         "You refuse after something has changed: gradients that are divided already, or a note that is made. The "
         "caller may catch the error and go on.",
         scaler((HALF, f"{FINITE}\n        {HALF}")),
+        scaler((SECOND, SECOND.replace("raise", f"{FINITE.replace('present', 'grads')}\n            raise"))),
+        scaler((NOTHING, NOTHING.replace("raise", "self._good_steps = 0\n            raise"))),
         scaler(
             (SECOND, f"for g in grads if self._finite is not None else ():\n            g.mul_(0.5)\n        {SECOND}")
         ),

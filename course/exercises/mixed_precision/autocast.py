@@ -7,6 +7,7 @@ them itself.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -73,12 +74,34 @@ def _seen(result: Any) -> dict[str, Tree]:
     return {"y": result.detach().clone(), "dtype": str(result.dtype)}
 
 
+def _came(made: Any, call: tuple[Any, ...]) -> dict[str, Tree]:
+    """Where an operator refuses its inputs, the others still show what they get."""
+    try:
+        return _seen(made.run(*call))
+    except NotImplementedError:
+        raise
+    except RuntimeError as error:
+        return {"y": f"RuntimeError: {str(error).partition('.')[0][:100]}", "dtype": "none"}
+
+
 def _all_seen(cast_: Any, calls: dict[str, tuple[Any, ...]]) -> dict[str, Tree]:
     """What each call gives, and the dtypes of all that it was given, as it left them."""
     with cast_ as made:
-        found: dict[str, Any] = {name: _seen(made.run(*call)) for name, call in calls.items()}
+        found: dict[str, Any] = {name: _came(made, call) for name, call in calls.items()}
     given = [each for call in calls.values() for each in call if isinstance(each, Tensor)]
     return {**found, "after": {"dtypes": " ".join(str(each.dtype) for each in given)}}
+
+
+def _bytes(name: str) -> Run:
+    """An operator with the name of one in torch. It gives the bytes per number in each tensor that it gets."""
+
+    def run(*args: Any) -> Tensor:
+        """In lists too."""
+        given = [each for arg in args for each in (arg if isinstance(arg, list) else [arg])]
+        return torch.tensor([float(each.itemsize) for each in given])
+
+    run.__name__ = name
+    return run
 
 
 def _products(cast_: Any, t: Inputs) -> dict[str, Tree]:
@@ -88,6 +111,8 @@ def _products(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "linear on half": (F.linear, t["h"], t["v"]),
         "bmm": (torch.bmm, t["x"][None], t["v"].t()[None]),
         "addmm": (torch.addmm, t["b"], t["h"], t["w"]),
+        "addmm with one number": (torch.addmm, t["b"].detach()[0], t["h"], t["w"]),
+        "linear, v.T on the memory of v": (F.linear, t["h"], t["v"].detach().t().requires_grad_()),
     }
     return _all_seen(cast_, calls)
 
@@ -106,6 +131,7 @@ def _high(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "pow": (torch.pow, small + 3, 3),
         "norm": (torch.norm, h),
         "float32 stays": (torch.exp, t["x"] / 8),
+        "bytes per number in a list that logsumexp gets": (_bytes("logsumexp"), [h, h], h),
     }
     return _all_seen(cast_, calls)
 
@@ -119,6 +145,8 @@ def _widest(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "dot, float32 last": (torch.dot, h[0], t["b"]),
         "tensordot": (torch.tensordot, h, t["w"].detach(), 1),
         "atan2 in float32": (torch.atan2, x, x + 1),
+        "atan2, one number in float32": (torch.atan2, h[0], x[0, 0]),
+        "bilinear, float32 third": (F.bilinear, h, h, t["w"].detach()[None], t["b"].detach()[:1].to(h.dtype)),
     }
     return _all_seen(cast_, calls)
 
@@ -142,6 +170,7 @@ def _left(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "linear in float64": (F.linear, x, t["w"].double()),
         "softmax in float64": (F.softmax, x / 8, -1),
         "addcmul, one in float64": (torch.addcmul, x, t["h"], t["x"]),
+        "bytes per number that addcmul gets": (_bytes("addcmul"), t["h"], x, t["x"]),
         "matmul of integers": (torch.matmul, whole, whole.t()),
         "sum of integers": (torch.sum, whole, 0),
         "sum of booleans": (torch.sum, whole > 0),
@@ -182,12 +211,14 @@ def _grads(loss: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tree]:
 
 
 def _evaluated(cast_: Any, t: Inputs) -> dict[str, Tree]:
-    """Both halves in one pass: the first without recording."""
-    with cast_ as made:
+    """A weight twice without recording, and twice with it, in one pass."""
+    with metered() as meter, cast_ as made:
         with torch.no_grad():
-            before = made.run(F.linear, t["x"], t["w"])
-        loss = made.run(torch.sum, made.run(F.linear, before, t["w"]))
-    return {"before": _seen(before), **_grads(loss, {"w": t["w"]})}
+            before = made.run(F.linear, made.run(F.linear, t["h"], t["w"]), t["w"])
+        loss = made.run(torch.sum, made.run(torch.add, before, made.run(F.linear, t["h"], t["w"])))
+        loss = made.run(torch.add, loss, made.run(torch.sum, made.run(torch.matmul, t["h"], t["w"])))
+        casts = _copies(meter.trace)
+    return {"before": _seen(before), "casts": casts, **_grads(loss, {"w": t["w"]})}
 
 
 def _passes(cast_: Any, t: Inputs) -> dict[str, Tree]:
@@ -216,12 +247,16 @@ def _error(cast_: Any, t: Inputs) -> dict[str, Tree]:
 
 
 def _changed(cast_: Any, t: Inputs) -> dict[str, Tree]:
-    """A buffer filled anew, a frozen weight changed, and a result that has a history, added to in place."""
+    """A buffer filled anew, a frozen weight and a leaf in half precision changed, a result with a history added to."""
+    small = t["h"].clone().requires_grad_()
     buffer, frozen, residual = t["x"].clone(), t["v"].detach().clone(), t["x"] @ t["w"]
     found = []
     with cast_ as made:
         for _ in range(2):
             found += [_seen(made.run(F.linear, buffer, frozen)), _seen(made.run(torch.matmul, residual, t["v"]))]
+            found += [_seen(made.run(torch.pow, small, 2))]
+            with torch.no_grad():
+                small.mul_(3)
             buffer.add_(3)
             frozen.add_(5)
             residual += 7
@@ -229,13 +264,17 @@ def _changed(cast_: Any, t: Inputs) -> dict[str, Tree]:
 
 
 def _after(cast_: Any, t: Inputs) -> dict[str, Tree]:
-    """Bytes that are left of a pass whose results nobody holds; no graph holds anything either."""
+    """Bytes that are left of passes whose results nobody holds, the second with an error; no graph holds any either."""
     with torch.no_grad(), metered() as meter:
         with cast_ as made:
             found = _seen(made.run(F.linear, t["x"], t["w"]))
         numbers, dtype = cast(Tensor, found.pop("y")).tolist(), found.pop("dtype")
         kept = meter.kept()
-    return {"y": torch.tensor(numbers), "dtype": dtype, "kept": kept}
+        with contextlib.suppress(RuntimeError), cast_ as made:
+            made.run(F.linear, t["h"], t["v"])
+            made.run(torch.matmul, t["h"], t["h"])
+        failed = meter.kept()
+    return {"y": torch.tensor(numbers), "dtype": dtype, "kept": kept, "kept after an error": failed}
 
 
 SCENARIOS: dict[str, Callable[[Any, Inputs], dict[str, Tree]]] = {
@@ -277,7 +316,7 @@ EXERCISE = Exercise(
         Property(
             "sensitive_ones_high",
             "An operator in HIGH gets its floating tensors in float32, and its result stays in float32. What is not a "
-            "tensor (a dimension, a shape, None) and class numbers go in as they are.",
+            "tensor (a dimension, a list, None) and class numbers go in as they are.",
             points=2,
             cases=("softmax, norms, sums and losses",),
         ),
@@ -317,11 +356,11 @@ EXERCISE = Exercise(
         ),
         Property(
             "weights_cast_once",
-            "In one pass a weight is cast at its first use and never again, and a tensor that has the right dtype is "
-            "not copied. Keep the casts in a dict on the object.",
+            "In one pass a weight is cast at its first use and never again, with and without torch.no_grad(), and a "
+            "tensor that has the right dtype is not copied. Keep the casts in a dict on the object.",
             points=2,
             holds=_no_more_casts,
-            cases=("a weight used three times",),
+            cases=("a weight used three times", "evaluated first"),
             needs=("products_low", "sensitive_ones_high"),
         ),
         Property(
@@ -341,8 +380,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "nothing_kept",
-            "After the pass the object still holds tensors: half a copy of the model. Let go of them in __exit__.",
-            keys=("kept",),
+            "After the pass the object still holds tensors: half a copy of the model. Let go of them in __exit__, also "
+            "where the pass ended in an error.",
+            keys=("kept*",),
             roundings=0,
             cases=("after a pass",),
             needs=("products_low", "weights_cast_once"),
@@ -361,7 +401,7 @@ EXERCISE = Exercise(
         "a pass, which ends with the block": ("each_pass_anew", "a pass that ended in an error"),
         "floating tensors are cast to half": ("products_low",),
         "floating tensors are cast to float32; the result is returned as it is": ("sensitive_ones_high",),
-        "floating tensors are cast to float32 where one of them is in float32": ("widest_agree",),
+        "floating tensors are cast to float32 where any": ("widest_agree",),
         "in no list": ("others_as_they_come",),
         "float64, integers, booleans": ("float64_and_integers_stay",),
         "is cast once in a pass": ("weights_cast_once",),

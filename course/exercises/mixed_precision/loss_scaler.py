@@ -8,6 +8,7 @@ for bit. The gradients of a step are scaled by the derivative of what `scale` re
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import Answer, Case, Exercise, Form, Inputs, Observation, Property, Values, observe
 from course.performing.exercise import every_form as form_property
-from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.forms import cut, put, strided
 from course.performing.refusals import all_refused, refused, refused_in_time
 
 STEPS = 6
@@ -26,7 +27,8 @@ SHAPES: tuple[tuple[int, ...], ...] = ((3, 2), (4,), ())
 RATE = 0.125  # of the steps: exact, as everything here
 USUAL = {"init_scale": 2.0**16, "growth_interval": 3}
 OTHERS = {"init_scale": 1001.0, "growth_factor": 3.0, "backoff_factor": 0.25, "growth_interval": 2}
-LARGEST = 2.0**127  # the largest power of two in float32
+LARGEST = torch.finfo(torch.float32).max
+TINY = 2.0**-90  # the docstring promises a factor above 2^-100
 NONSENSE: dict[str, dict[str, Any]] = {
     "an init_scale of 0": {"init_scale": 0.0},
     "a negative init_scale": {"init_scale": -2.0},
@@ -36,17 +38,21 @@ NONSENSE: dict[str, dict[str, Any]] = {
     "a backoff_factor of 1": {"backoff_factor": 1.0},
     "a growth_interval of 0": {"growth_interval": 0},
 }
-TURNS = {  # what was called in this step -> what is then out of turn
+TURNS = {  # what was called in this step -> what is then refused
     "step before unscale_": ("", "step"),
     "update before unscale_": ("", "update"),
-    "a second unscale_": ("unscale_", "unscale_"),
-    "an unscale_ after the step": ("unscale_ step", "unscale_"),
+    "a second unscale_": ("unscale_", "others"),
+    "an unscale_ after the step": ("unscale_ step", "others"),
     "a second step": ("unscale_ step", "step"),
+    "a second step after a skip": ("overflow step", "step"),
     "step after update": ("unscale_ step update", "step"),
     "a second update": ("unscale_ step update", "update"),
+    "a float16 gradient": ("", "halves"),
+    "a float16 gradient without numbers": ("", "empty"),
 }
-FLOAT16 = "a float16 gradient"
 ASKED = "what is refused"
+FACTOR, BETWEEN = "log2 of factor", "log2 of factor between updates"
+IGNORED = (torch.tensor(0.5), False, None, 0.0)  # what the optimizer's step returns, in turns
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -76,8 +82,9 @@ def cases(rng: torch.Generator) -> list[Case]:
     always = {"growth_interval": 1}
     inf, nan = math.inf, math.nan
     kinds = {1: (0, inf), 2: (1, -inf), 3: (2, nan), 5: (1, nan)}
-    huge = (7 + grid(STEPS, *SHAPES[1]).abs() / 8) * 2.0**108  # finite when scaled, and their sums are not
+    huge = (7 + grid(STEPS, *SHAPES[1]).abs() / 8) * 2.0**124  # finite, scaled by 1, and their sums are not
     large, tiny = [grid(STEPS, *SHAPES[0]), huge, grid(STEPS)], [grid(STEPS, *shape) / 2**20 for shape in SHAPES]
+    alone, deep = seldom | {"init_scale": 1.0}, {"init_scale": TINY} | always
     return [
         case("no inf", steps=3, options=seldom),
         case("inf and nan here and there", kinds, options=seldom),
@@ -85,11 +92,15 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("an inf in each third step", {1: (0, nan), 4: (2, inf)}),
         case("clipped between", {1: (0, inf)}, steps=4, clip=0.5, options=seldom),
         case("missing gradients", {1: (2, inf)}, steps=4, missing=[0, 1, 2, -1], options=seldom),
-        case("huge numbers", steps=2, grads=large, options=seldom),
-        case("a scale below 1", {t: (t % 3, inf) for t in (0, 1, 3)}, steps=5, options={"init_scale": 1.0} | always),
-        case("the end of float32", {2: (2, nan)}, steps=5, grads=tiny, options={"init_scale": LARGEST / 2} | always),
+        case("huge numbers", steps=2, grads=large, options=alone),
+        case("a scale below 1", {t: (t % 3, inf) for t in (0, 1, 3)}, steps=5, options=deep),
+        case("the end of float32", {2: (2, nan)}, steps=5, grads=tiny, options={"init_scale": 2.0**126} | always),
+        case("the largest float32 itself", steps=2, grads=tiny, options={"init_scale": LARGEST / 2} | always),
         case("other numbers", {2: (0, inf)}, steps=5, options=OTHERS),
         case("a float16 loss", losses=4 + grid(2).abs(), options=smaller, loss_dtype="float16"),
+        case(
+            "a tiny float16 loss", losses=grid(2) / 2**20, options=seldom | {"init_scale": 0.125}, loss_dtype="float16"
+        ),
         case("two scalers in turns", {0: (0, inf), 1: (1, nan)}, steps=4, twins=2, options=twice),
         case(ASKED, {1: (0, inf)}, steps=2),
     ]
@@ -105,14 +116,14 @@ class _Run:
         self.bad = inputs["bad"][::-1] if twin else inputs["bad"]
         self.calls = 0
         self.seen: dict[str, list[Any]] = {
-            name: [] for name in ("product", "loss", "grads", "between", "factor", "stepped", "returned", "params")
+            name: [] for name in ("product", "loss", "grads", BETWEEN, FACTOR, "stepped", "returned", "params")
         }
 
     def scale(self, t: int) -> None:
         """What comes of a loss; and the gradients of this step, scaled by what the loss was multiplied by."""
         dtype = getattr(torch, self.inputs["loss_dtype"])
         loss = self.inputs["losses"][t].detach().to(dtype).requires_grad_()
-        self._note("between")
+        self._note(BETWEEN)
         given = loss * 1
         product = self.scaler.scale(given)
         (by,) = torch.autograd.grad(product, loss)
@@ -129,7 +140,7 @@ class _Run:
         missing = self.inputs["missing"][t]
         self.there = [None if at == missing else each.view_as(each) for at, each in enumerate(self.held)]
         self.scaler.unscale_(list(self.there))
-        self._note("between")
+        self._note(BETWEEN)
         if not self.bad[t]:  # nobody reads the others
             self.seen["grads"].append([each.clone() for each in self.held])
         if self.inputs["clip"]:
@@ -140,24 +151,25 @@ class _Run:
         """Which must happen once, or not at all; what the optimizer's step returns is of no interest."""
         before = self.calls
         returned = self.scaler.step(self.take)
-        self._note("between")
-        kind = isinstance(returned, (bool, Tensor)) or type(returned).__name__ == "bool_"
-        self.seen["returned"].append(str(bool(returned)) if kind else type(returned).__name__)
+        self._note(BETWEEN)
+        said = returned.item() if isinstance(returned, Tensor) and returned.numel() == 1 else returned
+        kind = isinstance(said, bool) or type(said).__name__ == "bool_"
+        self.seen["returned"].append(str(bool(said)) if kind else type(said).__name__)
         self.seen["stepped"].append(self.calls - before)
         self.seen["params"].append([each.clone() for each in self.params])
 
-    def take(self) -> float:
+    def take(self) -> object:
         """A step of SGD with what the gradients hold at that time."""
         self.calls += 1
         for param, seen, grad in zip(self.params, self.there, self.held, strict=True):
             if seen is not None:
                 param.sub_(RATE * grad)
-        return 0.0
+        return IGNORED[self.calls % len(IGNORED) - 1]
 
     def update(self, t: int) -> None:
         """The only call that may change the factor."""
         self.scaler.update()
-        self._note("factor")
+        self._note(FACTOR)
 
     def _note(self, name: str) -> None:
         factor = float(self.scaler.factor)
@@ -186,39 +198,49 @@ def _refusals(answer: Answer) -> dict[str, Any]:
     """What each call raised that makes no sense, or comes out of turn; and what the calls left behind."""
     calls = {words: functools.partial(answer, **numbers) for words, numbers in NONSENSE.items()}
     left: dict[str, str] = {}
-    calls |= {words: functools.partial(_out_of_turn, answer, words, left) for words in (*TURNS, FLOAT16)}
+    calls |= {words: functools.partial(_out_of_turn, answer, words, left) for words in TURNS}
     raised = refused({words: _as_value_error(call) for words, call in calls.items()})
     return {**raised, "left": left}
 
 
 def _out_of_turn(answer: Answer, words: str, left: dict[str, str]) -> None:
-    """One step up to the call that is refused, that call, and the rest of the step."""
-    scaler, grads, taken = answer(init_scale=8.0, growth_interval=2), [torch.full((2,), 24.0)], [0]
-    halves = [torch.full((2,), 24.0), torch.full((2,), 24.0, dtype=torch.float16)]
+    """One step up to the call that is refused, that call, and the rest of the step, or a whole one after update."""
+    scaler, taken = answer(init_scale=8.0, growth_interval=2), [0]
+    given = {
+        "unscale_": [torch.full((2,), 24.0)],
+        "overflow": [torch.tensor([24.0, math.inf])],
+        "others": [torch.tensor([24.0, math.inf])],
+        "halves": [torch.full((2,), 24.0), torch.full((2,), 24.0, dtype=torch.float16)],
+        "empty": [torch.full((2,), 24.0), torch.zeros(0, dtype=torch.float16)],
+    }
 
     def step() -> None:
         taken[0] += 1
 
     parts: dict[str, Callable[[], object]] = {
-        "unscale_": lambda: scaler.unscale_(list(grads)),
+        **{name: functools.partial(_unscale, scaler, grads) for name, grads in given.items()},
         "step": lambda: scaler.step(step),
         "update": lambda: scaler.update(),
-        "halves": lambda: scaler.unscale_(list(halves)),
     }
-    before, late = ("", "halves") if words == FLOAT16 else TURNS[words]
+    before, late = TURNS[words]
+    done = before.replace("overflow", "unscale_").split()
     for part in before.split():
         parts[part]()
     left[words] = "nothing was refused"
     try:
         parts[late]()
     except Exception:
-        left[words] = "the call after it was refused too"
+        left[words] = "a call after it was refused too"
         for part in ("unscale_", "step", "update"):
-            if part not in before.split():
+            if part not in done or "update" in done:
                 parts[part]()
-        values = [*grads[0].tolist(), *halves[0].tolist(), *halves[1].tolist()]
+        values = [each for name, grads in given.items() if name != "overflow" for g in grads for each in g.tolist()]
         left[words] = f"{values}, {taken[0]} steps, factor {float(scaler.factor):g}"
         raise
+
+
+def _unscale(scaler: Any, grads: list[Tensor]) -> None:
+    scaler.unscale_([*grads])
 
 
 def _as_value_error(call: Callable[[], object]) -> Callable[[], object]:
@@ -243,8 +265,20 @@ def _taken(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return f"calls of the optimizer's step: {', '.join(wrong)}" if wrong else None
 
 
+def _by_15(case: Case) -> Case:
+    """Odd gradients below 1/2, which bfloat16 holds also when they are multiplied by 15, and a factor of 15.
+
+    So the quotients are exact, and also what a product with 1/15 in float32 is rounded to. 1/15 is rounded so badly in
+    bfloat16 that most products with it are not.
+    """
+    few = [(each * 16).remainder(8).div(16).to(torch.bfloat16) for each in cast(list[Tensor], case.inputs["grads"])]
+    options = {**cast(dict[str, Any], case.inputs["options"]), "init_scale": 15.0}
+    changed: dict[str, Any] = {"grads": few, "options": options}
+    return dataclasses.replace(case, inputs={**case.inputs, **changed})
+
+
 VIEWS = strided("grads", of="clipped between")
-BFLOAT = in_dtype(torch.bfloat16, "grads", of="clipped between", name="bfloat16 gradients")
+BFLOAT = Form(name="bfloat16 gradients", change=_by_15, of="clipped between")
 NO_NUMBERS = cut("a gradient without numbers", **{"grads/1": (1, 0), "params/1": (0, 0)}, of="no inf")
 HALF_LOSS = put("a bfloat16 loss", loss_dtype="bfloat16", of="no inf")
 bits = functools.partial(Property, roundings=0)
@@ -311,16 +345,16 @@ EXERCISE = Exercise(
         ),
         Property(
             "large_is_not_infinite",
-            "Here all numbers are finite, but their sum, or the sum of their squares, is not in float32. Look at the "
-            "numbers themselves.",
-            keys=("*/stepped", "*/factor"),
+            "Here all numbers are finite, before and after the division, but their sum, or the sum of their squares, "
+            "is not in float32. Look at the numbers themselves.",
+            keys=("*/stepped", f"*/{FACTOR}"),
             cases=("huge numbers",),
             needs=("skips_where_not_finite",),
         ),
         bits(
             "backs_off",
             "The update after a skipped step multiplies the factor by backoff_factor, each time, also below 1.",
-            keys=("*/factor",),
+            keys=(f"*/{FACTOR}",),
             cases=("inf and nan here and there", "a scale below 1"),
         ),
         bits(
@@ -328,46 +362,47 @@ EXERCISE = Exercise(
             "The factor grows in the update that makes growth_interval good steps in a row, not one earlier or later; "
             "then the count begins anew.",
             points=2,
-            keys=("*/factor",),
+            keys=(f"*/{FACTOR}",),
             cases=("growth",),
         ),
         bits(
             "a_skip_starts_the_count_anew",
             "Good steps count only in a row: one inf, and it takes growth_interval good steps again.",
-            keys=("*/factor",),
+            keys=(f"*/{FACTOR}",),
             cases=("an inf in each third step",),
         ),
         bits(
             "only_update_changes_the_factor",
             "The factor must be the same in scale and in unscale_ of one step. Only update may change it.",
-            keys=("*/between",),
+            keys=(f"*/{BETWEEN}",),
             cases=("inf and nan here and there", "growth"),
         ),
         bits(
             "the_end_of_float32",
-            "A growth beyond the largest float32 number is left out. Python's numbers go on to 2^1024, float32 does "
-            "not.",
-            keys=("*/factor",),
-            cases=("the end of float32",),
+            "A growth beyond the largest float32 number is left out, and one to that very number is not. Python's "
+            "numbers go on to 2^1024.",
+            keys=(f"*/{FACTOR}",),
+            cases=("the end of float32", "the largest float32 itself"),
         ),
         Property(
             "numbers_of_the_caller",
             "growth_factor and backoff_factor need not be 2 and 1/2, and the factor need not be a power of two.",
-            keys=("*/factor", "*/grads/*"),
+            keys=(f"*/{FACTOR}", "*/grads/*"),
             roundings=4,
             cases=("other numbers",),
         ),
         bits(
             "float16_loss",
-            "A float16 loss times 2^15 is beyond 65,504, where float16 ends: form the product in float32.",
+            "A float16 loss times 2^15 is beyond 65,504, where float16 ends, and a tiny one times 1/8 loses its last "
+            "digits: form the product in float32.",
             keys=("*/product",),
-            cases=("a float16 loss",),
+            cases=("a float16 loss", "a tiny float16 loss"),
             needs=("scaled_loss",),
         ),
         bits(
             "missing_gradients",
             "A parameter without a gradient has None in the list: leave it out, and look at all the others.",
-            keys=("*/stepped", "*/params/*", "*/factor"),
+            keys=("*/stepped", "*/params/*", f"*/{FACTOR}"),
             cases=("missing gradients",),
             needs=("unscaled_in_place",),
         ),
@@ -375,7 +410,7 @@ EXERCISE = Exercise(
             "each_on_its_own",
             "Two scalers know nothing of each other: what an object remembers belongs into self, not into the class or "
             "a global.",
-            keys=("*/factor", "*/stepped", "*/between"),
+            keys=(f"*/{FACTOR}", "*/stepped", f"*/{BETWEEN}"),
             cases=("two scalers in turns",),
         ),
         Property(
@@ -388,7 +423,7 @@ EXERCISE = Exercise(
             needs=("scaled_loss",),
         ),
         refused_in_time(ASKED),
-        form_property(needs=("unscaled_in_place",), keys=("*/grads/*", "*/params/*", "*/factor"), roundings=0),
+        form_property(needs=("unscaled_in_place",), keys=("*/grads/*", "*/params/*", f"*/{FACTOR}"), roundings=0),
     ),
     hints=(
         "What must a scaler remember from one call to the next, and what from one step to the next?",
@@ -400,10 +435,10 @@ EXERCISE = Exercise(
     ),
     forms=(VIEWS, BFLOAT, NO_NUMBERS, HALF_LOSS),
     promises={
-        "the first factor, above 0": ("refusals", "a scale below 1"),
-        "what the factor is multiplied by to grow, above 1": ("numbers_of_the_caller",),
+        "the first loss scale, above 0": ("refusals", "a scale below 1"),
+        "what it is multiplied by to grow, above 1": ("numbers_of_the_caller",),
         "what it is multiplied by after a skipped step, between 0 and 1": ("numbers_of_the_caller",),
-        "how many good steps in a row make it grow, at least 1": ("grows_in_time", "a scale below 1"),
+        "how many good steps in a row make it grow, an int, at least 1": ("grows_in_time", "a scale below 1"),
         "It changes in update only": ("only_update_changes_the_factor",),
         "beyond the largest float32 number is left out": ("the_end_of_float32",),
         "Each scaler has its own": ("each_on_its_own",),
@@ -411,7 +446,8 @@ EXERCISE = Exercise(
         "The loss is not changed": ("loss_as_it_was",),
         "in float32, bfloat16 or float16": ("scaled_loss", "a bfloat16 loss", "float16_loss"),
         "the product of a float16 loss is formed in float32": ("float16_loss",),
-        "in the memory of the very tensors": ("unscaled_in_place",),
+        "or multiplies them by 1 / factor in float32": ("numbers_of_the_caller", "bfloat16 gradients"),
+        "in the memory of the": ("unscaled_in_place",),
         "in float32 or bfloat16": ("unscaled_in_place", "bfloat16 gradients"),
         "of any shapes (also without numbers), views too": (
             "a gradient without numbers",
@@ -421,15 +457,15 @@ EXERCISE = Exercise(
         "they may hold anything": ("inf and nan here and there",),
         "if all gradients were finite, however large": ("large_is_not_infinite",),
         "any number in them was inf, -inf or nan": ("skips_where_not_finite", "nothing_moves_on_a_skip"),
-        "True if it called it, else False": ("says_whether",),
-        "multiplied by backoff_factor, also below 1": ("backs_off",),
-        "counting starts anew. So it does after a skip": ("grows_in_time", "a_skip_starts_the_count_anew"),
+        "True if it called it, else False, whatever step()": ("says_whether",),
+        "multiplies factor by backoff_factor, also below 1": ("backs_off",),
+        "the count of good steps is 0 again": ("grows_in_time", "a_skip_starts_the_count_anew"),
         "before anything is changed": ("refused_before_any_change",),
-        "numbers of the constructor outside of these ranges": ("refusals",),
-        "a float16 gradient (divided, it would be lost after all)": ("refusals",),
-        "a second unscale_ before update": ("refusals",),
+        "a number of the constructor that is outside of its range (none is nan)": ("refusals",),
+        "a float16 gradient (divided, it would be lost after all), also without numbers": ("refusals",),
         "step before unscale_": ("refusals",),
-        "a second step": ("refusals",),
+        "a second unscale_ before update": ("refusals",),
+        "a second step, also after a skip": ("refusals",),
         "update before unscale_": ("refusals",),
     },
     removes=("torch.amp", "torch.cuda.amp"),

@@ -64,9 +64,8 @@ class LossScaler:
         if any(g.dtype == torch.float16 for g in present):
             raise BadArgument("gradients must be wider than float16 to be unscaled, got torch.float16: cast them first")
         self._finite = all(bool(g.isfinite().all()) for g in present)
-        inverse = self.factor.double().reciprocal().float().item()
         for g in present:
-            g.mul_(inverse)
+            g.div_(self.factor)
 
     def step(self, step: Callable[[], object]) -> bool:
         """Calls `step`, `optimizer.step` for instance, unless a gradient was inf or nan; returns whether it did.
