@@ -927,7 +927,7 @@ predicted = dict.fromkeys(training_recipes)  # your numbers: predicted["fp32"] =
 def training_bytes(n: int, recipe: dict[str, object]) -> tuple[int, int]:
     """Bytes of the model states when a step of Adam begins, and of the copies that are there only while a pass runs.
 
-    n         how many numbers all parameters have together; may be 0
+    n         how many numbers all parameters have together; may be 0, and is below 2**53
     recipe    a dict of six entries. Every dtype is a floating one of 1 to 8 bytes a number.
               "param": dtype of the parameters that forward and backward use;
               "grads": a tuple, the dtype of each copy of the gradients that is there when the step begins. It may be
@@ -1122,8 +1122,9 @@ def scaled_fp8_matmul(
     block     only with scales None: so many neighbours along k share a scale, that of their own amax, in each row of a
               and in each column of b. The last block may be shorter.
     Scale     amax / the format's largest number (torch.finfo), in float32 and not rounded further; 1 where that amax is
-              0. A number x becomes the code x / scale, rounded by torch's cast; what is beyond the format's largest
-              number is clipped to it, never inf or nan.
+              0. A number x becomes the code x / scale, rounded by torch's cast (where x / scale is within a rounding of
+              the middle between two codes, either will do); what is beyond the format's largest number is clipped to
+              it, never inf or nan.
     Returns   float32 (m, n): the product of the numbers that the codes stand for; products are added in float32
     Refused   with a ValueError, before a history changes: shapes that are not (m, k) and (k, n); a block below 1;
               a block beside histories

@@ -110,6 +110,32 @@ WRONG = (
         by_rate((RATE, "saved(*move)")),
     ),
     wrong(
+        "not_by_the_byte",
+        "You make the moves of least loss first, whatever they save. Many small operators are then dropped where one "
+        "large one would do: divide the rise of loss by the bytes that the move saves.",
+        by_rate((RATE, "damage[move]")),
+        by_rate((RATE, "damage[move] - damage[move[0], plan[move[0]]]")),
+        each_time(("(then - now) / saved, then", "then, then")),
+    ),
+    wrong(
+        "one_move_each",
+        "An operator that has 16 bits gets no smaller format any more, and where that is needed no move is left and "
+        "the search fails. Let each operator move again, as long as that saves bytes.",
+        by_rate((MOVES, "if plan[move[0]] == torch.float32 and saved(*move) > 0")),
+        by_rate(
+            (MOVES, "if plan[move[0]] == torch.float32 and saved(*move) > 0"),
+            ("min((move for", "min([move for"),
+            ("), key=rate)", "], key=rate, default=None)"),
+        ),
+    ),
+    wrong(
+        "refuses_what_fits",
+        "You refuse a budget by a size that not every operator has, such as that in 8 bits, or a quarter of float32. "
+        "The least that a plan needs is the sum of each operator's own smallest.",
+        by_rate(("min(sizes.values())", "sizes.get(torch.float8_e4m3fn, sizes[torch.float32])")),
+        by_rate(("min(sizes.values())", "sizes.get(torch.bfloat16, sizes[torch.float32])")),
+    ),
+    wrong(
         "in_their_order",
         "You shrink one operator after the other as they stand in the dict. The order must come from the loss.",
         by_rate((RATE, "0")),
@@ -157,6 +183,7 @@ WRONG = (
         "You ask for formats that an operator does not have. Go through operators[name], which differs from one to "
         "the other.",
         by_rate((FORMATS, f"for name in operators for format in {ALL}")),
+        by_rate((FORMATS, f"for name in operators for format in {ALL} if operators[name][format]")),
     ),
     wrong(
         "too_many_calls",

@@ -52,6 +52,30 @@ WRONG = (
         runs((LIMIT, '(8, "g = g.clone()")')),
     ),
     wrong(
+        "scale_written_down",
+        "In `clipped` the scale of the example is written down as a number. Other runs have other scales: use `scale`.",
+        runs(("max_norm * scale / g.norm()", "max_norm * 1024 / g.norm()")),
+    ),
+    wrong(
+        "nan_without_a_gradient",
+        "Where a batch fits exactly, its gradient in `clipped` is 0, and so is the norm by which you divide it: 0 / 0 "
+        "is nan. Divide the limit by the norm, which may be inf, and make the factor at most 1.",
+        runs(
+            (
+                "g * (max_norm * scale / g.norm()).clamp(max=1)",
+                "g / g.norm() * g.norm().clamp(max=max_norm * scale)",
+            )
+        ),
+        runs(("(max_norm * scale / g.norm()).clamp(max=1)", "g.norm().clamp(max=max_norm * scale) / g.norm()")),
+    ),
+    wrong(
+        "norm_in_half",
+        "In `clipped` you take a norm in half precision. It may be beyond 65504 where no number of the gradient "
+        "is, and then the step is 0: take the norm of g, which is float32.",
+        runs(("g.norm()", "w16.grad.norm()")),
+        runs(("max_norm * scale / g.norm()", "max_norm / (w16.grad / scale).norm().float()")),
+    ),
+    wrong(
         "limit_divided",
         "The gradient in that line of `clipped` is the true one times the scale. You make the limit smaller by the "
         "scale, where it must be larger.",
@@ -94,6 +118,13 @@ WRONG = (
         "begins_again_at_1",
         "After a skipped step `growing` begins to count at 1, as if it had been a good one.",
         runs(("if finite else 0", "if finite else 1")),
+    ),
+    wrong(
+        "nan_is_good",
+        "`growing` begins to count again after inf, and not after nan, which comes where inf is subtracted from inf: "
+        "`finite` knows both.",
+        runs((COUNT, '(11, "good = 0 if g.norm() == math.inf else good + 1")')),
+        runs((COUNT, '(11, "good = 0 if g.isinf().any() else good + 1")')),
     ),
     wrong(
         "never_grows",

@@ -38,7 +38,7 @@ def one_function(
             own = x.abs().max().item()
             amax = max(scales[side]) if scales[side] else own
             scales[side].append(own)
-            if len(scales[side]) > 16:
+            while len(scales[side]) > 16:
                 scales[side].pop(0)
             amaxes = torch.tensor(amax)
         parts = []
@@ -120,14 +120,12 @@ WRONG = (
         "Your product is closer to a @ b than 8 bits allow: nothing was rounded to the formats. Cast x / scale to the "
         "8-bit dtype, and back to float32 for the product.",
         with_helpers((".clamp(-largest, largest).to(dtype)", ".clamp(-largest, largest)")),
-        sliced((".to(dtype)\n", "\n")),
     ),
     wrong(
         "no_scale",
         "You cast a and b as they are. What is below the format's smallest number becomes 0, and what is above its "
         "largest is clipped: divide by amax / largest first, and multiply the product by both scales.",
         with_helpers((SCALE, "torch.ones_like(amaxes)")),
-        sliced(("torch.where(amaxes == 0, torch.ones_like(amaxes), amaxes / largest)", "torch.tensor(1.0)")),
     ),
     wrong(
         "scale_upside_down",
@@ -135,7 +133,6 @@ WRONG = (
         "before the cast is multiplied by afterwards.",
         with_helpers(("q = (blocks / scale)", "q = (blocks * scale)")),
         with_helpers(("amaxes / largest, 1.0", "largest / amaxes, 1.0")),
-        with_helpers((BOTH, "products / scale_a.permute(1, 0, 2) / scale_b.permute(1, 2, 0)")),
         sliced(("codes.to(torch.float32) * scale", "codes.to(torch.float32) / scale")),
     ),
     wrong(
@@ -165,11 +162,14 @@ WRONG = (
     ),
     wrong(
         "formats_ignored",
-        "You use one format for both. formats[0] is that of a, formats[1] that of b, with its own largest number.",
+        "You use one format for both. formats[0] is that of a, formats[1] that of b, with its own largest number; with "
+        "blocks too.",
         with_helpers(("formats[0]", "E4M3"), ("formats[1]", "E4M3")),
         with_helpers(("quantize(b.T, formats[1]", "quantize(b.T, formats[0]")),
         with_helpers(("formats[0]", "formats[-1]"), ("b.T, formats[1]", "b.T, formats[0]")),
         with_helpers(("torch.finfo(dtype).max", "448.0")),
+        sliced(("dtype, dim = formats[side]", "dtype, dim = formats[0 if block else side]")),
+        sliced(("dtype, dim = formats[side]", "dtype, dim = (FORMATS if block else formats)[side]")),
     ),
     wrong(
         "rounded_scale",
@@ -182,12 +182,14 @@ WRONG = (
     ),
     wrong(
         "scale_in_half",
-        "All is right where a and b are float32. Otherwise amax / largest is computed in their own dtype, in which it "
-        "has few bits, or is 0: make them float32 first.",
+        "All is right where a and b are float32. Otherwise amax or amax / largest is rounded to their own dtype, in "
+        "which it has few bits, or is 0 or inf: make them float32 first, and what a history says as well.",
         sliced(("(a, b)[side].detach().to(torch.float32)", "(a, b)[side].detach()")),
         sliced(
             ("(a, b)[side].detach().to(torch.float32)", "(a, b)[side].detach()"), ("largest)\n", "largest).float()\n")
         ),
+        sliced(("amaxes = torch.tensor(amax)", "amaxes = torch.tensor(amax, dtype=(a, b)[side].dtype)")),
+        sliced(("amaxes / largest)\n", "(amaxes.to(a.dtype if block else amaxes.dtype) / largest).float())\n")),
     ),
     wrong(
         "product_in_few_bits",
@@ -198,9 +200,9 @@ WRONG = (
         sliced(("return near[0] @ near[1]", "return (near[0].bfloat16() @ near[1].bfloat16()).float()")),
     ),
     wrong(
-        "dtype_of_the_inputs",
-        "Your product has the dtype of a. It is float32 whatever a and b are in: what came out of 8 bits may "
-        "be larger than float16 can hold.",
+        "rounded_to_the_inputs_dtype",
+        "All is right where a and b are float32. Otherwise something is rounded to their dtype: amax, scale, the "
+        "numbers that the codes stand for, or the product. All of these are float32 whatever a and b are in.",
         with_helpers((".sum(dim=0)", ".sum(dim=0).to(a.dtype)")),
         sliced(("return near[0] @ near[1]", "return (near[0] @ near[1]).to(b.dtype)")),
         fails=("half_precision",),
@@ -220,6 +222,23 @@ WRONG = (
         with_helpers((BY_DEFAULT, "amax = history[0] if history else own")),
         sliced((PAST, "scales[side][-1] if scales[side] else own")),
         sliced((PAST, "sum(scales[side]) / len(scales[side]) if scales[side] else own")),
+    ),
+    wrong(
+        "part_of_the_history",
+        "You look at the end of the list alone. The largest number of the whole list makes the scale, as the list is "
+        "handed in; only then it is made shorter.",
+        with_helpers((BY_DEFAULT, "amax = max(history[-15:], default=own)")),
+        with_helpers((BY_DEFAULT, "amax = max(history[-16:], default=own)")),
+    ),
+    wrong(
+        "both_histories_or_none",
+        "A history counts only where the other one is not empty either. Each tensor goes by its own list, and by its "
+        "own amax where that list is empty.",
+        sliced((PAST, "max(scales[side]) if all(scales) else own")),
+        sliced(
+            (PAST, "max(scales[side]) if all(pasts) else own"),
+            ("    near = []\n", "    near, pasts = [], [*map(list, scales or ())]\n"),
+        ),
     ),
     wrong(
         "looks_at_the_tensor_first",
@@ -245,6 +264,17 @@ WRONG = (
         with_helpers(("next_amax(a, scales[0])", "next_amax(a, [*scales[0]])")),
     ),
     wrong(
+        "a_new_list_into_the_tuple",
+        "`scales` is a tuple, and no new list can be put into it: change the very list (append, then del "
+        "history[:-16]).",
+        sliced(("scales[side].append(own)", "scales[side] = [*scales[side], own][-16:]")),
+    ),
+    wrong(
+        "tensors_in_the_history",
+        "You append a tensor. The histories are lists of floats: append what `.item()` gives.",
+        with_helpers(("history.append(own)", "history.append(x.detach().abs().max())")),
+    ),
+    wrong(
         "histories_mixed_up",
         "Something else than the own amax is appended, or to the other list: scales[0] gets max |a|, "
         "scales[1] max |b|.",
@@ -257,14 +287,14 @@ WRONG = (
     ),
     wrong(
         "history_of_another_length",
-        "A history keeps the last 16 amaxes, the newest included. One that grows for ever never forgets an outlier; "
-        "one that is cut before the new one comes has 17.",
+        "A history keeps the last 16 amaxes, the newest included, also where more than 16 are handed in. One that is "
+        "not cut never forgets an outlier; one that is cut before the new one comes has 17.",
         with_helpers(("    del history[:-STEPS]\n", "")),
         with_helpers((APPENDED, "    del history[:-STEPS]\n    history.append(own)\n")),
         with_helpers(("del history[:-STEPS]", "del history[STEPS:]")),
         with_helpers(("STEPS = 16", "STEPS = 15")),
-        with_helpers((BY_DEFAULT, "amax = max(history[-15:], default=own)")),
         sliced(("> 16", ">= 16")),
+        sliced(("while len", "if len")),
     ),
     wrong(
         "blocks_across_k",
@@ -297,7 +327,6 @@ WRONG = (
         "would not do for a history of zeros.",
         with_helpers((SCALE, "amaxes / largest")),
         with_helpers(("amaxes > 0", "amaxes >= 0")),
-        sliced(("torch.where(amaxes == 0, torch.ones_like(amaxes), amaxes / largest)", "amaxes / largest")),
     ),
     wrong(
         "something_added",
@@ -305,12 +334,11 @@ WRONG = (
         "gradients of 1e-12 are usual. Nothing is added, and where amax is 0 the scale is 1.",
         with_helpers((SCALE, "(amaxes + 1e-12) / largest")),
         with_helpers((SCALE, "(amaxes / largest).clamp(min=1e-12)")),
-        with_helpers((SCALE, "amaxes.clamp(min=1e-12) / largest")),
     ),
     wrong(
         "histories_of_zeros_clip",
-        "Only a history of zeros goes wrong: its scale is 1, as for a tensor of zeros. A lower bound on the scale "
-        "clips what comes next to nearly nothing.",
+        "Only a history of zeros goes wrong: its scale is 1, as for a tensor of zeros; neither a lower bound, which "
+        "clips what comes next to nearly nothing, nor the scale of the own amax.",
         with_helpers((SCALE, "(amaxes / largest).clamp(min=1e-38)")),
         with_helpers((BY_DEFAULT, "amax = max(history, default=own) or own")),
     ),
@@ -329,6 +357,7 @@ WRONG = (
         sliced((SHAPES, "a.size(-1) != b.size(0)")),
         sliced((WORN, "block is not None and block < 1")),
         sliced((WORN, "scales is not None and block is not None")),
+        sliced((WORN, "block is not None and (block < 1 or scales is not None and any(scales))")),
         fails=("refusals", "refused_before_any_change"),
     ),
     wrong(

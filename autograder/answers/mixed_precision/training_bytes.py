@@ -127,11 +127,12 @@ WRONG = (
     ),
     wrong(
         "gradients_in_one_copy",
-        'recipe["grads"] names a dtype for every copy of the gradients: add them all up, and take no other dtype, '
-        "such as that of the parameters. An empty tuple means that none is kept.",
+        'recipe["grads"] names a dtype for every copy of the gradients: add them all up, two of one dtype too, and '
+        "take no other dtype, such as that of the parameters. An empty tuple means that none is kept.",
         parts((SIZES, 'max((each.itemsize for each in recipe["grads"]), default=0)')),
         parts((SIZES, '(recipe["grads"][0].itemsize if recipe["grads"] else 0)')),
         parts((SIZES, '(recipe["grads"][-1].itemsize if recipe["grads"] else 0)')),
+        parts((SIZES, 'sum(each.itemsize for each in set(recipe["grads"]))')),
         parts((SIZES, "param")),
         parts((SIZES, 'len(recipe["grads"]) * param')),
         parts((SIZES, '(sum(each.itemsize for each in recipe["grads"]) or param)')),
@@ -146,8 +147,7 @@ WRONG = (
         "another_master_copy",
         "A master copy is needed where two things come together: a parameter has fewer than 4 bytes, and a step is "
         "rounded to nearest. Float32 and float64 take small steps themselves; stochastic rounding takes them on "
-        "average; autocast's parameters are in float32 themselves. And the copy is in float32, whatever moments and "
-        "gradients are.",
+        "average; autocast changes nothing in that. And the copy is in float32, whatever moments and gradients are.",
         parts((NEEDED, f"{NEEDED} or cast is not None")),
         parts((NEEDED, f"{NEEDED} and cast is None")),
         parts((NEEDED, "param < 4")),

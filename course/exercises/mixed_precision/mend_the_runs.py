@@ -4,7 +4,8 @@ A mended program is judged by its scales, losses and weights on secret numbers, 
 cure is right. Its text is code of the student's, and is executed here, where the answer itself is.
 
 Gradients are twice a distance of at most 0.7, and one seldom of 8 times as much, so that scaled by a power of two they
-are clearly below the largest float16, or clearly above it.
+are clearly below the largest float16, or clearly above it. Two are far larger: of one the norm is beyond float16 and no
+number is, and of the other the sums are inf - inf.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor
 from course.lessons.experiments import half_runs, programs
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
-CLIPPED = ("every step is clipped", "the first steps are clipped", "no step is clipped")
-GROWING = ("an outlier between two doublings", "a scale that is too large", "a scale that grows too large")
+CLIPPED = ("every step is clipped", "the first steps are clipped", "no step is clipped", "none, then a huge one")
+GROWING = ("an outlier between two doublings", "a scale that is too large", "a scale that grows too large", "nan")
 CACHED = ("one batch again and again", "another batch in each step", "steps below a rounding of float16")
 FEW = 8  # roundings of float16, the dtype of x: processors add up products in half precision in different ways
 
@@ -26,9 +27,15 @@ FEW = 8  # roundings of float16, the dtype of x: processors add up products in h
 def cases(rng: torch.Generator) -> list[Case]:
     """Each program where its fault shows, and where a cure that goes too far does."""
 
-    def data(steps: int, factors: dict[int, float] | None = None, *, one: bool = True) -> dict[str, Any]:
-        """Batches whose gradient at the start is about 1.3 in one place, times a factor in the steps named."""
+    def data(
+        steps: int, factors: dict[int, float] | None = None, *, one: bool = True, coarse: bool = False
+    ) -> dict[str, Any]:
+        """Batches whose gradient at the start is about 1.3 in one place, times a factor in the steps named.
+
+        A batch of factor 0 fits exactly the weights at the start, where these are `coarse`.
+        """
         start = (1.2 + 0.6 * torch.rand(3, generator=rng)) * (2 * torch.randint(0, 2, (3,), generator=rng) - 1)
+        start = (start * 64).round() / 64 if coarse else start
         far = torch.tensor([0.65, 0.45, 0.3]) * (1 + 0.05 * torch.rand(steps, 3, generator=rng))
         signs = 2 * torch.randint(0, 2, (steps, 3), generator=rng) - 1
         distances = (far[:1] * signs[:1]).expand(steps, 3).clone() if one else far * signs
@@ -43,18 +50,20 @@ def cases(rng: torch.Generator) -> list[Case]:
     scale = 2.0 ** draw(6, 9)
     interval = draw(4, 6)
     shared = {"program": "clipped", "lr": 0.1}
-    always, at_first, never = CLIPPED
+    always, at_first, never, huge = CLIPPED
     drawn: dict[str, dict[str, Any]] = {
         always: {**shared, **data(8), "scale": scale, "max_norm": 0.2},
         at_first: {**shared, **data(8), "scale": 4.0, "max_norm": 1.2},  # small: one division more or less is seen
         never: {**shared, **data(8), "scale": scale, "max_norm": 500.0},
+        huge: {**shared, **data(2, {0: 0.0, 1: 84_000.0}, coarse=True), "scale": 0.5, "max_norm": 1.2},
     }
-    outlier, large, grows = GROWING
+    outlier, large, grows, nan = GROWING
     shared = {"program": "growing", "lr": 0.005}
     drawn |= {
         outlier: {**shared, **data(14, {2: 8.0, interval + 4: 8.0}), "scale": 2.0**14, "interval": interval},
         large: {**shared, **data(12), "scale": 2.0**18, "interval": 3},
         grows: {**shared, **data(16), "scale": 2.0**13, "interval": 3},
+        nan: {**shared, **data(6, {1: 512.0}), "scale": 2.0**14, "interval": 3},
     }
     repeated, others, small = CACHED
     shared = {"program": "cached", "scale": scale}

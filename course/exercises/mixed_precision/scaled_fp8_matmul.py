@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.performing.forms import leaves, offset, strided, transposed
+from course.performing.forms import leaves, strided, transposed
 from course.performing.refusals import all_refused, refused, refused_in_time
 
 FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -29,6 +30,7 @@ NONSENSE: dict[str, dict[str, Any]] = {
     "a block of 0": {"block": 0, "scales": None},
     "a block below 0": {"block": -2, "scales": None},
     "a block and histories": {"block": 2},
+    "a block and empty histories": {"block": 1},
 }
 REFUSED_CASE = "what is refused"
 Draw = Callable[[], Tensor]
@@ -83,7 +85,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     small = draw(2, 6), draw(6, 3)
     two = (draw(2, 3), draw(3, 2))
     grown = (draw(2, 6, size=40.0), draw(6, 3, size=40.0))
-    first_is_largest = history(30.0, *(3.0 + step / 8 for step in range(KEPT - 1)))
+    first_is_largest = history(30.0, *(3.0 + step / 8 for step in range(KEPT + 3)))  # longer than what is kept
     second_is_largest = history(2.0, 50.0, *(4.0 - step / 8 for step in range(KEPT - 3)))
     refusals = case(REFUSED_CASE, two, histories=[history(4.0), history(4.0)])
     refusals.inputs["refusals"] = True
@@ -92,11 +94,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("a sum of 200", (draw(4, 200), draw(200, 4))),
         case("a gradient on the left", (uneven(5, 12), draw(12, 7)), formats="e5m2 e4m3"),
         case("a gradient on the right", (draw(5, 12), draw(12, 7, spread=3.0)), formats="e4m3 e5m2"),
-        case("blocks of 4", (draw(5, 12, spread=2.0), draw(12, 7, spread=2.0)), block=4),
+        case("blocks of 4", (draw(5, 12, spread=2.0), draw(12, 7, spread=2.0)), formats="e5m2 e4m3", block=4),
         case("an outlier, blocks of 5", (outlier(3, 20, at=8, dim=1), outlier(20, 4, at=13, dim=0)), block=5),
-        case("a ragged last block", (draw(5, 14), draw(14, 7)), block=4),
+        case("a ragged last block", (draw(5, 14), draw(14, 7, spread=2.0)), formats="e4m3 e5m2", block=4),
         case("a block longer than k", (draw(3, 5), draw(5, 4)), block=128),
         case("an empty history", small, grown, small, histories=[[], history(8.0, 5.0)]),
+        case("an empty history of b", small, histories=[history(8.0, 5.0), []]),
         case("grown beyond the history", grown, grown, formats="e5m2 e4m3", histories=[history(5.0, 9.0), history(6)]),
         case("full histories", grown, grown, grown, histories=[first_is_largest, second_is_largest]),
         case("zeros", (zeros(5, 12), draw(12, 7))),
@@ -108,16 +111,19 @@ def cases(rng: torch.Generator) -> list[Case]:
             (draw(3, 8, size=2e-4, dtype=torch.float16), draw(8, 4, dtype=torch.bfloat16)),
             formats="e5m2 e4m3",
         ),
-        case("in float16, with histories", *_half(draw), histories=[[], []]),
+        case(
+            "in float16, in blocks",
+            (draw(3, 8, size=1e-4, dtype=torch.float16), draw(8, 4, dtype=torch.bfloat16)),
+            formats="e5m2 e4m3",
+            block=4,
+        ),
+        case(
+            "in float16, with histories",
+            (draw(3, 8, size=50.0, dtype=torch.float16), draw(8, 4, size=50.0, dtype=torch.bfloat16)),
+            histories=[history(1e5), history(1e4)],  # the first is inf in float16
+        ),
         case("very small, very large", (draw(3, 8, size=3e-14), draw(8, 4, size=1e11)), formats="e5m2 e4m3"),
         refusals,
-    ]
-
-
-def _half(draw: Callable[..., Draw]) -> list[tuple[Draw, Draw]]:
-    """Two steps, the second far beyond the first."""
-    return [
-        (draw(3, 8, size=size, dtype=torch.float16), draw(8, 4, size=size, dtype=torch.bfloat16)) for size in (1.0, 50)
     ]
 
 
@@ -186,7 +192,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         product = answer(a, b, histories and tuple(histories), **given)
         values["product"].append(product.detach() if isinstance(product, Tensor) else product)
         values["rows"].append(_rows(product) if inputs["formats"][0] == "e5m2" else {})
-        values["histories"] += [_numbers([torch.tensor(each) for each in histories])] if histories else []
+        values["histories"] += [_numbers([_floats(each) for each in histories])] if histories else []
     values["left"] = _numbers([x.detach().flatten() for side in "ab" for x in inputs[side]])
     if inputs["refusals"]:
         values["refused"] = _refusals(answer, histories)
@@ -195,7 +201,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 def _refusals(answer: Answer, histories: list[list[float]]) -> dict[str, Any]:
     """What came of each call that makes no sense, and the histories that were handed to it."""
-    left = {words: ([*histories[0]], [*histories[1]]) for words in NONSENSE}
+    left: dict[str, tuple[list[float], list[float]]]
+    left = {words: ([], []) if "empty" in words else ([*histories[0]], [*histories[1]]) for words in NONSENSE}
     calls = {}
     for words, changes in NONSENSE.items():
         call: dict[str, Any] = {"a": torch.ones(2, 3), "b": torch.ones(3, 2), "scales": left[words], **changes}
@@ -203,8 +210,13 @@ def _refusals(answer: Answer, histories: list[list[float]]) -> dict[str, Any]:
         calls[words] = partial(answer, *positional, **call)
     return {
         **refused(calls),
-        "left": {words: _numbers([torch.tensor(each) for each in pair]) for words, pair in left.items()},
+        "left": {words: _numbers([_floats(each) for each in pair]) for words, pair in left.items()},
     }
+
+
+def _floats(history: list[float]) -> Tensor:
+    """The history as a tensor, with nan for what is no number of Python's or numpy's."""
+    return torch.tensor([float(each) if isinstance(each, Real) else torch.nan for each in history])
 
 
 def _numbers(parts: list[Tensor]) -> Tensor:
@@ -274,8 +286,8 @@ def _grown(inputs: Inputs, got: Values, expected: Values) -> str | None:
 ONE_SCALE = ("one scale for each tensor", "a sum of 200")
 GRADIENTS = ("a gradient on the left", "a gradient on the right")
 BLOCKS = ("blocks of 4", "an outlier, blocks of 5", "a block longer than k")
-HISTORIES = ("an empty history", "full histories", "a history of zeros")
-HALF = ("small in float16, and bfloat16", "in float16, with histories")
+HISTORIES = ("an empty history", "an empty history of b", "full histories", "a history of zeros")
+HALF = ("small in float16, and bfloat16", "in float16, in blocks", "in float16, with histories")
 
 EXERCISE = Exercise(
     id="mixed_precision.scaled_fp8_matmul",
@@ -329,8 +341,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "histories_kept",
-            "After each call the own amax stands last in the caller's own lists (append, del history[:-16]; a new "
-            "list under the same name is not the caller's), and at most 16 are left.",
+            "After each call the own amax stands last, a float, in the caller's own lists (append, del history[:-16]; "
+            "a new list under the same name is not the caller's), and at most 16 are left.",
             keys=("histories/*",),
             roundings=0,
             cases=HISTORIES,
@@ -402,7 +414,6 @@ EXERCISE = Exercise(
         strided("a", "b", of="one scale for each tensor"),
         transposed("a", "b", of="a ragged last block"),
         leaves("a", "b", of="an empty history"),
-        offset("a", "b", of="blocks of 4"),
     ),
     promises={
         "float32, float16 or bfloat16, which may differ": ("half_precision",),

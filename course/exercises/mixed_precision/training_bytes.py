@@ -22,7 +22,7 @@ GRADS: tuple[list[str], ...] = (
     ["float16", "float32"],
     ["float32"],
     ["float64"],
-    ["float8_e5m2", "bfloat16", "float32"],
+    ["float8_e5m2", "float32", "float32"],  # two of one dtype
 )
 Asked = dict[str, Any]
 
