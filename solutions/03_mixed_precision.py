@@ -237,10 +237,10 @@ def compensated_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
     dtype       torch.float16, bfloat16, float32 or float64; u is torch.finfo(dtype).eps / 2
     Returns     xs.shape[1:], the sum over the first dimension, in `dtype`. For n up to 1 / sqrt(u) (45 in fp16, 16 in
                 bf16, 4,096 in float32) it is at most 3 u sum |x| from the exact sum of the rounded numbers, whatever
-                their order and signs. 0 for n = 0.
+                their order and signs. 0 for n = 0; for n = 1 the number, rounded.
     Operations  additions and subtractions are done with tensors of `dtype` only, two numbers at a time: no wider dtype,
                 no numbers of Python or NumPy, nor a reduction (sum, cumsum, mean, @), which has more digits inside.
-    Example     xs = [2048] and eight ones, in torch.float16, gives 2056. Without compensation it is 2048.
+    Example     xs = [2048, 1, 1, 1, 1] in torch.float16 gives 2052. Without compensation it is 2048.
     """
     s = lost = torch.zeros(xs.shape[1:], dtype=dtype)
     for x in xs.to(dtype):
@@ -276,11 +276,11 @@ def compensated_bound(n: int, u: float) -> float:
     """The least B that you can prove for the steps above, with |s_n - sum x| <= B sum |x|.
 
     n        how many numbers are added, at least 1
-    u        the unit roundoff of a binary format that rounds to nearest: a power of 2, at most 1/16, with n u at most
-             1/4
+    u        the unit roundoff of a binary format that rounds to nearest: a power of 2, at most 1/256 (bf16), with n u
+             at most 1/4
     Returns  B, a number that holds for every n numbers of the format, if nothing overflows. Terms with u^2 are not
-             dropped. B must be within 12% of the least that we can prove.
-    Example  for n = 1 any B from 0 to 2 u is right, because one number is returned as it is.
+             dropped. B must be within 12% of the least that we can prove; for n below 3 it may be up to 2.1 u.
+    Example  for n = 1 any B from 0 to 2.1 u is right, because one number is returned as it is.
     """
     carried = (n - 1) * u * (1 + u) / (1 - (n - 1) * u * u)  # |lost_1| + ... + |lost_(n-1)|, for sum |x| = 1
     last = u * (1 + u + u * carried)  # |lost_n|

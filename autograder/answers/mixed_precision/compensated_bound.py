@@ -7,7 +7,13 @@ from functools import partial
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
-from course.reference.mixed_precision.compensated_bound import compensated_bound
+
+
+def all_losses_at_once(n: int, u: float) -> float:
+    """With T the sum of all |lost| but the last, for a sum of magnitudes of 1: T <= (n - 1) u (1 + u + u T), solved."""
+    carried = (n - 1) * u * (1 + u) / (1 - (n - 1) * u * u)
+    last = u * (1 + u + u * carried)
+    return u * (1 + carried) + last
 
 
 def step_by_step(n: int, u: float) -> float:
@@ -36,6 +42,7 @@ def generous(n: int, u: float) -> float:
 
 
 RIGHT = (
+    right(all_losses_at_once),
     right(step_by_step, independent="the step's own inequalities, applied n times: nothing is solved"),
     right(to_second_order),
     right(twice_the_second_order),
@@ -73,7 +80,7 @@ def squares_of_n(n: int, u: float) -> float:
     return 2 * u + (n * u) ** 2
 
 
-bound = partial(edited, compensated_bound)
+bound = partial(edited, all_losses_at_once)
 
 WRONG = (
     wrong(
@@ -94,8 +101,8 @@ WRONG = (
     ),
     wrong(
         "second_order_dropped",
-        "2 u is what is left for u -> 0. A bound must hold for the u that is given: y rounds x + lost, and lost may be "
-        "u times the whole sum, so that each of the n steps may add u^2 sum |x|.",
+        "2 u is what is left for u -> 0. A bound must hold for the u that is given. Which rounding sees lost, and how "
+        "large may lost be?",
         first_order,
         edited(first_order, ("2 * u", "2 * u + u * u")),
         edited(first_order, ("2 * u", "2 * u + 4 * u * u")),
@@ -130,15 +137,15 @@ WRONG = (
     ),
     wrong(
         "without_n",
-        "Your bound has no n in it, and is far from the best where n u is small: the error is near 2 u there. What is "
-        "more than 2 u belongs to a term with n u^2.",
+        "Your bound is far from the best where n u is small: the error is near 2 u there. What is more than 2 u has to "
+        "vanish with n u.",
         edited(first_order, ("2 * u", "3 * u")),
         edited(first_order, ("2 * u", "2.25 * u")),
     ),
     wrong(
         "n_squared",
         "n^2 u^2 bounds what is lost where all losses are added up apart, in a second sum. Here a loss is carried only "
-        "to the next step: u times a sum in each of n steps, and of this u again, is n u^2.",
+        "to the next step. How large is one, and which part of it does the next step lose?",
         squares_of_n,
         edited(squares_of_n, ("2 * u", "u")),
     ),

@@ -122,6 +122,21 @@ def library(xs: Tensor, dtype: torch.dtype) -> Tensor:
     return xs.to(dtype).sum(dim=0)
 
 
+def blocks_of_pairs(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """Eight numbers by pairs, and these sums as they should."""
+    xs = xs.to(dtype)
+    for _ in range(3):
+        if len(xs) % 2:
+            xs = torch.cat([xs, torch.zeros_like(xs[:1])])
+        xs = xs[0::2] + xs[1::2]
+    s = losses = torch.zeros(xs.shape[1:], dtype=dtype)
+    for x in xs:
+        t = s + x
+        losses = losses + torch.where(s.abs() >= x.abs(), (s - t) + x, (x - t) + s)
+        s = t
+    return s + losses
+
+
 def one_branch(xs: Tensor, dtype: torch.dtype) -> Tensor:
     """A branch for all columns at once."""
     s = lost = torch.zeros(xs.shape[1:], dtype=dtype)
@@ -136,15 +151,16 @@ def one_branch(xs: Tensor, dtype: torch.dtype) -> Tensor:
 kept, at_the_end = partial(edited, compensated_sum), partial(edited, neumaier)
 
 START, TERMS = "s = lost = xs.new_zeros(xs.shape[1:], dtype=dtype)", "xs.to(dtype)"
+ZEROS = "xs = xs.to(dtype)\n    s = torch.zeros(xs.shape[1:], dtype=dtype)"
 LARGER, SMALLER = "s.abs() >= y.abs(), s, y", "s.abs() >= y.abs(), y, s"
 LOST, FED = "lost = (larger - total) + smaller", "y = x + lost"
 
 WRONG = (
     wrong(
         "loss_never_counts",
-        "Yours is the plain sum: nothing that a step loses comes back. Look whether the loss is really computed "
-        "((s + y) - total is 0, because s + y rounds to total; the smaller of s and y minus the total is rounded too), "
-        "and whether it is used: in the next number, or at the end.",
+        "Yours is no better than the plain sum: what a step loses does not come back. (s + y) - total is 0, because "
+        "s + y rounds to total. Subtract the total from the larger of s and y first; the total minus the smaller is "
+        "rounded. And use the loss: in the next number, or at the end.",
         plain,
         kept((LARGER, "s.abs() < y.abs(), s, y"), (SMALLER, "s.abs() < y.abs(), y, s")),
         at_the_end(("s.abs() >= x.abs()", "s.abs() < x.abs()")),
@@ -152,6 +168,7 @@ WRONG = (
         kept((FED, "y = x")),
         at_the_end(("return s + losses", "return s")),
         at_the_end(("(s - t) + x, (x - t) + s", "(s + x) - t, (x + s) - t")),
+        kept((LOST, "lost = s - (total - y)")),
     ),
     wrong(
         "wrong_sign",
@@ -180,11 +197,18 @@ WRONG = (
     ),
     wrong(
         "by_pairs",
-        "You add by pairs. Each number then goes through log2(n) roundings instead of n, which still grows with n. "
-        "Compensate: keep what each addition loses.",
+        "You add by pairs. Each round of pairs may lose u sum |x|, and log2(n) rounds still grow with n. Compensate "
+        "every addition, in the first rounds too: keep what each loses.",
         pairs,
+        blocks_of_pairs,
         halves,
         edited(pairs, ("xs[0::2] + xs[1::2]", "xs[: len(xs) // 2] + xs[len(xs) // 2 :]")),
+    ),
+    wrong(
+        "not_for_a_few",
+        "A few numbers are added without what the last addition lost: five of them can be 4 u off. Compensate from the "
+        "second addition on.",
+        kept((FED, "y = x + lost if len(xs) > 5 else x")),
     ),
     wrong(
         "more_digits_inside",
@@ -198,13 +222,15 @@ WRONG = (
     ),
     wrong(
         "kept_in_more_digits",
-        "The sum is compensated, and partly computed in float64: the loss, the sum, or both. Every operation is to be "
-        "rounded to `dtype`; what a step loses fits into `dtype` exactly.",
+        "The sum is accurate, but somewhere numbers are added in a wider dtype, by a reduction, or outside of torch, "
+        "if only in one dtype or in a long sum. Every operation is to be rounded to `dtype`, two numbers at a time; "
+        "what a step loses fits into `dtype` exactly.",
         kept((START, START.replace("dtype=dtype", "dtype=torch.float64")), ("return s", "return s.to(dtype)")),
         at_the_end(
             ("losses = torch.zeros(xs.shape[1:], dtype=dtype)", "losses = torch.zeros(xs.shape[1:]).double()"),
             ("return s + losses", "return (s + losses).to(dtype)"),
         ),
+        at_the_end(("return s + losses", "return torch.stack([s, losses]).sum(0)")),
         fails=("every_operation_in_dtype",),
     ),
     wrong(
@@ -212,7 +238,7 @@ WRONG = (
         "You add in the dtype of xs, and round at the end or not at all. Every operation is to be rounded to `dtype`: "
         "cast xs first, and make the zeros in `dtype`.",
         kept((START, "s = lost = xs.new_zeros(xs.shape[1:])"), (TERMS, "xs")),
-        fails=("every_operation_in_dtype", "dtype_of_the_result", "every_form"),
+        fails=("every_operation_in_dtype", "dtype_of_the_result", "few_numbers", "every_form"),
     ),
     wrong(
         "another_dimension",
@@ -223,8 +249,13 @@ WRONG = (
     wrong(
         "branch_on_a_tensor",
         "`if` takes one truth value, and every column of xs has its own: use torch.where, or exchange the two where "
-        "needed. With .all() or .any() columns of the other kind get the wrong loss.",
+        "needed. With .all() one column decides for the others, whose losses are then wrong.",
         one_branch,
+        edited(one_branch, ("s.abs() >= y.abs()", "bool((s.abs() >= y.abs()).all())")),
+        at_the_end(
+            ("torch.where(s.abs() >= x.abs(), (s - t) + x, (x - t) + s)", "((s - t) + x if larger else (x - t) + s)"),
+            ("losses = losses +", "larger = bool((s.abs() >= x.abs()).all())\n        losses = losses +"),
+        ),
     ),
     wrong(
         "loss_counted_again",
@@ -238,6 +269,15 @@ WRONG = (
         "Your sum begins with xs[0], which is not there where n is 0. The sum of no numbers is 0: begin with zeros of "
         "the shape xs.shape[1:].",
         kept((START, "s = xs[0].to(dtype)\n    lost = torch.zeros_like(s)"), (TERMS, "xs[1:].to(dtype)")),
-        fails=("no_numbers_or_one",),
+        at_the_end((ZEROS, "xs = xs.to(dtype)\n    s = xs[0]"), ("for x in xs:", "for x in xs[1:]:")),
+    ),
+    wrong(
+        "returned_as_it_came",
+        "Where n is 0 or 1 you return early, in the dtype of xs. The sum has the dtype that was asked for there too: "
+        "cast xs first.",
+        kept((START, "if len(xs) == 0:\n        return xs.new_zeros(xs.shape[1:])\n    " + START)),
+        at_the_end((ZEROS, "if len(xs) == 0:\n        return xs.new_zeros(xs.shape[1:])\n    " + ZEROS)),
+        kept((START, "if len(xs) == 1:\n        return xs[0]\n    " + START)),
+        kept((START, "if len(xs) <= 1:\n        return xs.sum(0)\n    " + START)),
     ),
 )

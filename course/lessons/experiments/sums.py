@@ -103,8 +103,11 @@ def hard_input(n: int, u: Fraction, doublings: int) -> list[Fraction]:
     """n numbers whose compensated sum is far off. Each tie goes to the even neighbour, and that is always down.
 
     u s is lost in s, and comes with the next number s, where it is lost for good; s has doubled. At the end u s is
-    lost and kept in mind, and each u^2 s after it is lost in that.
+    lost and kept in mind, and each u^2 s after it is lost in that. Of three numbers the second may lose all of the
+    first, which is a little below u.
     """
+    if n == 3:
+        return [u - u * u, 1 + 2 * u, Fraction(1)]
     xs, s = [Fraction(1)], Fraction(1)
     for _ in range(doublings):
         xs += [u * s, s]
@@ -127,6 +130,8 @@ def _share(n: int, u: Fraction, doublings: int) -> Fraction:
     """The sum s of `hard_input` is a power of two, and all else is lost."""
     if n == 1:
         return Fraction(0)
+    if n == 3:
+        return (3 * u - u * u) / (2 + 3 * u - u * u)
     s = Fraction(2) ** doublings
     error = u * (2 * s - 1) + (n - 2 - 2 * doublings) * u * u * s
     return error / (s + error)

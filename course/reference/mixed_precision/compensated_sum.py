@@ -22,7 +22,8 @@ def compensated_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
     This is Kahan's sum: what the last addition lost goes into the next term. Neumaier's keeps all losses in a second
     sum; its bound is u |sum| + O(n^2 u^2) sum |x|, and in bfloat16 n u is 1 with 256 terms.
     Source: Higham, Accuracy and Stability of Numerical Algorithms (2nd edition, 2002), section 4.3, algorithm 4.2,
-    where the loss is (s - total) + y always; it is exact where the larger of s and y stands first (Neumaier, 1974).
+    where the loss is (s - total) + y always. It is exact where the larger of s and y stands first (Neumaier, 1974), and
+    elsewhere rounded, which the bound survives.
     """
     s = lost = xs.new_zeros(xs.shape[1:], dtype=dtype)
     for x in xs.to(dtype):
