@@ -376,12 +376,12 @@ def stochastic_round(x: Tensor, u: Tensor) -> Tensor:
     """Rounds each number of x to one of its two neighbours in bfloat16, by a draw, so that the mean over draws is x.
 
     x        float32 of any shape, () and empty ones too; views too; it may require a gradient.
-    u        float32 of x's shape, in [0, 1): the draw of each number, and all the randomness there is.
-             x and u are not changed.
+    u        float32 of x's shape, multiples of 2^-24 in [0, 1), as torch.rand draws them: the draw of each number, and
+             all the randomness there is. x and u are not changed.
     Returns  bfloat16 of x's shape. A number that bfloat16 holds stays, whatever its draw, -0.0 with its sign. Any
-             other becomes its lower or its upper neighbour. Of the draws 0, 1/K, 2/K, ..., (K - 1)/K, with K a power of
-             two up to 65,536, exactly so many give the upper one that the mean of the K results is x, where a whole
-             number of them can. So too of these draws, each less than 1/K larger. Which ones they are is up to you.
+             other becomes its lower or its upper neighbour. Of K draws, one from each K-th part of [0, 1), exactly so
+             many give the upper one that the mean of the K results is x, where a whole number of them can (K a power of
+             two up to 65,536). Which ones they are is up to you.
     Ends     Subnormal numbers are rounded like all others. Beyond the largest bfloat16 the upper neighbour is inf, and
              counts as 2^128 in the mean; likewise -inf as -2^128. inf and nan stay, whatever the bits of a nan.
     Refused  with a ValueError: an x that is not float32, a u of another shape than x.
@@ -578,7 +578,8 @@ def first_overflow(amaxes: Sequence[float], init_scale: float, growth_interval: 
 
     amaxes           a list: the largest magnitude in the unscaled gradients of each step; finite float32 numbers, 0 or
                      above. It may be empty, and is not changed.
-    init_scale       the scale of the first step, a power of two, also below 1; growth doubles it
+    init_scale       the scale of the first step, a power of two, also below 1; growth doubles it, but to no scale that
+                     float32 cannot hold
     growth_interval  how many good steps in a row make it grow, at least 1; growth acts from the next step on
     Returns          the number of the step, counted from 1, whose largest gradient times the scale becomes inf when it
                      is rounded to float16; None if no step's does
@@ -644,11 +645,11 @@ from torch import Tensor
 def master_step(p16: list[Tensor], p32: list[Tensor], g16: list[Tensor], lr: float) -> None:
     """One plain step, in place: the masters lose lr times the gradient, then the parameters are their roundings.
 
-    p16      parameters, float16 or bfloat16, of any shapes, () and empty ones too; views too; they may require a
-             gradient. What they hold before the step does not matter.
+    p16      parameters, all float16 or all bfloat16, of any shapes, () and empty ones too; views too; they may require
+             a gradient. What they hold before the step does not matter.
     p32      float32, the masters of p16: one for each, of its shape
-    g16      gradients, one for each, of its shape, in half precision or in float32; inf and nan count like other
-             numbers. They are not changed.
+    g16      their gradients, one for each, of its shape: in p16's dtype, as backward leaves them, or in float32, as
+             after unscaling; inf and nan count like other numbers. They are not changed.
     lr       the rate, at least 0
     After    p32 holds p32 - lr g16, computed in float32 or finer, and p16 the nearest numbers to p32: both in the
              tensors' own memory, which an assignment to a name or to `.data` does not change.

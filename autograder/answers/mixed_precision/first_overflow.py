@@ -39,10 +39,20 @@ def simulated(amaxes: Sequence[float], init_scale: float, growth_interval: int) 
     return None
 
 
-RIGHT = (right(torchs_own, independent="torch.amp.GradScaler and float16"), right(simulated))
+def cast(amaxes: Sequence[float], init_scale: float, growth_interval: int) -> int | None:
+    """torch's float16 decides."""
+    for step, amax in enumerate(amaxes):
+        scale = init_scale * 2.0 ** (step // growth_interval)
+        if torch.tensor(float(amax) * scale).half().isinf():
+            return step + 1
+    return None
+
+
+RIGHT = (right(torchs_own, independent="torch.amp.GradScaler and float16"), right(simulated), right(cast))
 
 formula = partial(edited, first_overflow)
 loop = partial(edited, simulated)
+narrow = partial(edited, cast)
 
 POWER = "(good // growth_interval)"
 SCALED = "amax * init_scale * 2.0 ** (good // growth_interval)"
@@ -51,12 +61,11 @@ OVER = f"{SCALED} >= OVERFLOWS"
 WRONG = (
     wrong(
         "over_65504",
-        "You take everything above 65,504 for an overflow. What lies below the middle between it and 65,536 is rounded "
-        "to 65,504, and fits.",
+        "You take everything above 65,504 for an overflow, or 65,504 itself. What lies below the middle between it and "
+        "65,536 is rounded to 65,504, and fits.",
         loop((">= 65520", "> 65504")),
         loop((">= 65520", ">= 65504")),
         formula((OVER, f"{SCALED} > 65504")),
-        fails=("where_float16_ends",),
     ),
     wrong(
         "tie_fits",
@@ -68,9 +77,27 @@ WRONG = (
     ),
     wrong(
         "another_limit",
-        "You compare with another limit. The largest float16 number is (2 - 2^-10) 2^15 = 65,504.",
+        "Your limit is not exactly 65,520, the middle between the largest float16 number, (2 - 2^-10) 2^15 = 65,504, "
+        "and 65,536. Whatever lies below it is rounded to 65,504; it itself and what lies above become inf.",
         loop((">= 65520", ">= 57344")),
         loop((">= 65520", ">= 32768")),
+    ),
+    wrong(
+        "limit_beside_65520",
+        "Your limit is close to 65,520, and must be it: the middle between the largest float16 number, "
+        "65,504, and 65,536: whatever lies below it fits, it and what lies above do not.",
+        loop((">= 65520", "> 65519.99")),
+        loop((">= 65520", ">= 65519")),
+        fails=("where_float16_ends",),
+    ),
+    wrong(
+        "rounded_before_the_product",
+        "You round the gradient, or the scale, to float16 before you multiply. Many gradients are too small for "
+        "float16, or too large, which is what the scale is for: multiply first, and then look at what float16 makes "
+        "of it.",
+        narrow(("float(amax)", "float(torch.tensor(amax).half())")),
+        narrow(("torch.tensor(float(amax) * scale).half()", "torch.tensor(amax).half() * scale")),
+        narrow(("torch.tensor(float(amax) * scale).half()", "torch.tensor(amax).half() * torch.tensor(scale).half()")),
     ),
     wrong(
         "counts_from_0",
@@ -109,6 +136,12 @@ WRONG = (
         "Your scale doubles once. It doubles again after the next growth_interval good steps.",
         formula((POWER, "(good >= growth_interval)")),
         loop(("scale, good = scale * 2, 0", "scale = scale * 2")),
+    ),
+    wrong(
+        "growth_ends",
+        "Your scale stops growing at some size. It doubles as long as steps are good; what ends that is an overflow.",
+        loop(("scale, good = scale * 2, 0", "scale, good = scale * 2 if scale < 2.0**24 else scale, 0")),
+        loop(("scale, good = scale * 2, 0", "scale, good = min(scale * 2, 65536), 0")),
     ),
     wrong(
         "grows_by_steps",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +49,17 @@ mistaken = partial(edited, master_step)
 
 STEP = "master -= lr * grad.float()"
 CAST = "param.copy_(master)"
+
+
+def through_numpy(p16: list[Tensor], p32: list[Tensor], g16: list[Tensor], lr: float) -> None:
+    """numpy rounds float64 to float16 in one step."""
+    for param, master, grad in zip(p16, p32, g16, strict=True):
+        new = master.double() - lr * grad.double()
+        master.copy_(new)
+        with np.errstate(over="ignore"):
+            exact = torch.from_numpy(np.asarray(new.numpy().astype(np.float16)))
+        param.detach().copy_(exact if param.dtype == torch.float16 else master)
+
 
 WRONG = (
     wrong(
@@ -132,6 +144,13 @@ WRONG = (
         ),
     ),
     wrong(
+        "rounded_from_float64",
+        "You round the parameter from the number in float64, not from its master. At a tie of float16 the two may "
+        "differ: then the parameter is not what its master rounds to. Write the master first, and round that.",
+        through_numpy,
+        fails=("parameters_are_roundings_of_masters",),
+    ),
+    wrong(
         "changes_the_gradient",
         "You scale the gradient in place. The caller still needs it: lr * g makes a new tensor, g.mul_(lr) does not.",
         mistaken((STEP, "master -= lr * grad.float()\n        grad.mul_(lr)")),
@@ -143,6 +162,14 @@ WRONG = (
         "scaler's task. This function takes every number as it comes.",
         mistaken((STEP, f"if not grad.isfinite().all():\n            continue\n        {STEP}")),
         mistaken(("grad.float()", "grad.float().nan_to_num(0.0, 0.0, 0.0)")),
+    ),
+    wrong(
+        "nothing_to_do_without_a_step",
+        "You leave a parameter as it is where its rate or its gradient is 0. It may be out of step with its master: "
+        "after each call it holds what the master rounds to.",
+        mistaken((STEP, f"if not grad.any():\n            continue\n        {STEP}")),
+        mistaken((STEP, f"if lr == 0:\n            continue\n        {STEP}")),
+        mistaken((STEP, f"if lr == 0 or not grad.any():\n            continue\n        {STEP}")),
     ),
     wrong(
         "a_graph_is_recorded",

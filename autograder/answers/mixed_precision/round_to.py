@@ -26,6 +26,10 @@ def casts_and_a_table(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tens
         rounded = code.clamp(max=0x7F80_0000).int().view(torch.float32).copysign(x)
         return torch.where(x.isnan(), x, rounded)
     bias, one = 2 ** (exponent_bits - 1) - 1, 2**mantissa_bits
+    if mantissa_bits == 23:  # too many as well; but normal numbers stay
+        small = (x.double() * 2.0 ** (bias + 22)).round() / 2.0 ** (bias + 22)
+        kept = torch.where(x.abs() < 2.0 ** (1 - bias), small.copysign(x), x)
+        return torch.where(kept.abs() >= 2.0 ** (bias + 1), torch.inf * kept, kept).float()
     values = [k * 2.0 ** (1 - bias - mantissa_bits) for k in range(one)]
     values += [
         k * 2.0 ** (e - bias - mantissa_bits) for e in range(1, 2**exponent_bits - 1) for k in range(one, 2 * one)
@@ -82,11 +86,23 @@ def in_integers(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
     return torch.where(x.isnan() | x.isinf(), x, size.copysign(x).float())
 
 
+def logarithm(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
+    """The power of two from a logarithm, in float64; what has none is put back."""
+    bias = 2 ** (exponent_bits - 1) - 1
+    exponent = torch.floor(torch.log2(x.double().abs()))
+    exponent = exponent.clamp(min=1 - bias)
+    gap = 2.0 ** (exponent - mantissa_bits)
+    rounded = torch.round(x / gap) * gap
+    rounded = torch.where(rounded.abs() > (2 - 2.0**-mantissa_bits) * 2.0**bias, torch.inf * x.sign(), rounded)
+    return torch.where(x.isfinite(), rounded, x).copysign(x).float()
+
+
 RIGHT = (
     right(casts_and_a_table, independent="torch's casts, and a list of all numbers of a format"),
     right(frexp_in_float64),
     right(large_number_added),
     right(in_integers),
+    right(logarithm),
 )
 
 referred = partial(edited, round_to)
@@ -94,10 +110,12 @@ doubled = partial(edited, frexp_in_float64)
 added = partial(edited, large_number_added)
 cast = partial(edited, casts_and_a_table)
 fields = partial(edited, in_integers)
+by_log = partial(edited, logarithm)
 
 ROUND, WHOLE = "(wide / step).round()", "wide / step"
 EXPONENT = "torch.frexp(wide).exponent - 1"
 CLAMP = "    exponent = exponent.clamp(min=1 - bias)\n"
+BOUND, PUT_BACK, SINGLE = "exponent.clamp(min=1 - bias)", "torch.where(x.isfinite(), rounded, x)", "x.double().abs()"
 BEYOND = "rounded.abs() > largest"
 TO_INF = "torch.full_like(rounded, torch.inf).copysign(rounded)"
 RETURN = "return rounded.float()"
@@ -113,6 +131,17 @@ def bits_of_the_mantissa_alone(x: Tensor, exponent_bits: int, mantissa_bits: int
     bits = bits + ((1 << drop) // 2 - 1) + (bits >> drop & 1) if drop else bits
     rounded = (bits >> drop << drop).int().view(torch.float32)
     return torch.where(x.isnan() | x.isinf(), x, rounded)
+
+
+def half_a_gap_added(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
+    """Half of what is cut off is added to the bits before."""
+    drop = 23 - mantissa_bits
+    bits = x.contiguous().view(torch.int32)
+    rounded = ((bits + (1 << drop >> 1)) >> drop << drop).view(torch.float32)
+    return torch.where(x.isfinite(), rounded, x)
+
+
+with_half = partial(edited, half_a_gap_added)
 
 
 WRONG = (
@@ -136,6 +165,7 @@ WRONG = (
         fields((" & odd", "")),
         fields((UP, "kept = kept + (rest > 1 << drop)")),
         fields((" & odd", " & ~odd")),
+        fields((" & odd", " & (odd | (x.abs() >= 2.0 ** (1 - bias)))")),
     ),
     wrong(
         "flushes_subnormals",
@@ -151,6 +181,21 @@ WRONG = (
         "Below the smallest normal number, 2^(1 - bias), your gap goes on shrinking with x. The exponent ends there: "
         "bound the power of two from below by 2^(1 - bias).",
         doubled((CLAMP, "")),
+        doubled((CLAMP, ""), ("wide = x.double()", "wide = x"), ("mantissa_bits).double()", "mantissa_bits).float()")),
+        by_log((CLAMP, "")),
+        by_log((CLAMP, ""), (PUT_BACK, "rounded")),
+        by_log((CLAMP, ""), (f"{PUT_BACK}.copysign(x)", "rounded")),
+        by_log((CLAMP, ""), (SINGLE, "x.abs()")),
+        by_log((CLAMP, ""), (SINGLE, "x.abs()"), (PUT_BACK, "rounded")),
+        by_log((CLAMP, ""), (SINGLE, "x.abs()"), (f"{PUT_BACK}.copysign(x)", "rounded")),
+        by_log((CLAMP, "    exponent = torch.where(x == 0, 0, exponent)\n")),
+        by_log((CLAMP, "    exponent = torch.where(x == 0, 0, exponent)\n"), (SINGLE, "x.abs()")),
+    ),
+    wrong(
+        "float32_left_as_it_is",
+        "With 23 mantissa bits you return x. That is right for 8 exponent bits alone: with fewer, numbers end at a "
+        "largest one, and below the smallest normal one the gap stays the same.",
+        doubled(("    wide = x", "    if mantissa_bits == 23:\n        return x.clone()\n    wide = x")),
     ),
     wrong(
         "smallest_normal_off_by_one",
@@ -244,6 +289,7 @@ WRONG = (
         "just below 2^100 is rounded to 100 in float32. torch.frexp, or the exponent's bits, give e exactly.",
         doubled((EXPONENT, "x.abs().log2().floor()")),
         doubled((EXPONENT, "x.abs().clamp(min=2.0**-149).log2().floor()")),
+        by_log((SINGLE, "x.abs()")),
     ),
     wrong(
         "scale_overflows",
@@ -271,6 +317,21 @@ WRONG = (
         "largest number, beyond which lies inf, and a smallest normal one, below which the gap stays the same.",
         bits_of_the_mantissa_alone,
         doubled((CLAMP, ""), (INF, "")),
+    ),
+    wrong(
+        "half_a_gap_added_to_the_bits",
+        "You add half a gap to the bits, and cut off. So a tie goes away from zero: add one less where the last bit "
+        "that stays is 0. And the exponent is still float32's: a format with fewer exponent bits has a largest "
+        "number, beyond which lies inf, and a smallest normal one, below which the gap stays the same.",
+        half_a_gap_added,
+        with_half(("torch.where(x.isfinite(), rounded, x)", "rounded")),
+        with_half(("torch.where(x.isfinite(), rounded, x)", "torch.where(x.isnan(), x, rounded)")),
+        with_half(
+            (
+                "torch.where(x.isfinite(), rounded, x)",
+                "torch.where(rounded.abs() >= 2.0 ** 2 ** (exponent_bits - 1), torch.inf * rounded.sign(), rounded)",
+            )
+        ),
     ),
     wrong(
         "torchs_e4m3",

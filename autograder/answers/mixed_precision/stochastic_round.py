@@ -62,6 +62,7 @@ in_float64 = partial(edited, by_numpy)
 DRAWN = "torch.where(u < gaps - lower, upper, lower)"
 STEP = "gap(x, kept.smallest_normal, kept.eps)"
 ROUNDED = f"({DRAWN} * step).to(dtype)"
+LOG = "2.0 ** (x.abs().log2().floor() - 7)"
 NOISE = "(u * 65536).to(torch.int32)"
 PUT_BACK = "torch.where(x.isfinite(), rounded, x)"
 
@@ -158,13 +159,21 @@ WRONG = (
     ),
     wrong(
         "noise_of_another_size",
-        "The noise that you add to the bits must take each whole number from 0 to 65,535 equally often: u times "
-        "65,536, with its fraction cut off. With another factor, or rounded, the share is off, or a number that "
-        "bfloat16 holds moves.",
+        "The noise that you add is wider or narrower than a gap, so the share is off. It goes from 0 up to a gap, "
+        "which it does not reach: of the bits these are the whole numbers from 0 to 65,535, u times 65,536 with its "
+        "fraction cut off.",
         in_bits(("u * 65536", "u * 65535")),
-        in_bits((NOISE, "(u * 65536).round().to(torch.int32)")),
         in_bits(("u * 65536", "u * 32768")),
         in_bits(("u * 65536", "u * 32767")),
+    ),
+    wrong(
+        "noise_that_is_rounded",
+        "Noise below a gap, then rounding down: that is right, but your noise or your sum is rounded before. x + u * "
+        "gap and x / gap + u have more digits than float32 holds, and round(u * 65536) may be 65,536. So a draw near "
+        "1 moves a number that bfloat16 holds. Cut the fraction of u * 65536 off, or compare u with the share.",
+        in_bits((NOISE, "(u * 65536).round().to(torch.int32)")),
+        in_gaps((DRAWN, "(gaps + u).floor()")),
+        in_gaps((ROUNDED, "torch.where(x.isfinite(), (gaps + u).floor() * step, x).to(dtype)")),
     ),
     wrong(
         "draws_made_coarser",
@@ -201,6 +210,17 @@ WRONG = (
         "the gap stays 2^-133.",
         in_gaps(("kept.smallest_normal", "0.0")),
         in_float64(("np.maximum(np.frexp(exact)[1], -125)", "np.frexp(exact)[1]")),
+    ),
+    wrong(
+        "gap_from_a_logarithm",
+        "You take the gap from log2(|x|), which is -inf at 0 and inf at inf: there, 0 / 0 and inf / inf are nan. And "
+        "below 2^-126 your gap goes on shrinking. Bound the exponent from below by -126, and put inf and nan back.",
+        in_gaps((STEP, LOG)),
+        in_gaps((STEP, LOG), (DRAWN, "(gaps + u).floor()")),
+        in_gaps((STEP, LOG), (ROUNDED, f"torch.where(x.isfinite(), {DRAWN} * step, x).to(dtype)")),
+        in_gaps((STEP, LOG), (ROUNDED, "torch.where(x.isfinite(), (gaps + u).floor() * step, x).to(dtype)")),
+        in_gaps((STEP, LOG), (ROUNDED, "torch.where(x == 0, x, (gaps + u).floor() * step).to(dtype)")),
+        in_gaps((STEP, LOG), (ROUNDED, f"torch.where(x == 0, x, {DRAWN} * step).to(dtype)")),
     ),
     wrong(
         "subnormal_numbers_lost",
@@ -278,6 +298,7 @@ WRONG = (
         "rounded before: look at x.dtype and at both shapes, and raise a ValueError.",
         in_bits(("    _refuse(x, u)\n", "")),
         in_bits((" or u.shape != x.shape", "")),
+        in_bits(("x.dtype != torch.float32", "x.is_floating_point() and x.dtype != torch.float32")),
         in_bits(("x.dtype != torch.float32 or ", "")),
         fails=("refusals",),
     ),

@@ -1,7 +1,7 @@
 """`master_step(p16, p32, g16, lr)`: one plain step on float32 masters; half-precision parameters are their roundings.
 
 All numbers are whole multiples of 2^-22 and fit into float32 with their products, so every order of operations gives
-the same bits, and float64 too.
+the same bits, and float64 too: but for `TIE`, where float16 must be rounded from what float32 holds.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from course.performing.forms import LAYOUTS, at_once, inside, put
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 RATE = 2459 / 2**18  # twelve bits, one too many for float16; times a gradient's six far too many
 TINY, LONG = 2.0**-13, 1000
+TIE = "masters at a tie of float16"
 SHAPES: list[tuple[int, ...]] = [(8, 5), (24,)]
 
 
@@ -63,14 +64,20 @@ def cases(rng: torch.Generator) -> list[Case]:
         "grads": [torch.tensor([1.0, -2.0, 0.5]).expand(LONG, 3).clone()],
         "lr": TINY,
     }
+    tie: dict[str, Any] = {  # what is left is a tie in float32; in float64 it lies 2^-30 above
+        "masters": [torch.full(shape, 1 + 2.0**-11 + 2.0**-23) for shape in SHAPES],
+        "grads": [torch.full((1, *shape), 127 / 128) for shape in SHAPES],
+        "lr": 2.0**-23,
+    }
     large = [(2 * whole(2**22, 2**23 - 2**19, shape) + 1) / 2**6 for shape in SHAPES]
     fine = [(2 * whole(2**13, 2**15, (1, *shape)) + 1) / 2**14 for shape in SHAPES]
     return [
         case("one step in bfloat16", "bfloat16"),
         case("one step in float16", "float16"),
         case("a thousand tiny steps", "bfloat16", **ones),
-        case("gradients in float32", "float16", grads_in="float32", grads=fine, lr=2.0**-8),
+        case("gradients in float32", "float16", grads_in="float32", grads=fine, lr=2.0**-4),
         case("weights beyond float16", "bfloat16", masters=large, lr=1024.0),
+        case(TIE, "float16", **tie),
     ]
 
 
@@ -113,6 +120,7 @@ MASTERS, ROUNDINGS, SUMS = "masters_move", "parameters_are_roundings_of_masters"
 BOTH = ("p16/*", "p32/*")
 LEAVES, VIEWS = "parameters that require a gradient", "views that are not contiguous"
 SMALL, STALE, ENDLESS = "one number, of shape (), and none", "a rate of 0, parameters out of step", "inf and nan"
+ZEROS = "gradients of 0, parameters out of step"
 exactly = partial(Property, roundings=0)
 
 
@@ -152,7 +160,7 @@ EXERCISE = Exercise(
             "After the step each parameter holds what its master rounds to, in the parameter's own memory: "
             "p.copy_(master) rounds to nearest. An assignment to a name, to a place in the list or to .data does not.",
             holds=_rounded,
-            cases=ONE_STEP,
+            cases=(*ONE_STEP, TIE),
         ),
         exactly(
             SUMS,
@@ -198,21 +206,22 @@ EXERCISE = Exercise(
         put(VIEWS, lies="strided"),
         at_once(SMALL, Form(name="small", change=_small), of="gradients in float32"),
         put(STALE, lr=0.0, stale=True, of="one step in float16"),
+        put(ZEROS, grads=[torch.zeros(1, *shape) for shape in SHAPES], stale=True, of="one step in float16"),
         Form(name=ENDLESS, change=_with_inf_and_nan),
     ),
     promises={
-        "float16 or bfloat16": ONE_STEP,
+        "all float16 or all bfloat16": ONE_STEP,
         "of any shapes, () and empty ones too": (SMALL,),
         "views too": (VIEWS,),
         "they may require a gradient": (LEAVES,),
-        "What they hold before the step does not matter": (STALE,),
+        "What they hold before the step does not matter": (STALE, ZEROS),
         "float32, the masters of p16: one for each": (MASTERS, SUMS),
-        "one for each, of its shape, in half precision or in float32": (*ONE_STEP, "gradients_in_float32"),
+        "in p16's dtype, as backward leaves them, or in float32": (*ONE_STEP, "gradients_in_float32"),
         "inf and nan count like other numbers": (ENDLESS,),
         "They are not changed": ("gradients_unchanged",),
         "at least 0": (STALE,),
         "both in the tensors' own memory": (MASTERS, ROUNDINGS, VIEWS),
         "p32 holds p32 - lr g16, computed in float32 or finer": (MASTERS, "gradients_in_float32"),
-        "p16 the nearest numbers to p32": (ROUNDINGS, "weights_beyond_float16"),
+        "p16 the nearest numbers to p32": (ROUNDINGS, "weights_beyond_float16", TIE),
     },
 )

@@ -7,7 +7,9 @@ Numbers come by kind (`KINDS`), one call for each. They are kept as integers, so
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -135,8 +137,13 @@ def _share(result: Tensor) -> Tensor:
     return torch.where(single.isnan(), NAN, single.view(torch.int32)).double() / ONE
 
 
-def bit_for_bit(*kinds: str) -> Callable[[Inputs, Values, Values], str | None]:
-    """What `Property.holds` takes: the bits of these kinds of numbers are the reference's, else it names the first."""
+def bit_for_bit(
+    *kinds: str, of: Callable[[Tensor], Tensor] = lambda shares: shares
+) -> Callable[[Inputs, Values, Values], str | None]:
+    """What `Property.holds` takes: the bits of these kinds of numbers are the reference's, else it names the first.
+
+    of  what is compared: by itself all bits, as shares of 2^31
+    """
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
         for kind in kinds:
@@ -145,9 +152,9 @@ def bit_for_bit(*kinds: str) -> Callable[[Inputs, Values, Values], str | None]:
                 return f"{kind}: no tensor"
             if ours.shape != right.shape:
                 return f"{kind}: shape {tuple(ours.shape)}, not {tuple(right.shape)}"
-            others = (ours != right).flatten().nonzero().flatten()
+            others = (of(ours) != of(right)).flatten().nonzero().flatten()
             if len(others):
-                x, came, wanted = (_number(each, int(others[0])) for each in (inputs[kind] / ONE, ours, right))
+                x, came, wanted = (_number(each, int(others[0])) for each in (inputs[kind].double() / ONE, ours, right))
                 return f"{kind}: {x} became {came}, not {wanted} ({len(others)} of {right.numel()} differ)"
         return None
 
@@ -158,15 +165,38 @@ def _number(shares: Tensor, index: int) -> str:
     """A number by its bits, in decimal and in powers of 2, which show each bit: 0.1 (0x1.99999ap-4)."""
     whole = round(float(shares.double().flatten()[index]) * ONE)
     value = float(torch.tensor(whole).to(torch.int32).view(torch.float32))
-    return f"{value:.9g}" + (f" ({value.hex()})" if value - value == 0 and value != 0 else "")
+    exactly = re.sub(r"\.?0+p", "p", value.hex())
+    return f"{value:.9g}" + (f" ({exactly})" if value - value == 0 and value != 0 else "")
 
 
-EVERY_KIND = bit_for_bit(*KINDS)
+def size(shares: Tensor) -> Tensor:
+    """All bits but the sign."""
+    return shares % 1.0
+
+
+def sign(shares: Tensor) -> Tensor:
+    """The sign's bit."""
+    return shares < 0
+
+
+def _small(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """States that subnormal numbers are right, and what is rounded to zero but for its sign."""
+    return bit_for_bit("subnormal")(inputs, got, expected) or bit_for_bit("zeros", of=size)(inputs, got, expected)
+
+
+def _all_in_float32(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """States that all kinds of numbers are right, and their dtypes."""
+    dtypes = {str(got[f"dtype/{kind}"]) for kind in KINDS}
+    others = ", ".join(sorted(dtypes - {str(torch.float32)}))
+    return bit_for_bit(*KINDS)(inputs, got, expected) or (f"in {others}, not float32" if others else None)
+
+
 SCATTERED = at_once("views that are not contiguous", *(strided(kind) for kind in KINDS), of=FLOAT16)
 TURNED = transposed("normal", of="(4, 3)")
 ONE_NUMBER = put("one number, of shape ()", {kind: torch.tensor(-0x4099_999A, dtype=torch.int32) for kind in KINDS})
 EMPTY = put("no numbers", {kind: torch.zeros(0, 3, dtype=torch.int32) for kind in KINDS[1:]}, of=E5M2)
 ITSELF = put("(8, 23) float32 itself", {"exponent_bits": 8, "mantissa_bits": 23}, of="(8, 20)")
+ALL_BITS = put("(5, 23)", {"exponent_bits": 5, "mantissa_bits": 23}, of="(8, 20)")
 
 EXERCISE = Exercise(
     id="mixed_precision.round_to",
@@ -191,14 +221,15 @@ EXERCISE = Exercise(
             "Below the smallest normal number, 2^(1 - bias), the gap stays what it is there. So there are numbers down "
             "to 2^(1 - bias - mantissa_bits), and x is rounded to them once, not twice.",
             points=2,
-            holds=bit_for_bit("subnormal"),
+            holds=_small,
             cases=tuple(name for name in FORMATS if name not in EIGHT),
         ),
         Property(
             "subnormals_of_8_exponent_bits",
-            "With 8 exponent bits the gap goes down to 2^-149. Its inverse is more than float32 holds, 2^127 or so: "
-            "divide by the gap, or compute in float64.",
-            holds=bit_for_bit("subnormal"),
+            "With 8 exponent bits too the gap stays what it is at 2^-126: 2^(-126 - mantissa_bits). x itself is then a "
+            "subnormal number of float32, whose exponent bits are 0. (And 2^(126 + mantissa_bits), the inverse of that "
+            "gap, may be too large for float32: divide by the gap, or compute in float64.)",
+            holds=_small,
             cases=EIGHT,
             needs=("nearest",),
         ),
@@ -219,7 +250,8 @@ EXERCISE = Exercise(
             "sign_of_zero",
             "-0 stays -0, and a negative number that is rounded to zero becomes -0. torch.sign and adding 0.0 lose "
             "that sign; torch.copysign keeps it.",
-            holds=bit_for_bit("zeros"),
+            holds=bit_for_bit("zeros", of=sign),
+            needs=("nearest",),
         ),
         Property(
             "float32",
@@ -227,7 +259,7 @@ EXERCISE = Exercise(
             keys=("dtype/*",),
             needs=("nearest",),
         ),
-        every_form(needs=("nearest",), keys=("bits/*", "dtype/*"), roundings=0),
+        replace(every_form(needs=("nearest",)), keys=(), holds=_all_in_float32),
     ),
     hints=(
         "How far apart are the numbers of the format around x? Which bits of x tell it, and what changes below the "
@@ -239,13 +271,13 @@ EXERCISE = Exercise(
         "x, where the result is above (2 - 2^-mantissa_bits) 2^bias.",
     ),
     keeps=KINDS,
-    forms=(SCATTERED, TURNED, ONE_NUMBER, EMPTY, ITSELF),
+    forms=(SCATTERED, TURNED, ONE_NUMBER, EMPTY, ITSELF, ALL_BITS),
     promises={
         "of any shape, also () and empty": (ONE_NUMBER.name, EMPTY.name, "nearest"),
         "contiguous or not": (SCATTERED.name, TURNED.name),
         "not changed": ("arguments_unchanged",),
         "2 to 8": ("(2, 1)", *EIGHT),
-        "1 to 23": ("(2, 1)", ITSELF.name),
+        "1 to 23": ("(2, 1)", ITSELF.name, ALL_BITS.name),
         "also formats of which torch has no dtype": NO_DTYPE,
         "float32 of x's shape": ("float32", ONE_NUMBER.name, EMPTY.name),
         "the nearest number": ("nearest",),

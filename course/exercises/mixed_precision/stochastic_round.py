@@ -135,7 +135,7 @@ def _left(x: Tensor, u: Tensor) -> dict[str, Tensor]:
 
 def _refusals(answer: Answer) -> dict[str, Any]:
     x, u = torch.ones(MATRIX), torch.zeros(MATRIX)
-    dtypes = (torch.float16, torch.bfloat16, torch.float64)
+    dtypes = (torch.float16, torch.bfloat16, torch.float64, torch.int32)
     shapes = {
         f"u of shape {shape} for {MATRIX}": partial(answer, x, torch.zeros(shape)) for shape in other_shapes(MATRIX)
     }
@@ -285,7 +285,7 @@ EXERCISE = Exercise(
             "negative_numbers",
             "every_draw_counts",
         ),
-        "these draws, each less than 1/K larger": (LATE, "numbers of bfloat16, u near 1"),
+        "one from each K-th part of [0, 1)": (SHARE, LATE, "numbers of bfloat16, u near 1"),
         "the upper neighbour is inf, and counts as 2^128 in the mean": ("beyond_the_largest_number",),
         "Subnormal numbers are rounded like all others": ("subnormal_numbers",),
         "inf and nan stay, whatever the bits of a nan": ("inf_and_nan_stay",),
