@@ -60,15 +60,15 @@ def _run(recipe: Mapping[str, Any], width: int) -> Held:
     masters = [each.detach().float() for each in params] if _needs_master(recipe) else params
     _pass(model, recipe["autocast"])
     held: Held = [model, masters]
-    for param, master in zip(params, masters, strict=True):
+    for param, copied in zip(params, masters, strict=True):
         grad = cast(Tensor, param.grad)
         copies = [grad.to(dtype) for dtype in recipe["grads"]]
-        optimizer = torch.optim.AdamW([master])
-        master.grad = grad.to(master.dtype)
+        optimizer = torch.optim.AdamW([copied])
+        copied.grad = grad.to(copied.dtype)
         optimizer.step()
-        param.grad = master.grad = None  # what is kept of them is in `copies`
+        param.grad = copied.grad = None  # what is kept of them is in `copies`
         with torch.no_grad():
-            param.copy_(master)
+            param.copy_(copied)
         held += [copies, optimizer]
     return held
 
