@@ -171,7 +171,7 @@ class LossOracle:
         """`loss` or `chosen`, of a plan. Raises UnknownQuestion."""
         plan: Any = arguments
         known = isinstance(plan, dict) and plan.keys() == self._operators.keys()
-        if verb not in ("loss", "chosen") or not known or self._calls > 20 * CALLS:
+        if verb not in ("loss", "chosen") or not known or self._calls > 6 * CALLS:
             raise UnknownQuestion("a plan must be a dict with one format for each operator, and no other key")
         wrong = [name for name, form in plan.items() if not isinstance(form, str) or form not in self._operators[name]]
         if wrong:

@@ -32,7 +32,7 @@ from course.performing.exercise import (
 from course.performing.forms import cut, in_dtype, leaves, put, strided, transposed
 
 BOUND = 3.0  # in u sum |x|
-LEVELS = 9  # of the tree, so that the long sum has 2^9 terms
+LEVELS = 7  # of the tree, so that the long sum has 2^7 terms
 MADE_FOR_PAIRS = (
     *(0.004302978515625, -0.00121307373046875, 0.0013427734375, 0.006866455078125, 0.0025482177734375, 0.051513671875),
     *(0.0341796875, 0.042236328125, 0.8671875, 1.609375, 0.004180908203125, 0.003662109375, 1.2109375, 0.32421875),
@@ -131,8 +131,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         if name in REDUCTIONS:
             self.reductions.add(name)
-        tensors = [*_tensors(args), *_tensors(result)]
-        if name in ADDITIONS and len(tensors) > 2:  # a tensor and a Python number are no two numbers of xs
+        if name in ADDITIONS and len(tensors := [*_tensors(args), *_tensors(result)]) > 2:
+            # a tensor and a Python number are no two numbers of xs
             dtypes = {each.dtype for each in tensors if each.is_floating_point()}
             self.others |= {str(each).removeprefix("torch.") for each in dtypes - {self.dtype}}
             self.additions += result.numel() if isinstance(result, Tensor) else sum(each.numel() for each in result)
@@ -240,7 +240,7 @@ EXERCISE = Exercise(
         ),
         Property(
             "does_not_grow",
-            "In a sum of 512 numbers something is lost again and again. Adding by pairs makes this less, and it still "
+            "In a long sum something is lost again and again. Adding by pairs makes this less, and it still "
             "grows like the logarithm of n; a compensated sum loses the same for any n.",
             points=3,
             holds=_within_the_bound,
