@@ -377,7 +377,7 @@ def test_200_steps_have_the_scales_skips_and_parameters_of_torchs_scaler(options
         SCRIPTS[script],
         device,
     )
-    # torch multiplies by 1 / scale, rounded to float32. We divide: the same for powers of two, and nearly so for others.
+    # torch multiplies by 1 / scale, rounded to float32; we divide. For powers of two that is the same.
     close = partial(torch.allclose, rtol=STEPS * 2.0**-22, atol=STEPS * 2.0**-22)
     numbers = [float(value) for name, value in options.items() if name != "growth_interval"]
     same = same_bits if all(math.log2(number).is_integer() for number in numbers) else close

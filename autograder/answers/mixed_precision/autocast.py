@@ -291,6 +291,7 @@ WRONG = (
                 "            return tensor.to(target)\n",
             )
         ),
+        by_chance=True,  # whether a drawn activation is among the numbers of half precision
     ),
     wrong(
         "kept_from_an_evaluation",

@@ -116,6 +116,7 @@ WRONG = (
         by_rate((RATE, "damage[move]")),
         by_rate((RATE, "damage[move] - damage[move[0], plan[move[0]]]")),
         each_time(("(then - now) / saved, then", "then, then")),
+        by_chance=True,  # how much the drawn block punishes it
     ),
     wrong(
         "one_move_each",
@@ -165,6 +166,7 @@ WRONG = (
         "You measure one operator while all others are in their smallest formats. Their errors, or what overflows in "
         "them, hide what it does. Leave the others in float32.",
         by_rate(("loss(plan | {name: format})", f"loss({SMALLEST} | {{name: format}})")),
+        by_chance=True,  # how much the drawn block punishes it
     ),
     wrong(
         "upside_down",

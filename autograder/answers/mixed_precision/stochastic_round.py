@@ -181,7 +181,6 @@ WRONG = (
         "comes.",
         in_bits((NOISE, "(u * 256).to(torch.int32) * 256")),
         in_gaps(("u < gaps", "u.bfloat16() < gaps")),
-        in_gaps(("u < gaps", "u.half() < gaps")),
     ),
     wrong(
         "one_gap_for_all_sizes",

@@ -151,13 +151,14 @@ def _codes(scaled: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _clear(draw: Draw, side: int, dtype: torch.dtype, block: int | None, past: list[float] | None) -> Tensor:
-    """What is drawn, where every number too close to the middle between two codes is drawn again; or its negative."""
+    """What is drawn, its largest number negative and twice as large: what is too close to a tie is drawn again."""
     x = draw()
+    x = torch.where(x.abs() == x.abs().max(), -2 * x.abs(), x)  # else what forgets the sign clips too little
     while True:
         scaled = x.double() / _scale(x, side, torch.finfo(dtype).max, block, past)
         close = _codes(scaled * (1 - CLEAR), dtype) != _codes(scaled * (1 + CLEAR), dtype)
         if not close.any():
-            return -x if x.max() == x.abs().max() else x  # the largest is negative
+            return x
         x = torch.where(close, draw(), x)
 
 
