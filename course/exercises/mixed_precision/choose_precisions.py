@@ -55,7 +55,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             fitting = [form for form, size in BYTES.items() if size <= share and not missing]
             single = min((loss(dict.fromkeys(operators, form)) for form in fitting), default=math.inf)
             if good > 0 and min(lost, single) >= LOSES * good:
-                return case(name, drawn, operators, budget, single=min(single, 1e30))
+                return case(name, drawn, operators, budget, single=float(f"{min(single, 1e30):.6g}"))
 
     def where_bytes_count(name: str) -> Case:
         """A block and a budget in which the least loss first, whatever it saves, loses."""

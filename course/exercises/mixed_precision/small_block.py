@@ -48,19 +48,21 @@ class Block:
         }
 
     def __call__(self, plan: Mapping[str, str]) -> Tensor:
-        """What the block adds to x, float32, where every operator's result is rounded to its format."""
+        """What the block adds to x, float64, where every operator's result is rounded to its format.
+
+        Operators compute in float64: in float32 their roundings are the processor's, and another plan could be best.
+        """
 
         def rounded(name: str, result: Tensor) -> Tensor:
-            dtype = DTYPES[plan[name]]
-            return result if dtype == torch.float32 else result.to(dtype).float()
+            return result.to(DTYPES[plan[name]]).double()
 
-        w = self.weights
-        h = rounded("norm", torch.nn.functional.layer_norm(self.x, (WIDTH,)))
+        x, w = self.x.double(), {name: weight.double() for name, weight in self.weights.items()}
+        h = rounded("norm", torch.nn.functional.layer_norm(x, (WIDTH,)))
         q, k, v = (rounded(name, h @ w[name]) for name in ("query", "key", "value"))
         scores = rounded("scores", q @ k.T / math.sqrt(WIDTH))
         p = rounded("softmax", scores.softmax(dim=-1))
         out = rounded("out", rounded("mixed", p @ v) @ w["out"])
-        up = rounded("up", (self.x + out) @ w["up"])
+        up = rounded("up", (x + out) @ w["up"])
         return out + rounded("down", rounded("relu", up.relu()) @ w["down"])
 
 
@@ -80,7 +82,7 @@ def block(rng: torch.Generator, tokens: int, *, sharp: float = 1.0, value: float
 
 def error(exact: Tensor, found: Tensor) -> float:
     """The squared error as a share of the squares of what is exact; inf where something is not finite."""
-    share = float((found.double() - exact).square().sum() / exact.double().square().sum())
+    share = float((found - exact).square().sum() / exact.square().sum())
     return share if math.isfinite(share) else math.inf
 
 
