@@ -6,13 +6,12 @@ the same. Only "whole recipes" is judged as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
+from course.performing.differences import right_differences
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
 
 STATES, PASSING = "/states", "/passing"  # end the keys of what one call returned
 WIDTHS = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn")
@@ -183,33 +182,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe({label: ask(**asked) for label, asked in inputs.items()})
 
 
-def _bytes(value: Any) -> float:
-    """A float holds integers up to 2**53. Raises where it is no number."""
-    if isinstance(value, Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} is no number of bytes")
-
-
-def _differences(values: Values) -> Iterator[tuple[str, float]]:
-    """The labels of one stem differ in what the case is about: the states of each less those of the first."""
-    first: dict[str, float] = {}
-    for key, value in values.items():
-        if key.endswith(STATES):
-            stem, _, last = key.removesuffix(STATES).rpartition("/")
-            if stem in first:
-                yield f"{stem}: {last}", _bytes(value) - first[stem]
-            else:
-                first[stem] = _bytes(value)
-
-
-def _right_differences(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: every difference is the reference's."""
-    ordered = {key: got[key] for key in expected}
-    for (label, ours), (_, wanted) in zip(_differences(ordered), _differences(expected), strict=True):
-        if ours != wanted:
-            return f"{label}: {ours:+,.0f} bytes, where {wanted:+,.0f} are right"
-    return None
-
+RIGHT = right_differences(STATES)
 
 EXERCISE = Exercise(
     id="mixed_precision.training_bytes",
@@ -219,14 +192,14 @@ EXERCISE = Exercise(
         Property(
             "parameters",
             'n numbers in recipe["param"], the parameters themselves. They are there beside a master copy too.',
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("parameters",),
         ),
         Property(
             "gradients",
             'Of the gradients n numbers for every dtype in recipe["grads"], whatever the parameters are; for an empty '
             "tuple nothing.",
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("gradients",),
         ),
         Property(
@@ -234,20 +207,20 @@ EXERCISE = Exercise(
             "n numbers in float32, where both hold: a parameter has fewer than 4 bytes, and steps are rounded to "
             "nearest.",
             points=2,
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("master copy",),
         ),
         Property(
             "moments",
             'Adam keeps two moments, each of n numbers in recipe["moments"], whatever the parameters are.',
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("moments",),
         ),
         Property(
             "scales",
             "With a block, each of the two moments is cut into blocks of that many numbers, and each block has a scale "
             "of 4 bytes, the last one too, which may be smaller.",
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("scales",),
         ),
         Property(
@@ -255,7 +228,7 @@ EXERCISE = Exercise(
             "Autocast changes no byte of the states: parameters, gradients and moments stay in their dtypes, and its "
             "casts are copies beside them.",
             points=2,
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("autocast",),
             needs=("parameters",),
         ),

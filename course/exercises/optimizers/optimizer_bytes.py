@@ -7,14 +7,13 @@ dtype of the parameters; a block. Only "whole models" is judged as it comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.differences import right_differences
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 from course.performing.refusals import all_refused, refused
 
 FULL = ("sgd", "momentum", "adagrad", "rmsprop", "adamw", "muon")
@@ -173,32 +172,7 @@ def _nonsense(a: int, b: int, c: int, d: int, e: int) -> dict[str, dict[str, Any
     return names | unknown | muon
 
 
-def _bytes(value: Any) -> float:
-    """A float holds integers up to 2**53. Raises where it is no number."""
-    if isinstance(value, Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} is no number of bytes")
-
-
-def _differences(values: Values) -> Iterator[tuple[str, float]]:
-    """The labels of one stem differ in what the case is about: each of them less the first of its stem."""
-    first: dict[str, float] = {}
-    for key, value in values.items():
-        stem, _, last = key.rpartition("/")
-        if stem in first:
-            yield f"{stem}: {last}", _bytes(value) - first[stem]
-        else:
-            first[stem] = _bytes(value)
-
-
-def _right_differences(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: every difference is the reference's."""
-    ordered = {key: got[key] for key in expected}
-    for (label, ours), (_, wanted) in zip(_differences(ordered), _differences(expected), strict=True):
-        if ours != wanted:
-            return f"{label}: {ours:+.0f} bytes, where {wanted:+.0f} are right"
-    return None
-
+RIGHT = right_differences()
 
 EXERCISE = Exercise(
     id="optimizers.optimizer_bytes",
@@ -210,7 +184,7 @@ EXERCISE = Exercise(
             "Plain SGD keeps no moment, AdamW two, the others one: as many numbers as the parameter has, in "
             'dtypes["state"].',
             points=2,
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("moments",),
         ),
         Property(
@@ -218,34 +192,34 @@ EXERCISE = Exercise(
             "Parameters of fewer than 4 bytes a number have a second copy in float32, whatever optimizer and "
             "state; parameters in float32 or float64 have none.",
             points=2,
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("master copy",),
         ),
         Property(
             "step_counters",
             "Four bytes for each tensor, however large, in Adagrad, RMSprop, AdamW and Adafactor; none in SGD, "
             "with or without momentum, and in Muon.",
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("step counters",),
         ),
         Property(
             "factored_matrices",
             "Of a matrix (r, c) Adafactor keeps a mean for each row and one for each column: r + c numbers.",
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("matrices",),
         ),
         Property(
             "other_dimensions",
             "With fewer than 2 dimensions there is nothing to factor: all numbers are kept. With more, each "
             "matrix of the last two dimensions is factored by itself.",
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("other dimensions",),
         ),
         Property(
             "scales",
             "With a block, each moment of each tensor is cut into blocks of its own, and each of these has a scale of "
             "4 bytes, the last one too, which may be smaller. Without a block there are none.",
-            holds=_right_differences,
+            holds=RIGHT,
             cases=("blocks",),
         ),
         Property(
