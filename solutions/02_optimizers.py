@@ -1600,9 +1600,10 @@ forms_by_rate(
 # %%
 from course.lessons.experiments import stand_ins
 
-passed = {name: found for name in stand_ins.NAMES if (found := globals().get(name)) is not None and solved(found)}
-print(stand_ins.whose(passed))
-runs = {"PyTorch's": stand_ins.parts({}), **({"yours": stand_ins.parts(passed)} if passed else {})}
+parts = stand_ins.PARTS
+passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
+print(parts.whose(passed))
+runs = {"PyTorch's": parts.with_yours({}), **({"yours": parts.with_yours(passed)} if passed else {})}
 
 
 def train_gpt(name, parts, step, steps=250):

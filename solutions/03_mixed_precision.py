@@ -1372,9 +1372,10 @@ from course.lessons.experiments.half_stand_ins import adamw_direction
 from course.lessons.experiments.problems import gpt_problem
 
 problem = gpt_problem()
-passed = {name: found for name in half_stand_ins.NAMES if (found := globals().get(name)) is not None and solved(found)}
-print(half_stand_ins.whose(passed))
-runs = {"PyTorch's": half_stand_ins.parts({}), **({"yours": half_stand_ins.parts(passed)} if passed else {})}
+parts = half_stand_ins.PARTS
+passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
+print(parts.whose(passed))
+runs = {"PyTorch's": parts.with_yours({}), **({"yours": parts.with_yours(passed)} if passed else {})}
 
 
 def train_in_half(parts, dtype, steps=100, peak=0.005):

@@ -147,10 +147,10 @@ def test_torchs_schedule_is_that_of_the_exercise() -> None:
 
 
 def test_whose_each_part_is_stands_in_one_line() -> None:
-    assert stand_ins.whose({}) == "PyTorch's: adamw_step, clip_grad_norm_, warmup_cosine, orthogonalize"
+    assert stand_ins.PARTS.whose({}) == "PyTorch's: adamw_step, clip_grad_norm_, warmup_cosine, orthogonalize"
     yours = {"warmup_cosine": math.cos}
-    assert stand_ins.parts(yours)["warmup_cosine"] is math.cos
-    assert stand_ins.whose(yours).startswith("yours: warmup_cosine; PyTorch's: adamw_step, ")
+    assert stand_ins.PARTS.with_yours(yours)["warmup_cosine"] is math.cos
+    assert stand_ins.PARTS.whose(yours).startswith("yours: warmup_cosine; PyTorch's: adamw_step, ")
 
 
 def test_muon_takes_the_hidden_matrices_and_the_other_step_the_rest() -> None:

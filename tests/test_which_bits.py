@@ -84,8 +84,8 @@ def test_the_stand_in_for_stochastic_rounding_is_right_on_average() -> None:
 
 def test_the_stand_ins_give_way_to_answers_that_pass() -> None:
     yours = {"round_to": nn.Identity()}
-    assert half_stand_ins.parts(yours)["round_to"] is yours["round_to"]
-    assert half_stand_ins.whose(yours).startswith("yours: round_to; PyTorch's: LossScaler")
+    assert half_stand_ins.PARTS.with_yours(yours)["round_to"] is yours["round_to"]
+    assert half_stand_ins.PARTS.whose(yours).startswith("yours: round_to; PyTorch's: LossScaler")
 
 
 def test_what_is_recorded_has_all_recipes_and_can_be_drawn() -> None:

@@ -1,7 +1,5 @@
 """torch's own parts under the names and in the forms of lesson 03's exercises, for answers that are not there yet.
 
-parts(yours) --> {name: yours where it is there, torch's otherwise}
-
 Autocast on a CPU goes by the CPU's lists. torch has no master copies and no stochastic rounding: those are two lines
 each.
 """
@@ -9,12 +7,14 @@ each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from course.lessons.experiments.assembled import Parts, having
 
 MANTISSA = {(5, 10): torch.float16, (8, 7): torch.bfloat16, (5, 2): torch.float8_e5m2}
 
@@ -27,10 +27,7 @@ class _Calls(Optimizer):
 
     def hold(self, grads: Sequence[Tensor]) -> None:
         """Makes these the gradients that the scaler sees and divides."""
-        holders = [nn.Parameter(torch.empty_like(grad)) for grad in grads]
-        for holder, grad in zip(holders, grads, strict=True):
-            holder.grad = grad
-        self.param_groups[0]["params"] = holders
+        self.param_groups[0]["params"] = having(grads)
 
     def step(self, closure: Callable[[], Any] | None = None) -> bool:  # type: ignore[override]
         """Calls it, and says that it did."""
@@ -107,23 +104,6 @@ def round_to(x: Tensor, exponent_bits: int, mantissa_bits: int) -> Tensor:
     return x.to(MANTISSA[exponent_bits, mantissa_bits]).float()
 
 
-TORCHS: Mapping[str, Callable[..., Any]] = {
-    each.__name__: each for each in (LossScaler, Autocast, master_step, stochastic_round, round_to)
-}
-NAMES = tuple(TORCHS)  # of the exercises that are put together
-
-
-def parts(yours: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """All by name: yours where it is there, torch's otherwise."""
-    return {**TORCHS, **yours}
-
-
-def whose(yours: Mapping[str, Callable[..., Any]]) -> str:
-    """One line: `yours: LossScaler, round_to; PyTorch's: Autocast, master_step, stochastic_round`."""
-    groups = {"yours": [name for name in NAMES if name in yours], "PyTorch's": [n for n in NAMES if n not in yours]}
-    return "; ".join(f"{owner}: {', '.join(names)}" for owner, names in groups.items() if names)
-
-
 def adamw_direction(
     grads: Sequence[Tensor], state: dict[str, Any], *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
 ) -> list[Tensor]:
@@ -139,3 +119,7 @@ def adamw_direction(
         m.lerp_(g, 1 - betas[0])
         v.lerp_(g * g, 1 - betas[1])
     return [m / first / (v.sqrt() / math.sqrt(second) + eps) for m, v in zip(state["m"], state["v"], strict=True)]
+
+
+_BY_TORCH = (LossScaler, Autocast, master_step, stochastic_round, round_to)
+PARTS = Parts(torchs={each.__name__: each for each in _BY_TORCH}, names=[each.__name__ for each in _BY_TORCH])

@@ -1,14 +1,12 @@
 """torch's own parts under the names and in the forms of lesson 02's exercises, for answers that are not there yet.
 
-parts(yours) --> {name: yours where it is there, torch's otherwise}
-
 A step is a function of parameters, gradients and state. An optimizer of torch wants parameters of its own; those made
 here share their memory with the caller's, and stand in the state of the first parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from itertools import compress
 from typing import Any
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, SequentialLR
 
+from course.lessons.experiments.assembled import Parts, having
 from course.lessons.experiments.problems import Problem
 
 State = list[dict[str, Any]]
@@ -64,10 +63,7 @@ def shared(problem: Problem, muon: Step, adamw: Step) -> Step:
 
 def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     """torch.nn.utils.clip_grad_norm_, which wants parameters that have gradients."""
-    holders = [nn.Parameter(torch.empty_like(grad)) for grad in grads]
-    for holder, grad in zip(holders, grads, strict=True):
-        holder.grad = grad
-    return nn.utils.clip_grad_norm_(holders, max_norm)
+    return nn.utils.clip_grad_norm_(having(grads), max_norm)
 
 
 def warmup_cosine(step: int, *, peak: float, warmup: int, total: int) -> float:
@@ -87,18 +83,7 @@ def _shares(warmup: int, total: int) -> list[float]:
     return shares
 
 
-TORCHS: Mapping[str, Callable[..., Any]] = {
-    each.__name__: each for each in (adamw_step, clip_grad_norm_, warmup_cosine)
-}
-NAMES = (*TORCHS, "orthogonalize")  # of the exercises that are put together; Muon's step is made of the last
-
-
-def parts(yours: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """All but Muon's, by name: yours where it is there, torch's otherwise."""
-    return {**TORCHS, **yours}
-
-
-def whose(yours: Mapping[str, Callable[..., Any]]) -> str:
-    """One line: `yours: adamw_step, warmup_cosine; PyTorch's: clip_grad_norm_, orthogonalize`."""
-    groups = {"yours": [name for name in NAMES if name in yours], "PyTorch's": [n for n in NAMES if n not in yours]}
-    return "; ".join(f"{owner}: {', '.join(names)}" for owner, names in groups.items() if names)
+PARTS = Parts(
+    torchs={each.__name__: each for each in (adamw_step, clip_grad_norm_, warmup_cosine)},
+    names=("adamw_step", "clip_grad_norm_", "warmup_cosine", "orthogonalize"),  # Muon's step is made of the last
+)
