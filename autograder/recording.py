@@ -22,7 +22,7 @@ from course.errors import DeclarationError
 from course.judging import sheet
 from course.judging.sheet import Record
 from course.judging.verdict import Suspect, Witness
-from course.performing.compare import EPS, as_numbers, compare
+from course.performing.compare import EPS, as_numbers, measure
 from course.performing.exercise import PUBLIC_SEED, Answer, Case, Exercise, Observation
 from course.performing.perform import converted, in_float64, own_state, perform, perform_all
 from course.performing.warm import warm_all
@@ -176,4 +176,4 @@ def _distance(a: Leaf, b: Leaf) -> float:
     """The largest difference: 0 where equal (nan equals nan), inf where the two cannot be compared."""
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b):
         return 0.0  # as most are, and soon said
-    return compare(a, b, torch.float64, roundings=0).error
+    return measure(a, b, torch.float64, roundings=0).error

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from course.judging.verdict import Diagnosis, Suspect, Witness
-from course.performing.compare import EPS, as_numbers, compare
+from course.performing.compare import EPS, as_numbers, judged_dtype, measure, tolerance
 from course.performing.exercise import EVERY_FORM, REFUSED, Observation
 from course.tree import Leaf
 
@@ -217,16 +217,19 @@ def _close(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
     """Equal within the blur, or blown up somewhere in both: where an overflow lands is a matter of style."""
     a, b = as_numbers(got), as_numbers(expected)
     if a is None or b is None:
-        return compare(got, expected, dtype, roundings=0).held
-    if a.shape != b.shape:
+        return measure(got, expected, dtype, roundings=0).held
+    if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    if a.dtype == b.dtype and torch.equal(a, b):
+    if torch.equal(a, b):
         return True
-    if blown_up(b):
+    scale = float(b.abs().max())
+    if not scale < BLOWN_UP:
         return blown_up(a)
-    scale = float(b.abs().max()) if b.numel() else 0.0
-    if scale > 0 and not float((a - b).abs().max()) <= FAR * scale:
+    apart = float((a - b).abs().max())
+    if scale > 0 and not apart <= FAR * scale:
         return False  # farther than any tolerance below: soon said of most misconceptions
     roundings = max(1, min(WITNESS_ROUNDINGS, int(BROADEST / EPS[dtype])))
     limited = min(blur, SHARPEST * scale / roundings)
-    return compare(got, expected, dtype, roundings=roundings, sensitivity=limited).held
+    larger = max(scale, float(a.abs().max()))
+    judged = judged_dtype(got, expected, dtype)
+    return apart <= tolerance(judged, roundings=roundings, scale=larger, sensitivity=limited)

@@ -11,15 +11,16 @@ import dataclasses
 import fnmatch
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
 from course.errors import CourseError
 from course.judging.diagnosis import Suspects, diagnose
 from course.judging.verdict import Diagnosis, Finding, Verdict, Witness
-from course.performing.compare import Comparison, as_numbers, case_dtype, compare
+from course.performing.compare import Comparison, Measured, as_numbers, case_dtype, described, measure
 from course.performing.exercise import (
     AFTER,
     REFUSED,
@@ -35,6 +36,9 @@ from course.tree import Leaf
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
 
 BROKE = "the case broke first,"
+
+# How bad a comparison is, and what puts it in words: only the worst of a property is told.
+Weighed: TypeAlias = tuple[tuple[bool, float], Callable[[], Comparison]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +176,8 @@ def _finding(each: Property, runs: Sequence[_Judged], blocker: str, sources: fro
         if (run.case.name in each.cases if each.cases else each.hard or not run.case.hard)
         for comparison in _comparisons(each, run, sources)
     ]
-    run, worst = max(compared, key=lambda pair: _badness(pair[1]), default=(None, _NOTHING))
-    held = worst.held and not blocker
+    run, (badness, tell) = max(compared, key=lambda pair: pair[1][0], default=(None, _told(_NOTHING)))
+    held, worst = not badness[0] and not blocker, tell()
     return Finding(
         property=each.name,
         held=held,
@@ -207,29 +211,33 @@ def _missing(expected: str, got: str = "nothing") -> Comparison:
 _NOTHING = _missing("a case that speaks of it")
 
 
-def _badness(comparison: Comparison) -> tuple[bool, float]:
+def _badness(found: Measured | Comparison) -> tuple[bool, float]:
     """Orders comparisons from good to bad: failures first, then by error in units of its tolerance."""
-    if math.isnan(comparison.error):
-        return (not comparison.held, math.inf)
-    return (not comparison.held, comparison.error / max(comparison.tolerance, 5e-324))
+    if math.isnan(found.error):
+        return (not found.held, math.inf)
+    return (not found.held, found.error / max(found.tolerance, 5e-324))
 
 
-def _comparisons(each: Property, run: _Judged, sources: frozenset[Source]) -> Iterable[Comparison]:
+def _told(comparison: Comparison) -> Weighed:
+    return _badness(comparison), lambda: comparison
+
+
+def _comparisons(each: Property, run: _Judged, sources: frozenset[Source]) -> Iterable[Weighed]:
     """Everything that this property compares in one case."""
     got, expected = _evidence(each, run.got, sources), _evidence(each, run.expected, ALL_SOURCES)
     beside = _compared(each.beside, run.got.values, run.expected.values, run, each.roundings) if each.beside else []
     if each.holds is not None:
-        return [*beside, _stated(each, run, got, expected)]
+        return [*beside, _told(_stated(each, run, got, expected))]
     return [*beside, *_compared(each.keys, got, expected, run, each.roundings)]
 
 
 def _compared(
     patterns: tuple[str, ...], got: dict[str, Leaf], expected: dict[str, Leaf], run: _Judged, roundings: int
-) -> list[Comparison]:
+) -> list[Weighed]:
     """A comparison for each expected value that a pattern names."""
     keys = [key for key in expected if any(_names(pattern, key) for pattern in patterns)]
     if not keys:
-        return [_missing(f"a value named {' or '.join(patterns)}")]
+        return [_told(_missing(f"a value named {' or '.join(patterns)}"))]
     return [_compare_key(key, got, expected, run, roundings) for key in keys]
 
 
@@ -262,9 +270,14 @@ def _stated(each: Property, run: _Judged, got: dict[str, Leaf], expected: dict[s
     )
 
 
-def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run: _Judged, roundings: int) -> Comparison:
+def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run: _Judged, roundings: int) -> Weighed:
     if key not in got:
         failed = run.got.error
-        return _missing(f"a value for {key}", f"{failed.type}" if failed else "nothing")
-    found = compare(got[key], expected[key], run.dtype, roundings=roundings)
-    return dataclasses.replace(found, where=f"{key}{found.where}")
+        return _told(_missing(f"a value for {key}", f"{failed.type}" if failed else "nothing"))
+    found = measure(got[key], expected[key], run.dtype, roundings=roundings)
+
+    def tell() -> Comparison:
+        comparison = described(found, got[key], expected[key])
+        return dataclasses.replace(comparison, where=f"{key}{comparison.where}")
+
+    return _badness(found), tell

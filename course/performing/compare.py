@@ -8,7 +8,8 @@ Stability of Numerical Algorithms, 2nd ed., section 3.1). Comparisons are `not (
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -71,7 +72,24 @@ def as_numbers(leaf: Leaf) -> Tensor | None:
         return None
 
 
-def compare(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, sensitivity: float = 0.0) -> Comparison:
+class Measured(NamedTuple):
+    """What two values differ by, before anything is said about it.
+
+    place   the index of a tensor's worst number, () where there is none
+    judged  the dtype whose roundings were allowed; None where nothing was computed
+    """
+
+    held: bool
+    error: float
+    tolerance: float
+    place: tuple[int, ...] = ()
+    judged: torch.dtype | None = None
+
+
+DIFFERENT, SAME = Measured(False, math.inf, 0.0), Measured(True, 0.0, 0.0)
+
+
+def measure(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, sensitivity: float = 0.0) -> Measured:
     """Whether `got` equals `expected` within the roundings of `dtype`. Total: never raises.
 
     Shapes must be equal; a Python number and a tensor of shape () are the same thing. Strings, None and integers
@@ -79,20 +97,41 @@ def compare(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, se
     there.
     """
     if isinstance(got, Tensor) and isinstance(expected, Tensor) and got.shape != expected.shape:
-        return _verdict(False, math.inf, 0.0, got, expected)
+        return DIFFERENT
     a, b = as_numbers(got), as_numbers(expected)
     if a is None or b is None:
         same = isinstance(got, (str, type(None))) and type(got) is type(expected) and got == expected
-        return _verdict(same, 0.0 if same else math.inf, 0.0, got, expected)
+        return SAME if same else DIFFERENT
     if a.shape != b.shape or a.is_complex() != b.is_complex():
-        return _verdict(False, math.inf, 0.0, got, expected)
+        return DIFFERENT
     if a.numel() == 0:
-        return _verdict(True, 0.0, 0.0, got, expected)
-    judged = torch.int64 if _is_whole(got) and _is_whole(expected) else _judged_dtype(got, dtype)
+        return SAME
+    judged = judged_dtype(got, expected, dtype)
     allowed = tolerance(judged, roundings=roundings, scale=_scale(a, b), sensitivity=sensitivity)
-    error, index = _worst(a, b)
-    found = _verdict(error <= allowed, error, allowed, got, expected, index)
-    return found if found.held else replace(found, remark=_looks_coarse(a, b, error, judged))
+    error, place = _worst(a, b)
+    return Measured(error <= allowed, error, allowed, place, judged)
+
+
+def compare(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, sensitivity: float = 0.0) -> Comparison:
+    """`measure`, in words."""
+    return described(measure(got, expected, dtype, roundings=roundings, sensitivity=sensitivity), got, expected)
+
+
+def described(found: Measured, got: Leaf, expected: Leaf) -> Comparison:
+    """What was measured between these two, in words; both with as many digits as show the difference."""
+    told = ("", "")
+    for digits in range(DIGITS, DIGITS + 1 if found.held else ALL_DIGITS + 1):
+        if told[0] == told[1]:
+            told = (describe(got, found.place, digits), describe(expected, found.place, digits))
+    return Comparison(
+        held=found.held,
+        error=found.error,
+        tolerance=found.tolerance,
+        got=told[0],
+        expected=told[1],
+        where=f"[{', '.join(map(str, found.place))}]" if found.place else "",
+        remark="" if found.held or found.judged is None else _looks_coarse(got, expected, found.error, found.judged),
+    )
 
 
 def _is_whole(leaf: Leaf) -> bool:
@@ -101,8 +140,10 @@ def _is_whole(leaf: Leaf) -> bool:
     return isinstance(leaf, int)
 
 
-def _judged_dtype(got: Leaf, dtype: torch.dtype) -> torch.dtype:
-    """The case's dtype, or float32 where the answer computed in it although the case was finer."""
+def judged_dtype(got: Leaf, expected: Leaf, dtype: torch.dtype) -> torch.dtype:
+    """The case's dtype, or float32 where the answer computed in it although the case was finer; int64 for integers."""
+    if _is_whole(got) and _is_whole(expected):
+        return torch.int64
     coarse = isinstance(got, Tensor) and got.dtype in EPS and EPS[got.dtype] > EPS.get(dtype, 0.0)
     if coarse and EPS.get(dtype, 0.0) < LARGEST_CLAIMED_EPS:
         return torch.float32
@@ -126,17 +167,20 @@ def _worst(a: Tensor, b: Tensor) -> tuple[float, tuple[int, ...]]:
     return float(error.flatten()[flat]), index
 
 
-def _looks_coarse(got: Tensor, expected: Tensor, error: float, judged: torch.dtype) -> str:
+def _looks_coarse(got: Leaf, expected: Leaf, error: float, judged: torch.dtype) -> str:
     """A question, where the worst difference is about one rounding of a dtype coarser than the case's.
 
     float16 and bfloat16 are named only where they can hold every value of the answer: a wrong formula may be as close.
     """
-    scale = float(expected.abs().nan_to_num(nan=0.0, posinf=0.0).max())
+    values, right = as_numbers(got), as_numbers(expected)
+    if values is None or right is None:
+        return ""
+    scale = float(right.abs().nan_to_num(nan=0.0, posinf=0.0).max())
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         most = 4 if dtype == torch.float32 else 1
         near = EPS[dtype] / 64 <= error / scale <= most * EPS[dtype] if scale else False
         coarser = EPS[dtype] > EPS.get(judged, math.inf)
-        if near and coarser and (dtype == torch.float32 or _can_hold(dtype, got)):
+        if near and coarser and (dtype == torch.float32 or _can_hold(dtype, values)):
             digits, name = round(-math.log10(error / scale)), str(dtype).removeprefix("torch.")
             return f"agrees to about {digits} digits only: was it computed in {name}?"
     return ""
@@ -144,24 +188,6 @@ def _looks_coarse(got: Tensor, expected: Tensor, error: float, judged: torch.dty
 
 def _can_hold(dtype: torch.dtype, values: Tensor) -> bool:
     return not values.is_complex() and torch.equal(values.to(dtype).to(values.dtype), values)
-
-
-def _verdict(
-    held: bool, error: float, allowed: float, got: Leaf, expected: Leaf, index: tuple[int, ...] = ()
-) -> Comparison:
-    where = f"[{', '.join(map(str, index))}]" if index else ""
-    told = ("", "")
-    for digits in range(DIGITS, DIGITS + 1 if held else ALL_DIGITS + 1):  # until the difference can be seen
-        if told[0] == told[1]:
-            told = (describe(got, index, digits), describe(expected, index, digits))
-    return Comparison(
-        held=bool(held),
-        error=error,
-        tolerance=allowed,
-        got=told[0],
-        expected=told[1],
-        where=where,
-    )
 
 
 def describe(leaf: Leaf, index: tuple[int, ...] = (), digits: int = DIGITS) -> str:
