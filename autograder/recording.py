@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,9 +104,11 @@ def _witness(
     exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Sequence[Case]
 ) -> tuple[Witness, list[Observation]]:
     """A wrong answer on these cases in their own dtype, with its free keys, and its sensitivity to moved ones; and what
-    it showed under another random state.
+    it showed under another random state, which is the same where it drew no random number.
     """
-    first, second = (_seeded(exercise, wrong, cases, seed) for seed in TWO_SEEDS)
+    draws: list[bool] = []
+    first = _seeded(_watched(exercise, draws), wrong, cases, TWO_SEEDS[0])
+    second = _seeded(exercise, wrong, cases, TWO_SEEDS[1]) if exercise.split or any(draws) else first
     third = _seeded(exercise, wrong, moved, TWO_SEEDS[0])
     spreads = [_spread(a, b) for a, b in zip(first, third, strict=True)]
     witness = Witness(
@@ -114,6 +117,25 @@ def _witness(
         sensitivity=tuple(spreads),
     )
     return witness, second
+
+
+def _watched(exercise: Exercise, draws: list[bool]) -> Exercise:
+    """The exercise, which notes of each case whether a random number was drawn from a global generator."""
+
+    def probe(*given: Any) -> Observation:
+        before = _random_state()
+        try:
+            return exercise.probe(*given)
+        finally:
+            draws.append(_random_state() != before)
+
+    return dataclasses.replace(exercise, probe=probe)
+
+
+def _random_state() -> tuple[object, ...]:
+    array: Any = np.random.get_state(legacy=False)
+    words = array["state"].pop("key").tobytes()
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), words, array
 
 
 def _seeded(exercise: Exercise, wrong: Answer, cases: Sequence[Case], seed: int) -> list[Observation]:

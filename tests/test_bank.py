@@ -161,6 +161,18 @@ def test_what_chance_does_not_decide_is_not_free():
     assert recorded(toy.cubes).witnesses[0].free == (frozenset(),) * 2
 
 
+@pytest.mark.parametrize(("draw", "times"), [(lambda: 2.0, 2), (random.random, 3)], ids=["no draw", "a draw"])
+def test_only_what_draws_is_performed_under_a_second_random_state(draw, times):
+    called = []
+
+    def wrong(x, numbers, square):
+        called.append(numbers)
+        return square(x) * draw(), sum(numbers)
+
+    recorded(wrong)
+    assert len(called) == times * len(CASES)
+
+
 def test_a_cost_that_chance_decides_is_free_under_its_own_name():
     def sometimes(x, numbers, square):
         for _ in range(int(torch.randint(1, 10**6, ())) % 1000):
