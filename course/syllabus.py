@@ -119,6 +119,12 @@ UNITS: tuple[Unit, ...] = (
         ("scaled_fp8_matmul", 25, 4),
         ("choose_precisions", 20, 3),
     ),
+    _unit(
+        4,
+        "gradient_checkpointing",
+        "Gradient checkpointing",
+        "How little can backward remember?",
+    ),
 )
 
 
