@@ -22,7 +22,7 @@ class _Step(torch.autograd.Function):
         return flow.clone()
 
     @staticmethod
-    def backward(ctx: Any, slope: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, slope: torch.Tensor) -> Any:
         ctx.dy[:] = [ctx.layer.backward(ctx.x, ctx.dy[0])]
         return slope, None, None, None, None
 

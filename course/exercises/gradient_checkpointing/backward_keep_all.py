@@ -48,6 +48,7 @@ EXERCISE = Exercise(
     promises={
         "n >= 1": (ALL,),
         "tensors, or tokens that stand for them": (ALL, TENSORS),
+        "the chain's output, and the derivative by its input": ("y", "dx"),
         "each layer's forward once and each layer's backward once": ("each_layer_once",),
     },
     oracle=ChainOracle,

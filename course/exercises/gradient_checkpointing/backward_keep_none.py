@@ -60,6 +60,7 @@ EXERCISE = Exercise(
     promises={
         "n >= 1": (TOKENS,),
         "tensors, or tokens that stand for them": (TOKENS, TENSORS),
+        "the chain's output, and the derivative by its input": ("y", "dx"),
         "n for y, then i for the input of layer i = n - 1, ..., 0": ("evaluations",),
         "at most 3 activations are alive": ("nothing_kept",),
     },
