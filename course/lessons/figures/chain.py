@@ -13,7 +13,8 @@ from course.lessons.figures.svg import Svg, document, text
 Lines = Mapping[str, Sequence[Moment]]
 
 WIDTH, LEFT, RIGHT = 760, 20, 740
-PANEL, TOP, CHART = 86, 40, 180  # heights
+PANEL, TOP, CHART = 86, 58, 180  # heights
+KEY = "filled: alive; with a bar: kept to recompute from; \u25b6 evaluates; \u25c0 goes back"
 BLUE, ORANGE, INK, PALE = "var(--value)", "var(--slope)", "var(--ink)", "var(--pale)"
 DASHES = ("", "7 4", "2 3")
 COLOURS = (BLUE, ORANGE, INK)
@@ -21,13 +22,13 @@ COLOURS = (BLUE, ORANGE, INK)
 
 def chain_at(lines: Lines, step: int, *, layers: int, title: str) -> Svg:
     """The moment after so many calls, 1 the first; a strategy that has ended stays at its end."""
-    body = [text("title", LEFT, 24, title)]
+    body = [text("title", LEFT, 24, title), text("legend", LEFT, 46, KEY)]
     for number, (name, moments) in enumerate(lines.items()):
         body += _panel(name, moments, step, layers, TOP + PANEL * number)
     top = TOP + PANEL * len(lines)
     body += _chart(lines, step, layers, top + 30)
     said = "; ".join(f"{name}: {doing(moments, step)}; {counters(moments, step)}" for name, moments in lines.items())
-    return document(WIDTH, top + CHART + 80, title=title, description=said, body=body)
+    return document(WIDTH, top + CHART + 50, title=title, description=said, body=body)
 
 
 def doing(moments: Sequence[Moment], step: int) -> str:
@@ -39,11 +40,12 @@ def doing(moments: Sequence[Moment], step: int) -> str:
 
 
 def counters(moments: Sequence[Moment], step: int) -> str:
-    """Activations alive now and at the highest so far, and evaluations so far."""
+    """Activations alive now and at the highest so far; evaluations so far and in all."""
     past = moments[:step]
     now = len(past[-1].alive) if step <= len(moments) else 0
     most = max(len(each.alive) for each in past)
-    return f"alive {now}, highest {most}, evaluations {sum(each.does != BACKWARD for each in past)}"
+    done, all_of_them = (sum(each.does != BACKWARD for each in some) for some in (past, moments))
+    return f"alive {now}, highest {most}, evaluations {done} of {all_of_them}"
 
 
 def _panel(name: str, moments: Sequence[Moment], step: int, layers: int, top: float) -> list[str]:
@@ -52,7 +54,7 @@ def _panel(name: str, moments: Sequence[Moment], step: int, layers: int, top: fl
     wide = (RIGHT - LEFT) / (layers + 1)
     lines = [
         f'<text x="{LEFT}" y="{top + 18}" style="font-weight: 700">{name}</text>',
-        text("legend", LEFT + 110, top + 18, doing(moments, step)),
+        text("legend", LEFT + 165, top + 18, doing(moments, step)),
         text("legend", RIGHT, top + 18, counters(moments, step), anchor="end"),
     ]
     for at in range(layers):
@@ -95,7 +97,7 @@ def _arrow(x: float, y: float, now: Moment | None) -> str:
 def _chart(lines: Lines, step: int, layers: int, top: float) -> list[str]:
     """Activations alive over calls: strong up to now, pale after."""
     longest = max(len(moments) for moments in lines.values())
-    left, bottom, right = LEFT + 40, top + CHART - 20, RIGHT - 130
+    left, bottom, right = LEFT + 40, top + CHART - 20, RIGHT - 170
 
     def x(call: float) -> float:
         return left + (right - left) * call / longest

@@ -14,7 +14,7 @@ from course.lessons.experiments.chain import ALL, NONE, SOME, Moment, moments
 from course.lessons.figures.chain import chain_at, doing
 from course.lessons.figures.svg import Svg
 
-SENTENCE = "margin-left: 12px; min-height: 1.5em; font-size: 15px"
+HEARD = "position: absolute; clip-path: inset(50%)"  # by a screen reader: the picture shows it
 PAUSE = 350  # milliseconds between two steps while it plays
 MOST = 16  # layers
 
@@ -64,7 +64,7 @@ def watch_chain(layers: int = 12, spacing: int | None = None) -> widgets.Widget:
     def draw(*_: object) -> None:
         settings = count.value, None if spacing is None else every.value, step.value
         image.value = picture(*settings)._repr_html_()
-        words.value = f'<div role="status" style="{SENTENCE}">{escape(sentence(*settings))}</div>'
+        words.value = f'<div role="status" style="{HEARD}">{escape(sentence(*settings))}</div>'
 
     def resize(*_: object) -> None:
         every.max = count.value
