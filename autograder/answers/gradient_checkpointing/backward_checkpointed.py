@@ -115,6 +115,13 @@ WRONG = (
         "You recompute an activation that is not needed any more: the output of a segment's last layer is the next "
         "checkpoint, and backward has been through it. A segment of length s takes s - 1 evaluations.",
         edit(("segment[:-1]", "segment"), (BACK, f"        inputs.pop()\n{BACK}")),
+        edit(
+            (LAST, "        x = layer.forward(x)\n"),
+            ("    inputs = []\n", "    checkpoints.append(x)\n    segments.append(last)\n"),
+            ("    for layer in reversed(last):\n        dy = layer.backward(inputs.pop(), dy)\n", ""),
+            ("segment[:-1]", "segment"),
+            (BACK, f"        inputs.pop()\n{BACK}"),
+        ),
     ),
     wrong(
         "recomputes_from_the_start",
@@ -161,6 +168,7 @@ WRONG = (
         "Every activation is kept, in a list or a dictionary beside the checkpoints, and nothing is recomputed. While "
         "you compute y, keep only what enters a segment.",
         cached(("            del alive[i]", "            pass")),
+        fails=("evaluations", "activations_alive"),
     ),
     wrong(
         "keeps_all_and_recomputes",
@@ -173,24 +181,20 @@ WRONG = (
     ),
     wrong(
         "never_lets_go",
-        "The activations of a segment that has been recomputed stay alive until the end, so in the end all are there "
-        "at once. After its backward a segment's activations are not needed any more: take them out of the list.",
+        "Activations of a segment are still alive, in a list or another variable, while the one before it is "
+        "recomputed; perhaps until the end, when all are there at once. Take an input out of the list when its layer "
+        "is done, or empty the list before the next segment.",
         cached(("alive.pop(i)", "alive[i]")),
         edit(
             ("    for segment in reversed(segments)", "    done = []\n    for segment in reversed(segments)"),
             (BACK, f"        done.extend(inputs)\n{BACK}"),
         ),
-    ),
-    wrong(
-        "two_segments_at_once",
-        "While one segment is recomputed, the activations of the one after it are still in a variable: two segments "
-        "are alive at once. Take an input out of the list when its layer is done, or empty the list before the next "
-        "segment.",
         edit(
             (START, "        before, inputs = inputs, [checkpoints.pop()]\n"),
             (BACK, BACK.replace("inputs.pop()", "given").replace("(segment)", "([*zip(segment, inputs)])")),
             ("        for layer in reversed([", "        for layer, given in reversed(["),
         ),
+        fails=("activations_alive",),
     ),
     wrong(
         "short_segment_first",

@@ -90,12 +90,14 @@ WRONG = (
             ),
         ),
         recurses,
+        fails=("nothing_kept",),
     ),
     wrong(
         "keeps_all",
         "You keep every input and recompute nothing: that is the other end. Here nothing but the chain's own input is "
         "kept.",
         keeps_all,
+        fails=("evaluations", "nothing_kept"),
     ),
     wrong(
         "evaluates_the_layer_itself_too",

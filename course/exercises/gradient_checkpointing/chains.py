@@ -27,6 +27,7 @@ MOST_EVENTS = 100_000  # that one case may send; right answers send at most 20,0
 FORWARD, BACKWARD, GONE = 0, 1, 2
 TENSORS = "layers of tensors"
 
+Allowed = Callable[[int, int], int]  # of n and every
 Holds = Callable[[Inputs, Values, Values], str | None]
 
 
@@ -118,15 +119,18 @@ class TensorLayer:
 class ChainOracle:
     """Replays runs with numbers: layer i maps x to a + b x + c x^2 modulo a prime, with coefficients that are hidden.
 
-    An activation is the chain's input or the output of a layer but the last, whose output is the result.
+    An activation is the chain's input or the output of a layer but the last, whose output is the result. The ledger
+    has only what is beyond `allowed`: below it styles differ, and a mistake in the evaluations looks the same in each.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, allowed: Allowed = lambda n, every: LAYERS**2) -> None:
         hidden = cast(dict[str, Any], case.hidden)
         self._layers = hidden["coefficients"].tolist() if hidden else []
         self._given = hidden["given"].tolist() if hidden else []
-        self._events = 0
-        self._costs: list[tuple[int, int, int]] = []
+        self._runs: list[list[int]] = cast(Any, case.inputs)["runs"].tolist() if hidden else []
+        self._allowed, self._events = allowed, 0
+        self._calls: list[list[int]] = []
+        self.most_alive: list[int] = []
 
     def ask(self, verb: str, arguments: Tree) -> Tree:
         """`run`: the number of layers, events (E, 4), and which tokens are y and dx, to the numbers of y and dx."""
@@ -139,9 +143,12 @@ class ChainOracle:
             raise UnknownQuestion(f"events of a chain must be those of its layers ({type(error).__name__})") from None
 
     def ledger(self) -> dict[str, Leaf]:
-        """Evaluations, steps back and most activations alive, one number for each run."""
-        names = ("evaluations", "steps_back", "alive")
-        return {name: torch.tensor([costs[at] for costs in self._costs]) for at, name in enumerate(names)}
+        """Evaluations, steps back and activations alive beyond what is allowed, one number for each run."""
+        runs = zip(self.most_alive, self._runs, strict=False)
+        beyond = [max(0, most - self._allowed(n, every)) for most, (n, every) in runs]
+        evaluations, back = ([calls[kind] for calls in self._calls] for kind in (FORWARD, BACKWARD))
+        costs = {"evaluations": evaluations, "steps_back": back, "alive_beyond": beyond}
+        return {name: torch.tensor(each) for name, each in costs.items()}
 
     def _run(self, *, layers: int, events: Tensor, y: int, dx: int) -> Tree:
         self._events += len(events)
@@ -161,7 +168,8 @@ class ChainOracle:
                 alive.add(made)
             calls[kind] += 1
             made += 1
-        self._costs.append((*calls, most))  # type: ignore[arg-type]
+        self._calls.append(calls)
+        self.most_alive.append(most)
         return {"y": numbers[y], "dx": numbers[dx]}
 
 
@@ -203,7 +211,7 @@ def _tokens(answer: Answer, n: int, every: int, ask: Ask) -> dict[str, int]:
     return cast(dict[str, int], ask("run", {"layers": n, "events": events, **question}))
 
 
-def evaluated(due: Callable[[int, int], int]) -> Holds:
+def evaluated(due: Allowed) -> Holds:
     """Each chain takes exactly the evaluations due, and one step back for each layer."""
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -218,13 +226,14 @@ def evaluated(due: Callable[[int, int], int]) -> Holds:
     return holds
 
 
-def alive(allowed: Callable[[int, int], int]) -> Holds:
+def alive(allowed: Allowed) -> Holds:
     """In each chain at most so many activations are alive whenever a layer is called."""
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
-        for (n, every), most in zip(inputs["runs"].tolist(), _numbers(got["alive"]), strict=True):
-            if not 0 < most <= allowed(n, every):
-                return f"{_chain(n, every)}: {most} activations alive at once, where {allowed(n, every)} are allowed"
+        for (n, every), beyond in zip(inputs["runs"].tolist(), _numbers(got["alive_beyond"]), strict=True):
+            most = allowed(n, every)
+            if beyond:
+                return f"{_chain(n, every)}: {most + beyond} activations alive at once, where {most} are allowed"
         return None
 
     return holds
