@@ -1,0 +1,70 @@
+"""`backward_keep_none(chain, x, dy)`: every layer's input recomputed from the chain's."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, alive, case, evaluated, probe, tensors
+from course.performing.exercise import Case, Exercise, Property
+
+TOKENS = "1 to 40 layers"
+ALIVE = 3  # right answers have 2, and Python may hold one more in a variable
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """All short chains, a long one, and one of real layers; costs grow with the square of the length."""
+    drawn = int(torch.randint(9, 40, (), generator=rng))
+    return [case(rng, TOKENS, [(n, 0) for n in (*range(1, 9), drawn, 40)]), tensors(rng, 5)]
+
+
+EXERCISE = Exercise(
+    id="gradient_checkpointing.backward_keep_none",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",)),
+        Property(
+            "dx",
+            "chain[i] needs its own input: what the layers before it, and not itself, make of the chain's input.",
+            points=2,
+            keys=("dx",),
+        ),
+        Property(
+            "evaluations",
+            "n evaluations give y. After that, chain[i] needs i evaluations for its input, and no more.",
+            points=2,
+            evidence="ledger",
+            holds=evaluated(lambda n, every: n * (n + 1) // 2),
+            beside=("dx",),
+            cases=(TOKENS,),
+            needs=("dx",),
+        ),
+        Property(
+            "nothing_kept",
+            "Only the chain's input and the input of the layer at work may be alive. A list, a dict, or calls that "
+            "have not returned yet hold the others.",
+            points=3,
+            evidence="ledger",
+            holds=alive(lambda n, every: ALIVE),
+            beside=("dx",),
+            cases=(TOKENS,),
+            needs=("dx",),
+        ),
+    ),
+    hints=(
+        "If only the chain's input is kept, how do you get the input of chain[i]?",
+        "Two loops, one in the other: over the layers in reverse order, and over the layers before each.",
+        "First y. Then for i from n - 1 down to 0: begin with x, evaluate chain[0] to chain[i - 1], and call backward "
+        "of chain[i].",
+    ),
+    promises={
+        "n >= 1": (TOKENS,),
+        "tensors, or tokens that stand for them": (TOKENS, TENSORS),
+        "the chain's output, and the derivative by its input": ("y", "dx"),
+        "n for y, then i for the input of layer i = n - 1, ..., 0": ("evaluations",),
+        "at most 3 activations are alive": ("nothing_kept",),
+    },
+    oracle=partial(ChainOracle, allowed=lambda n, every: ALIVE),
+)
