@@ -1,4 +1,4 @@
-"""The rules of `longest_chain`, taken at their word: all schedules of short chains are searched, with nothing clever."""
+"""The rules of `longest_chain`, taken at their word: all schedules of short chains are searched."""
 
 from __future__ import annotations
 
