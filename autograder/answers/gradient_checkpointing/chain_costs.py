@@ -141,6 +141,11 @@ WRONG = (
         fails=("lists_unchanged",),
     ),
     wrong(
+        "refuses_short_segments",
+        "You refuse segments of one layer. Two cuts may be neighbours, the last may be n - 1, and n may be 1.",
+        edit(("start >= end for", "start + 1 >= end for")),
+    ),
+    wrong(
         "cuts_not_looked_at",
         "Look at cuts before you use them: they may be empty, begin elsewhere, stand still, go back, or reach n. An "
         "IndexError of their own will not do.",

@@ -9,6 +9,7 @@ the meter takes 20 s for them; seconds are measured anew each time.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from course.meter import metered
 CONFIG = GPTConfig(vocabulary=32, context=64, width=32, heads=4, layers=64)
 BATCH = 8
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)  # blocks in a segment; the last keeps everything
-REPEATS = 2
+TIMED = (1, 2, 8, 64)
+ROUNDS = 3
 NAME = "segments"
 
 
@@ -53,6 +55,11 @@ class Peaks:
     def law(self, length: float) -> float:
         """Bytes of n / length checkpoints, and of all that the blocks of one segment keep."""
         return CONFIG.layers / length * self.block.input + length * self.block.kept
+
+    @property
+    def best(self) -> float:
+        """The length at which the law is least: sqrt(n / k), if a block keeps k times its input."""
+        return math.sqrt(CONFIG.layers / self.block.ratio)
 
     def peak(self, length: int) -> int:
         """Bytes at the peak with segments of this length."""
@@ -109,17 +116,14 @@ def measure(lengths: Sequence[int] = LENGTHS) -> Peaks:
     return Peaks(block=block(), lengths=[*lengths], peaks=[*peaks], evaluations=[*evaluations])
 
 
-def seconds(lengths: Sequence[int] = LENGTHS) -> list[float]:
-    """The fastest of a few steps with each length, on this machine, without the meter."""
-    gpt, fastest = model(), []
+def seconds(lengths: Sequence[int] = TIMED) -> dict[int, float]:
+    """By length the fastest step of a few rounds through all of them, on this machine, without the meter."""
+    gpt, fastest = model(), dict.fromkeys(lengths, math.inf)
     run(gpt, max(lengths))
-    for length in lengths:
-        took = []
-        for _ in range(REPEATS):
-            start = time.perf_counter()
-            run(gpt, length)
-            took.append(time.perf_counter() - start)
-        fastest.append(min(took))
+    for length in [*lengths] * ROUNDS:
+        start = time.perf_counter()
+        run(gpt, length)
+        fastest[length] = min(fastest[length], time.perf_counter() - start)
     return fastest
 
 
