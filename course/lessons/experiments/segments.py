@@ -26,7 +26,7 @@ CONFIG = GPTConfig(vocabulary=32, context=64, width=32, heads=4, layers=64)
 BATCH = 8
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)  # blocks in a segment; the last keeps everything
 TIMED = (1, 2, 8, 64)
-ROUNDS = 3
+ROUNDS = 2
 NAME = "segments"
 
 
