@@ -1,0 +1,102 @@
+"""Right and wrong ways to write `longest_chain`."""
+
+from __future__ import annotations
+
+import math
+from functools import cache, partial
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+
+
+def binomial(slots: int, sweeps: int) -> int:
+    """The closed form."""
+    return math.comb(slots + sweeps, sweeps)
+
+
+@cache
+def recursion(slots: int, sweeps: int) -> int:
+    """Where the first checkpoint goes; each pair once."""
+    if slots == 0 or sweeps == 0:
+        return 1
+    before = recursion(slots, sweeps - 1)
+    behind = recursion(slots - 1, sweeps)
+    return before + behind
+
+
+def product(slots: int, sweeps: int) -> int:
+    """The closed form, factor by factor: every division leaves no rest."""
+    layers = 1
+    for i in range(1, sweeps + 1):
+        layers = layers * (slots + i) // i
+    return layers
+
+
+RIGHT = (right(binomial, independent="math.comb"), right(recursion), right(product))
+
+two_parts = partial(edited, recursion)
+closed = partial(edited, binomial)
+factors = partial(edited, product)
+
+BEFORE, BEHIND = "before = recursion(slots, sweeps - 1)", "behind = recursion(slots - 1, sweeps)"
+COMB = "math.comb(slots + sweeps, sweeps)"
+LOGARITHM = "math.lgamma(slots + sweeps + 1) - math.lgamma(slots + 1) - math.lgamma(sweeps + 1)"
+
+WRONG = (
+    wrong(
+        "first_input_not_counted",
+        "You have a slot too many: x_0 lies in one of them.",
+        closed((COMB, "math.comb(slots + 1 + sweeps, sweeps)")),
+        two_parts(("return 1", "return 1 + (sweeps if slots == 0 else 0)")),
+    ),
+    wrong(
+        "one_sweep_short",
+        "You are a sweep short. Going backward through a layer is no evaluation: it works from the layer's input "
+        "alone. So one layer can go backward without any, and a recursion does not begin with 0 there.",
+        closed((COMB, "math.comb(slots + sweeps - 1, slots)")),
+        two_parts(("return 1", "return int(sweeps > 0)")),
+    ),
+    wrong(
+        "one_layer_short",
+        "You count the layers that are evaluated. The last one goes backward too, and is never evaluated.",
+        closed((COMB, "math.comb(slots + sweeps, sweeps) - 1")),
+    ),
+    wrong(
+        "checkpoints_stay",
+        "You put all checkpoints down in the first walk and never move one. A slot whose input has been used is free, "
+        "and can hold a checkpoint in front of it.",
+        closed((COMB, "slots * sweeps + 1")),
+    ),
+    wrong(
+        "slot_not_free_again",
+        "The layers before the checkpoint go backward last, when its slot is free again: they have all slots.",
+        two_parts((BEFORE, "before = recursion(slots - 1 if slots > 1 else 1, sweeps - 1)")),
+    ),
+    wrong(
+        "behind_pays_too",
+        "The walk to the checkpoint evaluates the layers before it. Those behind it have all their sweeps left.",
+        two_parts((BEHIND, "behind = recursion(slots - 1, sweeps - 1)")),
+    ),
+    wrong(
+        "in_the_middle",
+        "You put the checkpoint in the middle. The two parts have different means, and are not equally long: each "
+        "may be as long as its own slots and sweeps allow.",
+        two_parts(("return before + behind", "return 2 * min(before, behind)")),
+        closed((COMB, "2 ** min(slots, sweeps)")),
+    ),
+    wrong(
+        "a_power",
+        "You let every slot multiply the length by sweeps + 1, or every sweep by slots + 1. A layer may lie in front "
+        "of many checkpoints, and pays for all of them from the same sweeps.",
+        closed((COMB, "(sweeps + 1) ** slots")),
+        closed((COMB, "(slots + 1) ** sweeps")),
+    ),
+    wrong(
+        "in_floats",
+        "A float has 53 bits, and your number has many more: use `//`, math.comb or sums of ints.",
+        factors(("layers * (slots + i) // i", "layers * (slots + i) / i")),
+        closed((COMB, f"round(math.exp({LOGARITHM}))")),
+        factors(("return layers", "return int(float(layers))")),
+        fails=("many",),
+    ),
+)
