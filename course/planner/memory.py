@@ -129,10 +129,10 @@ pair of tokens, so no attention score is counted.
 KORTHIKANTI = Formula(name="Korthikanti et al.", linear=34, quadratic=5)
 """s b h (34 + 5 a s / h) bytes per layer: Korthikanti et al., arXiv 2205.05198, section 4.1, equation 1.
 
-Counted, in multiples of s b h: two inputs of layer norms 4; attention 11, which are the input of q, k and v 2, q and k
-4, v 2, the input of the output projection 2 and a dropout mask 1; MLP 19, which are the inputs of its two matrices 2 + 8,
-GELU's input 8 and a mask 1. In multiples of a s^2 b: softmax's output 2, its dropout mask 1, its dropout's output 2.
-Means and deviations of the norms, embeddings and the loss are left out.
+In multiples of s b h it counts 4 for the inputs of two layer norms; 11 for attention, which are the input of q, k and v
+2, q and k 4, v 2, the input of the output projection 2, and a dropout mask 1; and 19 for the MLP, which are the inputs
+of its two matrices 2 + 8, GELU's input 8, and a mask 1. In multiples of a s^2 b: softmax's output 2, dropout's mask 1,
+dropout's output 2. It leaves out means and deviations of the norms, the embeddings and the loss.
 """
 
 FORMULAS = {each.name: each for each in (ZERO, KORTHIKANTI)}

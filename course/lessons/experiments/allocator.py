@@ -18,6 +18,7 @@ of a CPU's kernels, whose scratch memory differs from a GPU's.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,8 +36,12 @@ NAME = "allocator"
 MIB = 2**20
 ROUND, SMALL, SMALL_SEGMENT = 512, MIB, 2 * MIB
 LARGE, LARGE_SEGMENT, ROUND_SEGMENT = 10 * MIB, 20 * MIB, 2 * MIB
-SHAPE = GPTConfig(vocabulary=64, context=128, width=256, heads=8, layers=4)
-BATCH, LENGTHS = 16, (96, 128)  # sequences in a batch; tokens of each in the first step, and in the second
+SHAPE = GPTConfig(vocabulary=64, context=256, width=384, heads=8, layers=4)
+BATCH, LENGTHS = 16, (160, 256)  # sequences in a batch; tokens of each in the first step, and in the second
+KINDS = ("parameters", "moments", "gradients", "activations", "temporary")
+PARTS = ("forward", "backward", "step")
+VISIBLE = 2**16  # bytes of the smallest event that a figure shows
+CAPACITY = 540 * MIB  # a device on which the steps without checkpoints fail
 PHASES = ("model", *(f"{part} {n}" for n in (1, 2) for part in ("forward", "backward", "step", "end")))
 
 
@@ -57,7 +62,25 @@ class Trace:
 
     def phase(self, index: int) -> str:
         """The phase to which an event belongs."""
-        return [name for name, start in zip(self.phases, self.starts, strict=True) if start <= index][-1]
+        return self.phases[bisect(self.starts, index) - 1]
+
+    def kinds(self) -> list[str]:
+        """What each allocation is, by the phases in which it is made and freed: the k-th has index k - 1."""
+        made = [self.phase(index) for index, event in enumerate(self.events) if event > 0]
+        freed = dict[int, str]()
+        for index, event in enumerate(self.events):
+            if event < 0:
+                freed[-event] = self.phase(index)
+        return [_kind(phase, freed.get(number)) for number, phase in enumerate(made, 1)]
+
+
+def _kind(made: str, freed: str | None) -> str:
+    """One of KINDS."""
+    if freed is None:
+        return "parameters" if made == "model" else "moments"
+    if made.startswith("backward") and freed.startswith("end"):
+        return "gradients"
+    return "activations" if made.startswith("forward") and freed != made else "temporary"
 
 
 @dataclass(kw_only=True)
@@ -78,14 +101,14 @@ def steps(mark: Callable[[str], Any], *, checkpointed: bool) -> object:
         model = GPT(SHAPE, rng)
         if checkpointed:
             for block in model.blocks:
-                block.forward = _with_checkpoint(block.forward)  # type: ignore[method-assign]
+                block.forward = _with_checkpoint(block.forward)
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)  # as on CUDA: all parameters at once
     for number, length in enumerate(LENGTHS, 1):
         with mark(f"forward {number}"):
             tokens = torch.randint(SHAPE.vocabulary, (BATCH, length), generator=rng)
             loss = next_token_loss(model(tokens), tokens)
         with mark(f"backward {number}"):
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         with mark(f"step {number}"):
             optimizer.step()
         with mark(f"end {number}"):
@@ -102,7 +125,9 @@ def traced(*, checkpointed: bool) -> Trace:
     """What the profiler sees of the steps."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         kept = steps(torch.profiler.record_function, checkpointed=checkpointed)
-    nodes = sorted(_all(profiler.profiler.kineto_results.experimental_event_tree()), key=lambda node: node.start_time_ns)
+    nodes = sorted(
+        _all(profiler.profiler.kineto_results.experimental_event_tree()), key=lambda node: node.start_time_ns
+    )
     del kept
     trace, holds, made = Trace(events=[], phases=[], starts=[]), dict[int, int](), itertools.count(1)
     for node in nodes:
@@ -220,6 +245,11 @@ class CachingAllocator:
         """Gives segments that are free as a whole back to the device."""
         self.segments = [each for each in self.segments if any(block.holds is not None for block in each.blocks)]
 
+    @property
+    def map(self) -> list[list[Block]]:
+        """The blocks of the large segments, the longest segments first."""
+        return [each.blocks for each in sorted(self.segments, key=lambda each: -each.size) if not each.small]
+
     def _free(self, *, small: bool) -> Iterator[tuple[Segment, Block]]:
         for segment in self.segments:
             if segment.small == small:
@@ -258,9 +288,7 @@ class History:
         return max(range(len(self.allocated)), key=self.allocated.__getitem__)
 
 
-def replay(
-    trace: Trace, *, capacity: int | None = None, until: int | None = None
-) -> tuple[History, CachingAllocator]:
+def replay(trace: Trace, *, capacity: int | None = None, until: int | None = None) -> tuple[History, CachingAllocator]:
     """The trace's events given to an allocator, all or the first `until` of them, or up to one that finds no memory."""
     allocator, history, made = CachingAllocator(capacity), History(), itertools.count(1)
     for index, event in enumerate(trace.events[:until]):
@@ -275,6 +303,30 @@ def replay(
         history.allocated.append(allocator.allocated)
         history.reserved.append(allocator.reserved)
     return history, allocator
+
+
+def visible(trace: Trace, history: History) -> tuple[History, dict[str, int]]:
+    """What a figure shows: the history after events of at least VISIBLE bytes, and where each part begins.
+
+    A step ends where the next forward begins: its gradients are freed in it.
+    """
+    sizes = [event for event in trace.events if event > 0]
+    kept = [
+        index
+        for index, event in enumerate(trace.events[: len(history.allocated)])
+        if (event if event > 0 else sizes[-event - 1]) >= VISIBLE
+    ]
+    shown = History(
+        allocated=[history.allocated[index] for index in kept], reserved=[history.reserved[index] for index in kept]
+    )
+    named = [pair for pair in zip(trace.phases, trace.starts, strict=True) if pair[0].split()[0] in PARTS]
+    return shown, {name: bisect_left(kept, start) for name, start in named}
+
+
+def failing() -> tuple[Trace, History, CachingAllocator]:
+    """The steps without checkpoints on a device of CAPACITY bytes, up to the request that fails."""
+    trace = recorded().data.plain
+    return trace, *replay(trace, capacity=CAPACITY)
 
 
 if __name__ == "__main__":
