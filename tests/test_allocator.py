@@ -69,7 +69,7 @@ def test_a_request_fails_though_enough_is_free() -> None:
         found.allocate(number, 5 * MIB)
     found.free(1)
     found.free(3)
-    with pytest.raises(OutOfMemory, match="10,485,760 are free in segments, at most 5,242,880 of them side by side"):
+    with pytest.raises(OutOfMemory, match=r"10\.0 MiB are free in segments, at most 5\.0 MiB of them"):
         found.allocate(5, 6 * MIB)
 
 

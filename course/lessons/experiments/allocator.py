@@ -194,6 +194,10 @@ def segment_size(size: int) -> int:
     return LARGE_SEGMENT if size < LARGE else -(-size // ROUND_SEGMENT) * ROUND_SEGMENT
 
 
+def _mib(count: int) -> str:
+    return f"{count / MIB:.1f} MiB"
+
+
 class CachingAllocator:
     """Segments and their blocks, on a device of `capacity` bytes (None: as many as are asked for)."""
 
@@ -261,10 +265,11 @@ class CachingAllocator:
         if self.capacity is not None and self.reserved + needed > self.capacity:
             self.empty_cache()
             if self.reserved + needed > self.capacity:
+                unused, longest = self.reserved - self.allocated, self.largest_free(small=size <= SMALL)
                 raise OutOfMemory(
-                    f"{size:,} bytes were asked for: {self.reserved - self.allocated:,} are free in segments, at most "
-                    f"{self.largest_free(small=size <= SMALL):,} of them side by side, and a new segment of {needed:,} "
-                    f"does not fit beside the {self.reserved:,} that are reserved of {self.capacity:,}"
+                    f"{_mib(size)} were asked for: {_mib(unused)} are free in segments, at most {_mib(longest)} of "
+                    f"them side by side, and a new segment of {_mib(needed)} does not fit beside the "
+                    f"{_mib(self.reserved)} reserved of {_mib(self.capacity)}"
                 )
         segment = Segment(small=size <= SMALL, size=needed, blocks=[Block(start=0, size=needed)])
         self.segments.append(segment)
