@@ -17,7 +17,7 @@ import course
 COURSE = Path(course.__file__).parent
 GRADER = Path(autograder.__file__).parent
 STUDENT_SIDE = (  # what answers are made with and performed by
-    *("performing", "exercises", "cluster", "meter", "lessons"),
+    *("performing", "exercises", "cluster", "meter", "planner", "lessons"),
     *("__init__.py", "errors.py", "failing.py", "syllabus.py", "tree.py"),
 )
 ROOMS = ("sandbox/inside", "sandbox/wire")
