@@ -19,7 +19,8 @@ def by_microsecond(events: Events) -> tuple[int, str | None]:
     """An array with an entry for each microsecond; longer marks are painted over by shorter ones."""
     step = next(each for each in events if each["name"] == "step")
     zero, length = step["start"], step["duration"]
-    names, owner, idle = [], np.zeros(length, int), np.ones(length, bool)
+    names: list[str] = []
+    owner, idle = np.zeros(length, int), np.ones(length, bool)
     for each in sorted(events, key=lambda each: -each["duration"]):
         span = slice(max(each["start"] - zero, 0), max(each["start"] + each["duration"] - zero, 0))
         if each["lane"] == "device":

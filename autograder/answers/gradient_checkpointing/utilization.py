@@ -26,12 +26,12 @@ def shape_by_shape(
         return 2 * torch.Size(shape).numel()
 
     query, key = (tokens, width, width), (tokens, width, size * model["kv_heads"])
-    parts = {
+    parts: dict[str, list[tuple[int, ...]]] = {
         "scores": [(heads, tokens, size, tokens), (heads, tokens, tokens, size)],
         "mlp": [(tokens, width, hidden), (tokens, hidden, width)],
         "rest": [query, key, key, query],
     }
-    flops = {name: sum(product(*shape) for shape in shapes) for name, shapes in parts.items()}
+    flops: dict[str, int] = {name: sum(product(*shape) for shape in shapes) for name, shapes in parts.items()}
     flops |= {"nothing": 0, "block": sum(flops.values())}
     head = product(tokens, width, model["vocabulary"])
     forward = head + sum(flops["block"] for _ in recomputed)
@@ -127,7 +127,11 @@ WRONG = (
         "head_recomputed",
         "You repeat the whole forward. The head stands behind the last block and is not recomputed.",
         counted((LAST, LAST.replace("again", '(again + 2 * d * model["vocabulary"] * (again > 0))'))),
-        counted((LAST, LAST.replace("(needed + again)", "(needed * 4 / 3 if again else needed)"))),
+    ),
+    wrong(
+        "always_four_thirds",
+        "You make HFU four thirds of MFU, whatever is recomputed. Add up what the words name; the head is in no block.",
+        counted((LAST, LAST.replace("(needed + again)", "needed * 4 / 3"))),
     ),
     wrong(
         "all_blocks_recomputed",
@@ -143,14 +147,7 @@ WRONG = (
         "recomputation_in_mfu",
         "You count recomputation in MFU. The model does not need it: it belongs to HFU only, and more of it must not "
         "look like better use of the machine.",
-        counted(
-            (
-                LAST,
-                LAST.replace("needed * rate,", "(needed + again) * rate,").replace(
-                    "(needed + again) * rate", "(needed + again) * rate"
-                ),
-            )
-        ),
+        counted((LAST, LAST.replace("needed * rate,", "(needed + again) * rate,"))),
     ),
     wrong(
         "only_whole_blocks",
