@@ -32,6 +32,7 @@ from course.lessons.models import GPT, GPTConfig
 CONFIG = GPTConfig(vocabulary=64, context=128, width=128, heads=4, layers=3)
 BATCH, STEPS, SHOWN = 2, 5, 3  # the step of which a trace is returned, counted from 0: the queue is full by then
 DEVICE = "device: "  # begins the names of its work
+WAIT = 0.012  # seconds of the recorded loader, about half of what the device needs there
 MARKS = ("step", "data", "read", "forward", "backward", "optimizer", "item")
 Work = Callable[[], None]
 Event = dict[str, Any]
@@ -160,7 +161,7 @@ def half_a_step() -> float:
     """Half of the seconds that the device needs for a step: a loader that is fast enough, if nobody waits for it."""
     device, step, rng = Device(), Step(), torch.Generator().manual_seed(0)
     times = []
-    for _ in range(5):
+    for _ in range(9):
         begin = time.perf_counter()
         one_step(device, step, rng, 0.0, item=True)
         times.append(time.perf_counter() - begin)
@@ -200,7 +201,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """The four choices, each the median of some runs; `wait` in seconds."""
+    """The four choices, run one after the other when they were disturbed least; `wait` in seconds."""
 
     wait: float
     runs: list[Run]
@@ -210,18 +211,16 @@ class Runs:
         return next(each for each in self.runs if (each.slow_loader, each.item) == (slow_loader, item))
 
 
-def four_runs(repeats: int = 1) -> Runs:
-    """With and without each of the two suspects, on this machine; about half a second for each run."""
-    wait = half_a_step()
-    return Runs(
-        wait=wait, runs=[_median_run(wait, repeats, slow, item) for slow in (True, False) for item in (True, False)]
-    )
+def four_runs(wait: float, repeats: int = 1) -> Runs:
+    """With and without each of the two suspects, on this machine; of some repeats of all four the quickest."""
+    choices = [(slow_loader, item) for slow_loader in (True, False) for item in (True, False)]
+    rounds = [[_one_run(wait, *choice) for choice in choices] for _ in range(repeats)]
+    return Runs(wait=wait, runs=min(rounds, key=lambda runs: sum(each.seconds_a_step for each in runs)))
 
 
-def _median_run(wait: float, repeats: int, slow_loader: bool, item: bool) -> Run:
-    tries = [run(slow_loader=slow_loader, item=item, wait=wait) for _ in range(repeats)]
-    chosen = sorted(tries, key=lambda each: each.seconds_a_step)[repeats // 2]
-    return Run(slow_loader=slow_loader, item=item, seconds_a_step=chosen.seconds_a_step, events=chosen.events)
+def _one_run(wait: float, slow_loader: bool, item: bool) -> Run:
+    found = run(slow_loader=slow_loader, item=item, wait=wait)
+    return Run(slow_loader=slow_loader, item=item, seconds_a_step=found.seconds_a_step, events=found.events)
 
 
 def recorded() -> recording.Recording[Runs]:
@@ -231,4 +230,4 @@ def recorded() -> recording.Recording[Runs]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(recording.record("profiled", lambda: four_runs(repeats=7)))
+    print(recording.record("profiled", lambda: four_runs(WAIT, repeats=8)))

@@ -49,6 +49,7 @@ def _panel(axes: Axes, events: Sequence[Event], longest: float) -> None:
     for each in device:
         _bar(axes, each, 0, DEVICE, (begin, end), longest)
     axes.set_yticks([0, *range(1, low + 1)], ["device", *["host" if at == low else "" for at in range(1, low + 1)]])
+    axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, longest * 1.01)
     axes.spines[["top", "right", "left"]].set_visible(False)
 
