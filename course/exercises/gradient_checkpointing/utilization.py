@@ -153,6 +153,7 @@ EXERCISE = Exercise(
         "width, heads, hidden, vocabulary, sequence": ("mfu", "other_shapes"),
         "kv_heads, which may be fewer than heads": ("other_shapes",),
         '"nothing", "scores", "mlp" or "block"': ("recomputed_blocks", "recomputed_parts"),
+        "of the whole run": ("mfu",),
         "FLOPs a second": ("mfu",),
         "as shares": ("mfu",),
     },

@@ -12,10 +12,13 @@ The loader "waits" in a sleep, as one that reads from a slow disk does.
 
 from __future__ import annotations
 
+import os
 import queue
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -133,7 +136,8 @@ def run(*, slow_loader: bool, item: bool, wait: float, steps: int = STEPS) -> Pr
     device, step, rng = Device(), Step(), torch.Generator().manual_seed(0)
     every_thread = _ExperimentalConfig(profile_all_threads=True)
     one_step(device, step, rng, 0.0, item=True)  # what is done once only
-    with profile(activities=[ProfilerActivity.CPU], experimental_config=every_thread) as prof:
+    prof = profile(activities=[ProfilerActivity.CPU], experimental_config=every_thread)
+    with _switched(prof):
         begin = time.perf_counter()
         for _ in range(steps):
             with record_function("step"):
@@ -142,6 +146,32 @@ def run(*, slow_loader: bool, item: bool, wait: float, steps: int = STEPS) -> Pr
         seconds = time.perf_counter() - begin
     device.stop()
     return Profiled(events=_shown(prof), seconds_a_step=seconds / steps, profile=prof)
+
+
+@contextmanager
+def _switched(prof: profile) -> Iterator[None]:
+    """The profiler, without the lines that torch 2.13 prints to standard error when it starts and stops."""
+    with _quiet():
+        prof.start()
+    try:
+        yield
+    finally:
+        with _quiet():
+            prof.stop()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the process itself writes to standard error is lost."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def one_step(device: Device, step: Step, rng: torch.Generator, wait: float, *, item: bool) -> None:
@@ -161,7 +191,7 @@ def half_a_step() -> float:
     """Half of the seconds that the device needs for a step: a loader that is fast enough, if nobody waits for it."""
     device, step, rng = Device(), Step(), torch.Generator().manual_seed(0)
     times = []
-    for _ in range(9):
+    for _ in range(5):
         begin = time.perf_counter()
         one_step(device, step, rng, 0.0, item=True)
         times.append(time.perf_counter() - begin)
