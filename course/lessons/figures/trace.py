@@ -12,7 +12,7 @@ from course.lessons.figures.charts import COLOURS, HATCHES, Picture, picture
 
 Event = Mapping[str, Any]
 HOST, DEVICE, IDLE = (COLOURS[4], HATCHES[0]), (COLOURS[1], HATCHES[1]), ("0.85", HATCHES[2])
-LETTER = 0.011  # of the axis of time, a letter of 8 points
+LETTER = 0.009  # of the axis of time, a letter of 8 points
 THIN = 0.002  # of the axis: what is shorter is drawn this long
 
 
