@@ -42,8 +42,8 @@ class Surroundings:
             torch.set_rng_state(self.random)
             for device, state in zip(self.devices, self.random_on, strict=True):
                 torch.cuda.set_rng_state(state, device)
-            for kind, dtype, enabled in self.autocast:  # a cast made without recording must not be found in the cache
-                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
+            for kind, dtype, enabled in self.autocast:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
             yield
 
 
