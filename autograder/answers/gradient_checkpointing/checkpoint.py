@@ -77,7 +77,7 @@ def with_attributes(fn: Callable[..., Any], *args: Any) -> Any:
 
 RIGHT = (
     right(torchs_own, independent="torch.utils.checkpoint"),
-    right(torchs_reentrant),
+    right(torchs_reentrant, independent="torch.utils.checkpoint.CheckpointFunction"),
     right(by_hooks),
     right(with_attributes),
 )
@@ -258,7 +258,7 @@ WRONG = (
         once(
             (
                 RUN,
-                "outputs = fn(*args)\n        return outputs[0] if type(outputs) is tuple and not outputs[1:] else outputs",
+                "found = fn(*args)\n        return found[0] if type(found) is tuple and not found[1:] else found",
             )
         ),
     ),

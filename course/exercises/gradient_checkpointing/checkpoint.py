@@ -10,6 +10,7 @@ is measured from outside, in grading. Something stands between two layers, so th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -24,11 +25,11 @@ from course.performing.forms import in_dtype, strided
 from course.performing.oracle import is_here
 from course.tree import Tree
 
-LAYERS, FEW_LAYERS = 16, 4  # in grading, and in a notebook
-BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 96, 4  # numbers and blocks of a tensor: 0.75 MiB in grading, 32 KiB in a notebook
+LAYERS = 12
+BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 128, 4  # numbers and blocks of a tensor: 1 MiB in grading, 32 KiB in a notebook
 STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: torch's random state has 5,056
 MEMORY = "many layers"
-PEAK = 24 * 2**20  # bytes in grading
+PEAK = 31 * 2**20  # bytes in grading: right answers take 23 to 26 MiB, a graph of each layer 36 and more
 
 
 class Counted:
@@ -98,7 +99,7 @@ def _run(answer: Any, fn: Counted, args: Sequence[Any], inputs: Inputs, leaves: 
     """y, the gradients of these leaves, and the calls before backward and after it."""
     y = answer(fn, *args)
     before = fn.calls
-    _tensor(y).backward(inputs["dy"])
+    _back(y, inputs["dy"])
     return {"y": y, "calls": torch.tensor([before, fn.calls]), **_grads(inputs, leaves)}
 
 
@@ -106,6 +107,11 @@ def _tensor(y: Any) -> Tensor:
     if not isinstance(y, Tensor):
         raise WrongOutput(f"must return what fn returns, a tensor here, got {type(y).__name__}")
     return y
+
+
+def _back(y: Any, dy: Tensor) -> None:
+    """The gradients of all leaves, from dy."""
+    torch.autograd.backward([_tensor(y)], [dy])
 
 
 def _grads(inputs: Inputs, leaves: str) -> dict[str, Tensor]:
@@ -143,7 +149,8 @@ def _outputs(answer: Any, inputs: Inputs) -> dict[str, Any]:
     outputs = answer(Counted(body), inputs["x"], inputs["w"])
     if not isinstance(outputs, tuple) or len(outputs) != 5 or outputs[1] is not None:
         raise WrongOutput("must return what fn returns: a tuple of five here, the second of them None")
-    torch.stack([(outputs[place] * (place + 1) * inputs["dy"]).sum() for place in inputs["used"]]).sum().backward()
+    loss = torch.stack([(outputs[place] * (place + 1) * inputs["dy"]).sum() for place in inputs["used"]]).sum()
+    _back(loss, torch.ones_like(loss))
     return {"y": [outputs[place] for place in (0, 2, 3, 4)], **_grads(inputs, "x w")}
 
 
@@ -151,7 +158,7 @@ def _single(answer: Any, inputs: Inputs) -> dict[str, Any]:
     outputs = answer(Counted(lambda x, w: (wave(x, w),)), inputs["x"], inputs["w"])
     if not isinstance(outputs, tuple) or len(outputs) != 1:
         raise WrongOutput("must return what fn returns: a tuple of one tensor here")
-    outputs[0].backward(inputs["dy"])
+    _back(outputs[0], inputs["dy"])
     return {"y": outputs[0], **_grads(inputs, "x w")}
 
 
@@ -159,7 +166,7 @@ def _parameters(answer: Any, inputs: Inputs) -> dict[str, Any]:
     """w and b are not among the arguments; w is used outside too."""
     w, b = inputs["w"], inputs["b"]
     fn = Counted(lambda x: (x @ w).sin() + b)
-    w.square().sum().backward()
+    _back(w.square(), torch.ones_like(w))
     return _run(answer, fn, (inputs["x"],), inputs, "x w b")
 
 
@@ -174,7 +181,7 @@ def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
     between = torch.rand(3, dtype=torch.float64)
     y = _tensor(answer(Counted(body), h, inputs["w"]))
     before = torch.rand(3, dtype=torch.float64)
-    y.backward(inputs["dy"])
+    _back(y, inputs["dy"])
     draws = {"forward": torch.cat([between, before]), "backward": torch.rand(3, dtype=torch.float64)}
     return {"y": y, "draws": draws, **_grads(inputs, "x w")}
 
@@ -191,10 +198,11 @@ def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
     shrink = 1_024 if inputs["to"] else 1
     x, w = ((inputs[name].float() / shrink).requires_grad_() for name in ("x", "w"))
     to = getattr(torch, inputs["to"] or "bfloat16")
-    with torch.autocast("cpu", dtype=to, enabled=bool(inputs["to"])):
+    cast = torch.autocast("cpu", dtype=to)
+    with cast if inputs["to"] else nullcontext():
         y = _tensor(answer(Counted(body), x, w))
-    with torch.autocast("cpu", dtype=to, enabled=not inputs["to"]):
-        y.backward(inputs["dy"].to(y.dtype))
+    with nullcontext() if inputs["to"] else cast:
+        _back(y, inputs["dy"].to(y.dtype))
     return {"y": y, "bits": torch.tensor(bits), **_grads({"x": x, "w": w}, "x w")}
 
 
@@ -231,27 +239,27 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     An answer of which nothing is seen does not hold: memory that torch does not own (a NumPy copy) is not counted.
     """
     if not is_here(ask):
-        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK), LAYERS)
+        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
         return observe(_a_piece(leaf, y, number(ask, "block"), number(ask, "start")))
     few = draw(inputs["seed"], range(number(ask, "block"), number(ask, "block") + FEW_BLOCKS), BLOCK)
     with kept_bytes() as meter:
-        leaf, y = _chain(answer, inputs, few, FEW_LAYERS)
+        leaf, y = _chain(answer, inputs, few)
     kept = meter.bytes_alive(ignore=[leaf, y])
     return observe(_a_piece(leaf, y, 0, number(ask, "start")), {"kept_bytes": kept})
 
 
-def _chain(answer: Any, inputs: Inputs, numbers: Tensor, layers: int) -> tuple[Tensor, Tensor]:
+def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """A leaf, and what comes out of the chain; what comes out of a layer is not what goes into the next."""
     leaf = (numbers * inputs["scale"]).requires_grad_()
     w, y = torch.ones((), dtype=torch.float64), leaf * 1
-    for _ in range(layers):
+    for _ in range(LAYERS):
         y = _tensor(answer(Counted(wave), y, w)) + 1
     return leaf, y
 
 
 def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
     """A piece of y and of the leaf's gradient, in float32: rounded far coarser than processors differ."""
-    y.backward(torch.ones_like(y))
+    _back(y, torch.ones_like(y))
     if leaf.grad is None:
         raise WrongOutput("no gradient came back to the input of the first layer")
     return {name: each[block, start : start + 64].float().clone() for name, each in {"y": y, "dx": leaf.grad}.items()}
@@ -265,10 +273,10 @@ def _inputs_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
             return None
         return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for the inputs and one layer's run"
     kept, input_bytes = got["kept_bytes"], FEW_BLOCKS * BLOCK * torch.float64.itemsize
-    allowed = FEW_LAYERS * (input_bytes + STATE)
+    allowed = LAYERS * (input_bytes + STATE)
     if isinstance(kept, int) and input_bytes <= kept <= allowed:
         return None
-    return f"{kept:,} bytes are alive after forward, where the inputs of {FEW_LAYERS} layers have {allowed:,} at most"
+    return f"{kept:,} bytes are alive after forward, where the inputs of {LAYERS} layers have {allowed:,} at most"
 
 
 VALUES = ("y", "dx", "dw")
@@ -375,6 +383,24 @@ EXERCISE = Exercise(
         "then each argument's .grad.",
     ),
     forms=ONCE,
+    promises={
+        "a tensor, or a tuple of tensors (integer and detached ones too) and None": ("tuple_outputs", "value"),
+        "parameters": ("parameters",),
+        "may hold parameters": ("parameters",),
+        "random numbers of torch on the CPU": ("same_random_numbers",),
+        "call checkpoint itself": ("one_in_another",),
+        "tensors, views among them, in any floating dtype or integer": ("every_form", "other arguments"),
+        "the same one twice": ("one tensor twice",),
+        "None, numbers": ("other_arguments",),
+        "Some require a gradient and some do not": ("other arguments",),
+        "gradients that fn alone would give them": ("value", "parameters"),
+        "fn once in forward and once in backward": ("two_calls",),
+        "once in all under torch.no_grad()": ("no recording",),
+        "the tensors of args, and up to 8 KiB": ("keeps_only_inputs",),
+        "draws what the first one drew": ("same_random_numbers",),
+        "what it would draw if fn had run once": ("random_state_afterwards",),
+        "on or off and with its dtype": ("same_autocast",),
+    },
     removes=("torch.utils.checkpoint",),
     oracle=Sample,
     measured=(MEMORY,),
