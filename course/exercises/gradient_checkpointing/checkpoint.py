@@ -11,25 +11,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercises.computational_graphs.blocks import Sample, draw, number
 from course.meter import kept_bytes
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, strided
-from course.performing.oracle import is_here
-from course.tree import Tree
+from course.performing.oracle import UnknownQuestion, is_here
+from course.tree import Leaf, Tree
 
 LAYERS = 12
 BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 128, 2  # numbers and blocks of a tensor: 1 MiB in grading, 16 KiB in a notebook
 STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: torch's random state has 5,056
 MEMORY = "many layers"
 PEAK = 30 * 2**20  # bytes in grading: right answers take 23 to 25 MiB, one tensor more for each layer 35 and more
+
+
+class Sample:
+    """Tells which block of a result is looked at: hidden until the answer has done its work."""
+
+    def __init__(self, case: Case) -> None:
+        self._hidden = case.hidden
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """The hidden number of that name. Raises UnknownQuestion."""
+        if verb not in self._hidden:
+            raise UnknownQuestion(f"a number that the case hides must be asked for, got {verb!r:.40}; leave that out")
+        return self._hidden[verb]
+
+    def ledger(self) -> dict[str, Leaf]:
+        """Nothing: it does not count."""
+        return {}
+
+
+def draw(seed: int, blocks: range) -> Tensor:
+    """Numbers between 0 and 1 in float64, (blocks, BLOCK), each block from a seed of its own."""
+    rows = [
+        torch.rand(BLOCK, generator=torch.Generator().manual_seed(seed + each), dtype=torch.float64) for each in blocks
+    ]
+    return torch.stack(rows)
+
+
+def number(ask: Ask, name: str) -> int:
+    """A hidden number."""
+    return cast(int, ask(name, {}))
 
 
 class Counted:
@@ -198,10 +227,10 @@ def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
     shrink = 1_024 if inputs["to"] else 1
     x, w = ((inputs[name].float() / shrink).requires_grad_() for name in ("x", "w"))
     to = getattr(torch, inputs["to"] or "bfloat16")
-    cast = torch.autocast("cpu", dtype=to)
-    with cast if inputs["to"] else nullcontext():
+    casts = torch.autocast("cpu", dtype=to)
+    with casts if inputs["to"] else nullcontext():
         y = _tensor(answer(Counted(body), x, w))
-    with nullcontext() if inputs["to"] else cast:
+    with nullcontext() if inputs["to"] else casts:
         _back(y, inputs["dy"].to(y.dtype))
     return {"y": y, "bits": torch.tensor(bits), **_grads({"x": x, "w": w}, "x w")}
 
@@ -239,9 +268,9 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     An answer of which nothing is seen does not hold: memory that torch does not own (a NumPy copy) is not counted.
     """
     if not is_here(ask):
-        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
+        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS)))
         return observe(_a_piece(leaf, y, number(ask, "block"), number(ask, "start")))
-    few = draw(inputs["seed"], range(number(ask, "block"), number(ask, "block") + FEW_BLOCKS), BLOCK)
+    few = draw(inputs["seed"], range(number(ask, "block"), number(ask, "block") + FEW_BLOCKS))
     with kept_bytes() as meter:
         leaf, y = _chain(answer, inputs, few)
     kept = meter.bytes_alive(ignore=[leaf, y])
