@@ -1,0 +1,276 @@
+"""Right and wrong ways to write `checkpoint`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.gradient_checkpointing.checkpoint import Surroundings, checkpoint
+
+
+def torchs_own(fn: Callable[..., Any], *args: Any) -> Any:
+    """The kind that is not reentrant."""
+    return torch.utils.checkpoint.checkpoint(fn, *args, use_reentrant=False)
+
+
+def torchs_reentrant(fn: Callable[..., Any], *args: Any) -> Any:
+    """The kind that this exercise writes."""
+    return torch.utils.checkpoint.checkpoint(fn, *args, use_reentrant=True)
+
+
+def by_hooks(fn: Callable[..., Any], *args: Any) -> Any:
+    """Records the first run, whose graph holds numbers in place of tensors; the first that is asked for makes all."""
+    surroundings, places = Surroundings(args), itertools.count()
+    made: list[Tensor | None] = []
+
+    def unpack(place: int) -> Tensor:
+        if not made:
+            keep = torch.autograd.graph.saved_tensors_hooks(lambda each: made.append(each.detach()), lambda none: none)
+            with torch.enable_grad(), surroundings.again(), keep:
+                fn(*args)
+        tensor, made[place] = made[place], None
+        assert tensor is not None
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: next(places), unpack):
+        return fn(*args)
+
+
+class WithAttributes(torch.autograd.Function):
+    """Arguments as an attribute of ctx, gradients of copies by hand, random states set and put back."""
+
+    @staticmethod
+    def forward(ctx: Any, fn: Callable[..., Any], *args: Any) -> Any:
+        ctx.fn, ctx.args, ctx.state = fn, args, torch.get_rng_state()
+        ctx.cast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        return fn(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        state = torch.get_rng_state()
+        torch.set_rng_state(ctx.state)
+        copies = [
+            each.detach().requires_grad_() if isinstance(each, Tensor) and each.requires_grad else each
+            for each in ctx.args
+        ]
+        with torch.enable_grad(), torch.autocast("cpu", enabled=ctx.cast[0], dtype=ctx.cast[1]):
+            outputs = ctx.fn(*copies)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            terms = [(y * dy).sum() for y, dy in zip(outputs, grads, strict=True) if y is not None and y.requires_grad]
+        torch.set_rng_state(state)
+        torch.autograd.backward(terms)
+        return None, *(getattr(copy, "grad", None) for copy in copies)
+
+
+def with_attributes(fn: Callable[..., Any], *args: Any) -> Any:
+    """The CPU alone."""
+    return WithAttributes.apply(fn, *args)  # type: ignore[no-untyped-call]
+
+
+RIGHT = (
+    right(torchs_own, independent="torch.utils.checkpoint"),
+    right(torchs_reentrant, independent="torch.utils.checkpoint.CheckpointFunction"),
+    right(by_hooks),
+    right(with_attributes),
+)
+
+
+class KeepsTheGraph(torch.autograd.Function):
+    """Records the first run, and has no second."""
+
+    @staticmethod
+    def forward(ctx: Any, fn: Callable[..., Any], *args: Any) -> Any:
+        ctx.copies = [
+            each.detach().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each for each in args
+        ]
+        with torch.enable_grad():
+            outputs = fn(*ctx.copies)
+        ctx.outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        found = tuple(each if each is None else each.detach() for each in ctx.outputs)
+        return found if isinstance(outputs, tuple) else found[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        pairs = [(y, dy) for y, dy in zip(ctx.outputs, grads, strict=True) if y is not None and y.requires_grad]
+        torch.autograd.backward([y for y, _ in pairs], [dy for _, dy in pairs])
+        return None, *(getattr(copy, "grad", None) for copy in ctx.copies)
+
+
+def keeps_the_graph(fn: Callable[..., Any], *args: Any) -> Any:
+    """One run, recorded in forward."""
+    return KeepsTheGraph.apply(fn, *args)  # type: ignore[no-untyped-call]
+
+
+def keeps_everything(fn: Callable[..., Any], *args: Any) -> Any:
+    """No checkpoint at all."""
+    return fn(*args)
+
+
+once = partial(edited, checkpoint)
+RUN = "return fn(*args)"
+FORK, SET = "stack.enter_context(torch.random.fork_rng(self.devices))", "torch.set_rng_state(self.random)"
+CAST = "stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))"
+CUT, FLAG = "tensor.detach().requires_grad_(tensor.requires_grad)", ".requires_grad_(tensor.requires_grad)"
+PAIRED, USED = "zip(outputs, grads, strict=True)", "if grad is not None and output.requires_grad"
+BACK = "torch.autograd.backward([output for output, _ in pairs], [grad for _, grad in pairs])"
+GRADS = "*(arg.grad if isinstance(arg, Tensor) else None for arg in args)"
+WANTED = "[arg for arg in args if isinstance(arg, Tensor) and arg.requires_grad]"
+BY_NAME = "found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [dy for _, dy in pairs], allow_unused=True))"
+
+WRONG = (
+    wrong(
+        "recorded_nothing",
+        "backward runs without recording, and so does your second run: nothing leads back from its outputs. Turn "
+        "recording on with torch.enable_grad().",
+        once(("with torch.enable_grad(), ctx", "with ctx")),
+    ),
+    wrong(
+        "keeps_the_graph",
+        "You let autograd record the first run, and everything that fn made stays until backward. Keep what went in, "
+        "run fn without recording, and run it a second time in backward.",
+        keeps_the_graph,
+        keeps_everything,
+    ),
+    wrong(
+        "keeps_outputs",
+        "Besides the inputs you keep what fn returned. The second run makes it again: an output stays alive only as "
+        "long as somebody else needs it.",
+        once((RUN, "ctx.outputs = fn(*args)\n        return ctx.outputs")),
+    ),
+    wrong(
+        "another_mask",
+        "Your second run draws new random numbers, so that the gradient belongs to another mask than the loss. Note "
+        "the random state before the first run and set it before the second.",
+        once((SET, "pass")),
+        once((SET, "pass"), (FORK, "pass")),
+    ),
+    wrong(
+        "state_noted_too_late",
+        "You note the random state when fn has already drawn its mask. Note it before fn is called.",
+        once((RUN, "outputs = fn(*args)\n        surroundings.random = torch.get_rng_state()\n        return outputs")),
+    ),
+    wrong(
+        "state_not_put_back",
+        "The second run gets the first one's mask, and leaves the generator where that run left it: what the program "
+        "draws next, it has drawn before. Put back the state that was there: torch.random.fork_rng does it.",
+        once((FORK, "pass")),
+    ),
+    wrong(
+        "seeds_itself",
+        "You set a seed of your own, so both runs have one mask, but every call has the same, and so has the rest "
+        "of the program. Note the state that is there.",
+        once(
+            ("self.random = torch.get_rng_state()", "torch.manual_seed(0)\n        self.random = torch.get_rng_state()")
+        ),
+    ),
+    wrong(
+        "autocast_lost",
+        "backward is called outside of autocast, so your second run computes in the dtype of its inputs. Note in "
+        "forward whether autocast is on, and its dtype, and enter the same around the second run.",
+        once((CAST, "pass")),
+    ),
+    wrong(
+        "autocast_dtype_lost",
+        "You turn autocast on again, with its default dtype. Note torch.get_autocast_dtype in forward as well.",
+        once((CAST, "stack.enter_context(torch.autocast(kind, enabled=enabled))")),
+    ),
+    wrong(
+        "autocast_never_turned_off",
+        "Where autocast was off in forward and is on around backward, your second run is cast. Enter "
+        "torch.autocast with enabled=False then.",
+        once(("enabled in self.autocast:", "enabled in [each for each in self.autocast if each[2]]:")),
+    ),
+    wrong(
+        "only_the_first_gradient",
+        "You return a gradient for the first argument alone. Each tensor that requires one gets its own.",
+        once((GRADS, '*(getattr(arg, "grad", None) if place == 0 else None for place, arg in enumerate(args))')),
+    ),
+    wrong(
+        "parameters_lost",
+        "torch.autograd.grad gives the gradients of what you name, the arguments, and adds nothing to the `.grad` of "
+        "the parameters that fn holds. torch.autograd.backward does both.",
+        once(
+            (BACK, f"wanted = {WANTED}\n        {BY_NAME}"),
+            (GRADS, "*(next(found) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in args)"),
+        ),
+    ),
+    wrong(
+        "not_cut_off",
+        "Your second run begins at the arguments themselves: its backward goes on into the graph that made them, or "
+        "into their `.grad`, where autograd adds what you return once more. Detach them.",
+        once((CUT, "tensor")),
+    ),
+    wrong(
+        "gradients_not_asked_for",
+        "A detached tensor does not require a gradient, so that nothing comes back to it. Let it require one where the "
+        "argument does.",
+        once((FLAG, "")),
+    ),
+    wrong(
+        "integers_require_gradients",
+        "You let every tensor among the arguments require a gradient. Integers cannot, and where the argument does "
+        "not, nobody wants it.",
+        once((FLAG, ".requires_grad_()")),
+    ),
+    wrong(
+        "shared_copy",
+        "An argument that is given twice has one copy in your second run, whose gradient is that of both uses "
+        "together. You return it twice: make a copy for each place.",
+        once(
+            ("args = list(ctx.others)", "args, copies = list(ctx.others), {}"),
+            (CUT, f"copies.setdefault(id(tensor), {CUT})"),
+        ),
+    ),
+    wrong(
+        "dy_left_out",
+        "You begin the backward of the second run with ones. It begins with the gradients that backward was given.",
+        once(("[grad for _", "[torch.ones_like(grad) for _")),
+    ),
+    wrong(
+        "first_output_only",
+        "Of a tuple you take the first output through backward alone. Each output that requires a gradient, and got "
+        "one, takes part.",
+        once((PAIRED, "zip(outputs[:1], grads[:1], strict=True)")),
+    ),
+    wrong(
+        "every_output_differentiated",
+        "An output that does not require a gradient (None, integers, what fn detached), or that the loss does not use, "
+        "cannot take part in the backward of the second run. Leave it out.",
+        once((USED, "if grad is not None")),
+        once((USED, "if output is not None and output.requires_grad")),
+    ),
+    wrong(
+        "tensor_taken_for_a_tuple",
+        "Where fn returns one tensor, your backward goes through its rows. Put it into a tuple of one first.",
+        once(("outputs if isinstance(outputs, tuple) else (outputs,)", "tuple(outputs)")),
+    ),
+    wrong(
+        "tuple_unpacked",
+        "Where fn returns a tuple of one, the caller gets the tensor in it. Return what fn returns.",
+        once(
+            (
+                RUN,
+                "found = fn(*args)\n        return found[0] if type(found) is tuple and not found[1:] else found",
+            )
+        ),
+    ),
+    wrong(
+        "called_twice_in_forward",
+        "fn is called twice in forward. One run without recording gives what is to be returned; the other is "
+        "backward's.",
+        once((RUN, f"fn(*args)\n        {RUN}")),
+    ),
+    wrong(
+        "one_none_too_few",
+        "backward must return a value for each argument of forward, also for fn: None where there is no gradient.",
+        once(("return None, None, *", "return None, *")),
+    ),
+)

@@ -1,0 +1,437 @@
+"""`checkpoint(fn, *args)`: run fn so that only its arguments are kept, and run it again in backward.
+
+Each case is a scenario with a function of ours, that counts its calls, and with a backward through what the answer
+returned. Values are those of fn without any checkpoint.
+
+Memory is that of a chain of layers: a short one, whose tensors are counted, in a notebook; large tensors, whose process
+is measured from outside, in grading. Something stands between two layers, so that an output is not an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from course.errors import WrongOutput
+from course.meter import kept_bytes
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.forms import in_dtype, strided
+from course.performing.oracle import UnknownQuestion, is_here
+from course.tree import Leaf, Tree
+
+LAYERS = 12
+BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 128, 2  # numbers and blocks of a tensor: 1 MiB in grading, 16 KiB in a notebook
+STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: torch's random state has 5,056
+MEMORY = "many layers"
+PEAK = 30 * 2**20  # bytes in grading: right answers take 23 to 25 MiB, one tensor more for each layer 35 and more
+
+
+class Sample:
+    """Tells which block of a result is looked at: hidden until the answer has done its work."""
+
+    def __init__(self, case: Case) -> None:
+        self._hidden = case.hidden
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """The hidden number of that name. Raises UnknownQuestion."""
+        if verb not in self._hidden:
+            raise UnknownQuestion(f"a number that the case hides must be asked for, got {verb!r:.40}; leave that out")
+        return self._hidden[verb]
+
+    def ledger(self) -> dict[str, Leaf]:
+        """Nothing: it does not count."""
+        return {}
+
+
+def draw(seed: int, blocks: range) -> Tensor:
+    """Numbers between 0 and 1 in float64, (blocks, BLOCK), each block from a seed of its own."""
+    rows = [
+        torch.rand(BLOCK, generator=torch.Generator().manual_seed(seed + each), dtype=torch.float64) for each in blocks
+    ]
+    return torch.stack(rows)
+
+
+def number(ask: Ask, name: str) -> int:
+    """A hidden number."""
+    return cast(int, ask(name, {}))
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        self._body, self.calls = body, 0
+
+    def __call__(self, *args: Any) -> Any:
+        """What the body returns."""
+        self.calls += 1
+        return self._body(*args)
+
+
+def wave(x: Tensor, w: Tensor) -> Tensor:
+    """A layer that keeps three tensors of its own where it is not checkpointed."""
+    return (x * w).sin().exp().cos().square() / 2 + x / 2
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """One scenario each. What autocast casts is given as integers: the probe makes float32 of them, also for us."""
+
+    def many(*names: str, shape: tuple[int, ...] = (3, 4)) -> dict[str, Tree]:
+        return {name: normal(rng, *shape, dtype=torch.float64) for name in names}
+
+    def whole(most: int) -> dict[str, Tree]:
+        shapes = {"x": (3, 4), "w": (4, 2), "dy": (3, 2)}
+        return {name: torch.randint(-most, most, shape, generator=rng) for name, shape in shapes.items()}
+
+    rows = torch.randint(0, 3, (5,), generator=rng)
+    weights = {**many("x", "dy", shape=(4, 4)), **many("w", shape=(4, 4)), **many("b", shape=(4,))}
+    seed, seed_of_blocks = (int(torch.randint(2**31, (), generator=rng)) for _ in range(2))
+    scale = 1 + torch.rand((), generator=rng, dtype=torch.float64)
+    places = {"block": BLOCKS, "start": BLOCK - 64}
+    drawn: dict[str, dict[str, Tree]] = {
+        "two tensors": {"asks": "plain", **many("x", "w", "dy")},
+        "one tensor twice": {"asks": "same", **many("x", "dy")},
+        "other arguments": {"asks": "arguments", **many("x", "frozen", "unused"), **many("dy", shape=(5, 4))}
+        | {"rows": rows, "factor": 3, "shift": 0.5},
+        "all outputs used": {"asks": "outputs", **many("x", "w", "dy"), "used": [0, 3, 4]},
+        "one output used": {"asks": "outputs", **many("x", "w", "dy"), "used": [3]},
+        "a tuple of one": {"asks": "single", **many("x", "w", "dy")},
+        "parameters": {"asks": "parameters", **weights},
+        "random numbers": {"asks": "random", **many("x", "w", "dy"), "seed": seed},
+        "bfloat16": {"asks": "autocast", **whole(4_000), "to": "bfloat16"},
+        "float16": {"asks": "autocast", **whole(4_000), "to": "float16"},
+        "backward under autocast": {"asks": "autocast", **whole(8), "to": ""},
+        "no recording": {"asks": "no grad", **many("x", "w")},
+        "one in another": {"asks": "nested", **many("x", "w", "dy")},
+        MEMORY: {"asks": "memory", "seed": seed_of_blocks, "scale": scale},
+    }
+    hidden: dict[str, Tree] = {name: int(torch.randint(limit, (), generator=rng)) for name, limit in places.items()}
+    return [Case(name=name, inputs=inputs, hidden=hidden if name == MEMORY else {}) for name, inputs in drawn.items()]
+
+
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """One forward and one backward in the scenario that the case asks for."""
+    if inputs["asks"] == "memory":
+        return _memory(answer, inputs, ask)
+    for name in ("x", "w", "b", "unused"):
+        if name in inputs and inputs[name].is_floating_point():
+            inputs[name].requires_grad_()
+    return observe(SCENARIOS[inputs["asks"]](answer, inputs))
+
+
+def _run(answer: Any, fn: Counted, args: Sequence[Any], inputs: Inputs, leaves: str) -> dict[str, Any]:
+    """y, the gradients of these leaves, and the calls before backward and after it."""
+    y = answer(fn, *args)
+    before = fn.calls
+    _back(y, inputs["dy"])
+    return {"y": y, "calls": torch.tensor([before, fn.calls]), **_grads(inputs, leaves)}
+
+
+def _tensor(y: Any) -> Tensor:
+    if not isinstance(y, Tensor):
+        raise WrongOutput(f"must return what fn returns, a tensor here, got {type(y).__name__}")
+    return y
+
+
+def _back(y: Any, dy: Tensor) -> None:
+    """The gradients of all leaves, from dy."""
+    torch.autograd.backward([_tensor(y)], [dy])
+
+
+def _grads(inputs: Inputs, leaves: str) -> dict[str, Tensor]:
+    """Gradients by name, zeros where there is none."""
+    found = {name: (inputs[name], inputs[name].grad) for name in leaves.split()}
+    return {f"d{name}": torch.zeros_like(leaf) if grad is None else grad for name, (leaf, grad) in found.items()}
+
+
+def _plain(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    """x has a history, w is a leaf: a second run that is not cut off from either would count twice."""
+    return _run(answer, Counted(wave), (2 * inputs["x"], inputs["w"]), inputs, "x w")
+
+
+def _same(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    return _run(answer, Counted(wave), (inputs["x"], inputs["x"]), inputs, "x")
+
+
+def _arguments(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    def body(rows: Tensor, x: Tensor, mask: None, factor: int, frozen: Tensor, unused: Tensor, shift: float) -> Tensor:
+        if mask is not None or type(factor) is not int:
+            raise WrongOutput("fn must get its arguments as they are, None and numbers too")
+        return (x[rows] * factor).sin() * frozen[rows] + shift
+
+    args = [inputs[name] for name in ("rows", "x", "factor", "frozen", "unused", "shift")]
+    return _run(answer, Counted(body), [*args[:2], None, *args[2:]], inputs, "x unused")
+
+
+def _outputs(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    """A tuple with None, integers, and one that does not require a gradient, of which the loss uses some."""
+
+    def body(x: Tensor, w: Tensor) -> tuple[Tensor | None, ...]:
+        h = (x * w).sin()
+        return h, None, x.argmax(-1), w.exp() * x, h.detach() * 2
+
+    outputs = answer(Counted(body), inputs["x"], inputs["w"])
+    if not isinstance(outputs, tuple) or len(outputs) != 5 or outputs[1] is not None:
+        raise WrongOutput("must return what fn returns: a tuple of five here, the second of them None")
+    loss = torch.stack([(outputs[place] * (place + 1) * inputs["dy"]).sum() for place in inputs["used"]]).sum()
+    _back(loss, torch.ones_like(loss))
+    return {"y": [outputs[place] for place in (0, 2, 3, 4)], **_grads(inputs, "x w")}
+
+
+def _single(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    outputs = answer(Counted(lambda x, w: (wave(x, w),)), inputs["x"], inputs["w"])
+    if not isinstance(outputs, tuple) or len(outputs) != 1:
+        raise WrongOutput("must return what fn returns: a tuple of one tensor here")
+    _back(outputs[0], inputs["dy"])
+    return {"y": outputs[0], **_grads(inputs, "x w")}
+
+
+def _parameters(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    """w and b are not among the arguments; w is used outside too."""
+    w, b = inputs["w"], inputs["b"]
+    fn = Counted(lambda x: (x @ w).sin() + b)
+    _back(w.square(), torch.ones_like(w))
+    return _run(answer, fn, (inputs["x"],), inputs, "x w b")
+
+
+def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    """Two layers with a mask each; who draws in between, and afterwards, draws what a plain run would leave."""
+
+    def body(x: Tensor, w: Tensor) -> Tensor:
+        return wave(x, w) * (torch.rand(x.shape, dtype=torch.float64) < 0.5)
+
+    torch.manual_seed(inputs["seed"])
+    h = answer(Counted(body), inputs["x"], inputs["w"])
+    between = torch.rand(3, dtype=torch.float64)
+    y = _tensor(answer(Counted(body), h, inputs["w"]))
+    before = torch.rand(3, dtype=torch.float64)
+    _back(y, inputs["dy"])
+    draws = {"forward": torch.cat([between, before]), "backward": torch.rand(3, dtype=torch.float64)}
+    return {"y": y, "draws": draws, **_grads(inputs, "x w")}
+
+
+def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    """Forward under autocast and backward outside of it; or the other way round, on numbers that any dtype holds."""
+    bits: list[int] = []
+
+    def body(x: Tensor, w: Tensor) -> Tensor:
+        with torch.no_grad():
+            bits.append(8 * (x @ w).dtype.itemsize)
+        return x @ w
+
+    shrink = 1_024 if inputs["to"] else 1
+    x, w = ((inputs[name].float() / shrink).requires_grad_() for name in ("x", "w"))
+    to = getattr(torch, inputs["to"] or "bfloat16")
+    casts = torch.autocast("cpu", dtype=to)
+    with casts if inputs["to"] else nullcontext():
+        y = _tensor(answer(Counted(body), x, w))
+    with nullcontext() if inputs["to"] else casts:
+        _back(y, inputs["dy"].to(y.dtype))
+    return {"y": y, "bits": torch.tensor(bits), **_grads({"x": x, "w": w}, "x w")}
+
+
+def _no_grad(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    fn = Counted(wave)
+    with torch.no_grad():
+        y = _tensor(answer(fn, inputs["x"], inputs["w"]))
+    return {"y": y, "calls": torch.tensor([fn.calls, int(y.requires_grad)])}
+
+
+def _nested(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    w, inner = inputs["w"], Counted(wave)
+    fn = Counted(lambda x: answer(inner, x.sin(), w) * answer(inner, x, w).exp())
+    return _run(answer, fn, (inputs["x"],), inputs, "x w")
+
+
+SCENARIOS: dict[str, Callable[[Any, Inputs], dict[str, Any]]] = {
+    "plain": _plain,
+    "same": _same,
+    "arguments": _arguments,
+    "outputs": _outputs,
+    "single": _single,
+    "parameters": _parameters,
+    "random": _random,
+    "autocast": _autocast,
+    "no grad": _no_grad,
+    "nested": _nested,
+}
+
+
+def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
+    """A chain after its forward: bytes alive where the oracle is here. Then backward through all of it.
+
+    An answer of which nothing is seen does not hold: memory that torch does not own (a NumPy copy) is not counted.
+    """
+    if not is_here(ask):
+        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS)))
+        return observe(_a_piece(leaf, y, number(ask, "block"), number(ask, "start")))
+    few = draw(inputs["seed"], range(number(ask, "block"), number(ask, "block") + FEW_BLOCKS))
+    with kept_bytes() as meter:
+        leaf, y = _chain(answer, inputs, few)
+    kept = meter.bytes_alive(ignore=[leaf, y])
+    return observe(_a_piece(leaf, y, 0, number(ask, "start")), {"kept_bytes": kept})
+
+
+def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """A leaf, and what comes out of the chain; what comes out of a layer is not what goes into the next."""
+    leaf = (numbers * inputs["scale"]).requires_grad_()
+    w, y = torch.ones((), dtype=torch.float64), leaf * 1
+    for _ in range(LAYERS):
+        y = _tensor(answer(Counted(wave), y, w)) + 1
+    return leaf, y
+
+
+def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
+    """A piece of y and of the leaf's gradient, in float32: rounded far coarser than processors differ."""
+    _back(y, torch.ones_like(y))
+    if leaf.grad is None:
+        raise WrongOutput("no gradient came back to the input of the first layer")
+    return {name: each[block, start : start + 64].float().clone() for name, each in {"y": y, "dx": leaf.grad}.items()}
+
+
+def _inputs_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """The input of each layer, and a random state."""
+    if "peak_bytes" in got:
+        peak = got["peak_bytes"]
+        if isinstance(peak, int) and peak <= PEAK:
+            return None
+        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for the inputs and one layer's run"
+    kept, input_bytes = got["kept_bytes"], FEW_BLOCKS * BLOCK * torch.float64.itemsize
+    allowed = LAYERS * (input_bytes + STATE)
+    if isinstance(kept, int) and input_bytes <= kept <= allowed:
+        return None
+    return f"{kept:,} bytes are alive after forward, where the inputs of {LAYERS} layers have {allowed:,} at most"
+
+
+VALUES = ("y", "dx", "dw")
+ONCE = (
+    strided("x", "w", "dy", of="two tensors"),
+    in_dtype(torch.float32, "x", "w", "dy", of="two tensors"),
+    in_dtype(torch.float16, "x", "w", "dy", of="two tensors"),
+    in_dtype(torch.bfloat16, "x", "w", "dy", of="two tensors"),
+)
+
+EXERCISE = Exercise(
+    id="gradient_checkpointing.checkpoint",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            "value",
+            "What fn returns is returned, and backward gives every argument its gradient. The second run must be "
+            "recorded, and cut off from the graph that led to the arguments, which autograd goes through anyway.",
+            points=3,
+            keys=VALUES,
+            cases=("two tensors", "one tensor twice"),
+        ),
+        Property(
+            "other_arguments",
+            "Only some arguments are tensors, and only some tensors require a gradient: integers cannot. backward "
+            "returns as many values as forward has arguments, None for all that have no gradient.",
+            points=2,
+            cases=("other arguments",),
+        ),
+        Property(
+            "tuple_outputs",
+            "fn may return a tuple, with None, integers or a detached tensor in it, and the loss need not use all. "
+            "Only outputs that require a gradient, and got one, can take part in the backward of the second run.",
+            points=2,
+            cases=("all outputs used", "one output used", "a tuple of one"),
+        ),
+        Property(
+            "parameters",
+            "fn holds parameters that are not among its arguments. Which of torch.autograd.grad and "
+            "torch.autograd.backward reaches them?",
+            points=2,
+            keys=("y", "dx", "dw", "db"),
+            cases=("parameters",),
+        ),
+        Property(
+            "same_random_numbers",
+            "The second run must draw the mask that the first one drew, whatever was drawn in between: keep the random "
+            "state of before the first run, and set it before the second.",
+            points=2,
+            keys=VALUES,
+            cases=("random numbers",),
+        ),
+        Property(
+            "random_state_afterwards",
+            "A program that draws after your forward, or after your backward, must draw as if fn had run once: put "
+            "back, after the second run, the state that was there before it.",
+            keys=("draws/*",),
+            cases=("random numbers",),
+        ),
+        Property(
+            "same_autocast",
+            "backward is called outside of the autocast of forward, and the second run must round as the first: ask "
+            "torch in forward whether autocast is on, and with which dtype, and run under the same.",
+            points=2,
+            roundings=8,
+            cases=("bfloat16", "float16", "backward under autocast"),
+        ),
+        Property(
+            "two_calls",
+            "fn is called once in forward and once more in backward; where nothing is recorded, once in all.",
+            points=2,
+            keys=("y", "calls"),
+            cases=("two tensors", "parameters", "no recording"),
+        ),
+        Property(
+            "one_in_another",
+            "fn may call checkpoint itself: the second run of the outer one records the inner ones, whose second run "
+            "comes in its backward.",
+            cases=("one in another",),
+        ),
+        Property(
+            "keeps_only_inputs",
+            "From forward to backward only the arguments stay, with ctx.save_for_backward, and a random state. Neither "
+            "a graph of the first run nor an output, wherever it is kept.",
+            points=3,
+            evidence="ledger",
+            holds=_inputs_alone,
+            beside=("y", "dx"),
+            shows="kept_bytes",
+            cases=(MEMORY,),
+            needs=("value",),
+        ),
+    ),
+    hints=(
+        "In backward you have the arguments and a gradient for each output. What would you write if fn(*args) stood "
+        "right there, and you could call backward on what it returns?",
+        "A torch.autograd.Function: forward runs without recording and saves the tensors among the arguments. backward "
+        "detaches them, runs fn with recording on, and calls torch.autograd.backward from its outputs. Then think of "
+        "what else fn depends on.",
+        "forward: note the random state, and whether autocast is on and its dtype; save; call fn. backward: detached "
+        "arguments with the same requires_grad; in torch.random.fork_rng, torch.enable_grad and torch.autocast with "
+        "what was noted, fn again; backward from the outputs that require a gradient; return two or so times None, "
+        "then each argument's .grad.",
+    ),
+    forms=ONCE,
+    promises={
+        "a tensor, or a tuple of tensors (integer and detached ones too) and None": ("tuple_outputs", "value"),
+        "parameters": ("parameters",),
+        "may hold parameters": ("parameters",),
+        "random numbers of torch on the CPU": ("same_random_numbers",),
+        "call checkpoint itself": ("one_in_another",),
+        "tensors, views among them, in any floating dtype or integer": ("every_form", "other arguments"),
+        "the same one twice": ("one tensor twice",),
+        "None, numbers": ("other_arguments",),
+        "Some require a gradient and some do not": ("other arguments",),
+        "gradients that fn alone would give them": ("value", "parameters"),
+        "fn once in forward and once in backward": ("two_calls",),
+        "once in all under torch.no_grad()": ("no recording",),
+        "the tensors of args, and up to 8 KiB": ("keeps_only_inputs",),
+        "draws what the first one drew": ("same_random_numbers",),
+        "what it would draw if fn had run once": ("random_state_afterwards",),
+        "on or off and with its dtype": ("same_autocast",),
+    },
+    removes=("torch.utils.checkpoint",),
+    oracle=Sample,
+    measured=(MEMORY,),
+    seconds=10.0,
+)
