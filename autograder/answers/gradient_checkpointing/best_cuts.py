@@ -18,7 +18,7 @@ Plan = list[tuple[int, int]]
 
 def every_plan(bytes_: Blocks, cost: list[int], budget: int) -> Plan:
     """All plans of a short row are tried. In a long one, the least costly way through places and kept bytes."""
-    if len(cost) > 10:
+    if len(cost) > 9:
         return cheapest_way(bytes_, cost, budget)
 
     def plans(start: int) -> list[Plan]:
@@ -127,6 +127,7 @@ WAYS, ALL_WAYS = "for kept, (spent, plan) in {}:", "table[start].items()"
 FULL, SEGMENT = "sum(bytes_[end - 1])", "kept + given, again"
 ENDS = "range(start + 1, n + 1)"
 LIVE = "live, again = kept, spent"
+CAPPED = (ENDS, "range(start + 1, min(start + 21, n + 1))")  # so that mistakes without a bound end in time
 FITS = "if kept <= budget and (kept"
 
 
@@ -147,6 +148,7 @@ WRONG = (
         "Segments of the square root of n blocks are good where all blocks are equal and nobody says how much room "
         "there is. Here the budget is given: use it.",
         table((START, START + "    k = round(n**0.5)\n    return [(i, min(i + k, n)) for i in range(0, n, k)]\n")),
+        by_chance=True,  # whether that fits
     ),
     wrong(
         "all_in_one_segment",
@@ -207,7 +209,7 @@ WRONG = (
         "only_after_the_forward",
         "You ask only whether fits what is kept after the forward. When backward runs a segment again, all its inputs "
         "and insides are there, beside what stands before it.",
-        table((ENDS, "range(start + 1, min(start + 21, n + 1))"), ("if live > budget:", "if again < 0:")),
+        table(CAPPED, ("if live > budget:", "if again < 0:")),
     ),
     wrong(
         "only_in_backward",
@@ -223,13 +225,13 @@ WRONG = (
     wrong(
         "insides_only",
         "When a segment is run again, not only the insides of its blocks are there: so is the input of each of them.",
-        table((FULL, "bytes_[end - 1][1]")),
+        table(CAPPED, (FULL, "bytes_[end - 1][1]")),
     ),
     wrong(
         "largest_block_at_work",
         "You count one block of a segment at a time. Backward needs all of them: the segment is run again as a whole "
         "before its last block's backward can begin.",
-        table((f"live += {FULL}", f"live = max(live, kept + {FULL})")),
+        table(CAPPED, (f"live += {FULL}", f"live = max(live, kept + {FULL})")),
     ),
     wrong(
         "checkpoint_counted_twice",

@@ -47,7 +47,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     long: Question = dict(zip(("bytes_", "cost"), row(BLOCKS, 1, 2), strict=True))
     dozens = [(at, min(at + 12, BLOCKS)) for at in range(0, BLOCKS, 12)]
-    uneven = {f"a share of {share}": between(share, *row(10, 4, 14)) for share in (0.0, 0.2, 0.4, 0.6)}
+    uneven = {f"a share of {share}": between(share, *row(9, 8, 16)) for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.6)}
     one, (few, costs) = [[draw(1, 9), draw(1, 99)]], row(5, 9, 30)
     some = between(0.5, *row(6, 2, 5))
     fits = {
@@ -225,11 +225,16 @@ EXERCISE = Exercise(
         "budget. At the end, the cheapest entry of table[n].",
     ),
     promises={
+        "for each block of a row (bytes of its input, bytes kept inside it)": ("fits",),
+        "what running it again costs": ("least_cost",),
         "ints of at least 1": ("least_cost",),
         "at most 200 blocks": ("200_blocks",),
         "at most 200 units": ("nothing_recomputed",),
+        "the most that may be live": ("fits",),
         "may be used to the last unit": ("the_last_byte",),
-        "sorted": ("segments",),
+        "no block is in two": ("segments",),
+        "of a segment the input of its first block": ("fits",),
+        "its checkpoint counted once": ("the_last_byte",),
         "Any plan of least cost is right": ("least_cost", "the_last_byte"),
         "none where everything fits": ("nothing_recomputed",),
         "a budget in which no plan fits": ("refusals",),
