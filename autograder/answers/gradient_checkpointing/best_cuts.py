@@ -232,6 +232,7 @@ WRONG = (
         "You count one block of a segment at a time. Backward needs all of them: the segment is run again as a whole "
         "before its last block's backward can begin.",
         table(CAPPED, (f"live += {FULL}", f"live = max(live, kept + {FULL})")),
+        by_chance=True,  # which of several plans of one cost comes out
     ),
     wrong(
         "checkpoint_counted_twice",

@@ -80,7 +80,7 @@ def _exact(draw: Any) -> Inputs:
     given, inside = draw(3, 5), draw(40, 60)
     cost = [draw(1, 9), draw(500, 900), draw(100, 400)]
     at_work = [[given, inside], [2, 3], [1, draw(10, 20)]]
-    kept = [[given, inside], [2, draw(20, 29)], [1, draw(30, 39)]]
+    kept = [[given, draw(30, 40)], [2, draw(20, 29)], [1, draw(30, 39)]]
     after = given + sum(map(sum, kept[1:]))
     return {
         "when a segment is live": {"bytes_": at_work, "cost": cost, "budget": given + inside},
