@@ -43,6 +43,8 @@ def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
             return torch.randn(leaf.shape, generator=rng).to(leaf.dtype)
         if type(leaf) is int:
             return int(torch.randint(1000, (), generator=rng))
+        if isinstance(leaf, str):
+            return "noise"
         return float(torch.randn((), generator=rng)) if isinstance(leaf, float) else leaf
 
     def zero(leaf: Leaf) -> Leaf:
@@ -50,6 +52,8 @@ def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
             return torch.zeros_like(leaf)
         if type(leaf) is int:
             return 0
+        if isinstance(leaf, str):
+            return ""
         return 0.0 if isinstance(leaf, float) else leaf
 
     if isinstance(bank.reference, type):

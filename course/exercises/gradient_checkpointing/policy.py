@@ -1,0 +1,155 @@
+"""`policy(op_name)`: which results of a block a selective checkpoint saves, judged by FLOPs and bytes.
+
+The judge knows for each op of several blocks what it costs to run again and how many bytes its result has. A result of
+no bytes is a view of another, and may be saved or not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+
+# What runs in a forward of each block: products first, then the rest; views stand in VIEWS.
+BLOCKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "the GPT on a CPU": (
+        ("addmm.default", "_scaled_dot_product_flash_attention_for_cpu.default"),
+        ("native_layer_norm.default", "add.Tensor", "gelu.default"),
+    ),
+    "without biases, on a GPU": (
+        (
+            "mm.default",
+            "_scaled_dot_product_flash_attention.default",
+            "_scaled_dot_product_efficient_attention.default",
+        ),
+        ("pow.Tensor_Scalar", "mean.dim", "rsqrt.default", "mul.Tensor", "silu.default", "_to_copy.default"),
+    ),
+    "softmax written out": (
+        ("bmm.default", "baddbmm.default", "addmm.default"),
+        ("_softmax.default", "native_dropout.default", "masked_fill.Scalar", "div.Tensor", "clone.default"),
+    ),
+    "convolutions": (
+        ("convolution.default", "cudnn_convolution.default", "_scaled_dot_product_cudnn_attention.default"),
+        ("native_batch_norm.default", "native_group_norm.default", "relu.default", "max_pool2d_with_indices.default"),
+    ),
+}
+VIEWS = ("view.default", "t.default", "transpose.int", "detach.default", "expand.default", "_unsafe_view.default")
+OTHER_OVERLOADS = ("mm.out", "addmm.out", "bmm.dtype", "baddbmm.dtype", "mm.dtype_out", "addmm.dtype")
+LOOK_ALIKE = ("digamma.default", "lgamma.default", "cummax.default", "_convert_indices_from_csr_to_coo.default")
+UNKNOWN = ("erfinv.default", "sinh.out", "hypot.default", "addcmul.default", "add.out", "_log_softmax.default")
+OVERLOADS, LOOKS = "other overloads", "names that look alike"
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """One for each block; other spellings; names in which a product's name stands. The order is drawn."""
+
+    def case(name: str, products: tuple[str, ...], others: tuple[str, ...], views: tuple[str, ...] = ()) -> Case:
+        def size(low: int, high: int) -> int:
+            return int(torch.randint(low, high, (), generator=rng))
+
+        names = [*products, *others, *views]
+        drawn = [names[at] for at in torch.randperm(len(names), generator=rng).tolist()]
+        flops = [size(1, 999) * 10**6 if each in products else 0 for each in drawn]
+        sizes = [0 if each in views else size(1, 64) * 2**10 for each in drawn]
+        return Case(name=name, inputs={"ops": [f"aten.{each}" for each in drawn], "flops": [*flops], "bytes": [*sizes]})
+
+    blocks = [case(name, *ops, VIEWS) for name, ops in BLOCKS.items()]
+    return [*blocks, case(OVERLOADS, OTHER_OVERLOADS, UNKNOWN), case(LOOKS, ("mm.default",), LOOK_ALIKE)]
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """What the policy says of every op, by its name."""
+    return observe({name: answer(name) for name in inputs["ops"]})
+
+
+def _words(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: each answer is one of the two words."""
+    others = [f"{name}: {got.get(name)!r:.40}" for name in inputs["ops"] if got.get(name) not in ("save", "recompute")]
+    return others[0] if others else None
+
+
+def _total(inputs: Inputs, got: Values, number: str, word: str) -> dict[str, int]:
+    """FLOPs or bytes of the ops that got this word, where there are any."""
+    numbers = zip(inputs["ops"], inputs[number], strict=True)
+    return {name: count for name, count in numbers if count and got.get(name) == word}
+
+
+def _no_product_again(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: no FLOP of a product is recomputed."""
+    again = _total(inputs, got, "flops", "recompute")
+    return f"{sum(again.values()) / 1e6:,.0f} MFLOP are recomputed, in {', '.join(again)}" if again else None
+
+
+def _few_bytes(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: nothing with bytes is saved but products."""
+    products = {name for name, count in zip(inputs["ops"], inputs["flops"], strict=True) if count}
+    more = {name: size for name, size in _total(inputs, got, "bytes", "save").items() if name not in products}
+    return f"{sum(more.values()):,} bytes more are kept, of {', '.join(more)}" if more else None
+
+
+def _both(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: all three of these."""
+    return next(
+        (wrong for each in (_words, _no_product_again, _few_bytes) if (wrong := each(inputs, got, expected))), None
+    )
+
+
+judged = partial(Property, holds=_both)
+
+EXERCISE = Exercise(
+    id="gradient_checkpointing.policy",
+    cases=cases,
+    probe=probe,
+    properties=(
+        judged(
+            "transformer_blocks",
+            'Every name gets one of the two words. "save" is for all matrix products and attention kernels; a sum, a '
+            "norm, an activation or a cast is quick to compute again.",
+            points=2,
+            cases=tuple(BLOCKS)[:2],
+        ),
+        judged(
+            "attention_written_out",
+            "Attention that is written out has products too, one for each head. What lies between them (masks, "
+            "softmax, dropout) is quick, and its results are the largest of all.",
+            points=2,
+            cases=tuple(BLOCKS)[2:3],
+        ),
+        judged(
+            "convolutions",
+            "Convolutions are products, whichever library computes them; norms, activations and pooling are not.",
+            cases=tuple(BLOCKS)[3:],
+        ),
+        judged(
+            "other_overloads",
+            "The last part of a name, behind the second dot, is the overload. It does not matter: only the part "
+            "between the dots tells what is computed.",
+            cases=(OVERLOADS,),
+        ),
+        judged(
+            "look_alikes",
+            "Some names have `mm` or `conv` in them and are no product, such as lgamma: compare the whole name between "
+            "the dots.",
+            cases=(LOOKS,),
+        ),
+    ),
+    hints=(
+        "Which of the ops in the table above have FLOPs? What do the others cost, if they are run again?",
+        "Split the name at its dots. Which names between the dots stand for a product? torch.utils.flop_counter has a "
+        "registry of those whose FLOPs it counts.",
+        'Four matrix products, the names that end in "convolution", and those that begin with "_scaled_dot_product": '
+        "save these, whatever the overload; recompute the rest.",
+    ),
+    promises={
+        "any op of ATen": ("other_overloads", "look_alikes"),
+        "in any overload": ("other_overloads",),
+        "mm, addmm, bmm and baddbmm": ("transformer_blocks", "attention_written_out"),
+        "convolutions": ("convolutions",),
+        "fused kernels": ("transformer_blocks",),
+        "everything else": ("attention_written_out", "look_alikes"),
+        "either word is right": ("transformer_blocks",),
+    },
+    seconds=3.0,
+)
