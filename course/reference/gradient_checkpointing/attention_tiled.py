@@ -13,8 +13,7 @@ def attention_tiled(q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = 
     if block < 1 or (causal and q.shape[-2] != k.shape[-2]):
         raise ValueError("block must be at least 1, and causal attention needs as many queries as keys")
     rows = [
-        _rows(queries, start, k, v, block, causal)
-        for start, queries in zip(range(0, q.shape[-2], block), q.split(block, -2), strict=True)
+        _rows(q[..., start : start + block, :], start, k, v, block, causal) for start in range(0, q.shape[-2], block)
     ]
     outs, logs = zip(*rows, strict=True)
     return torch.cat(outs, -2), torch.cat(logs, -1)

@@ -22,7 +22,7 @@ class TiledAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[no-untyped-call, untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: Tensor) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
         return *attention_tiled_backward(q, k, v, out, lse, dout, ctx.block, ctx.causal), None, None
