@@ -17,7 +17,7 @@ from course.reference.gradient_checkpointing.attention_tiled import attention_ti
 def keys_outside(q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = False) -> tuple[Tensor, Tensor]:
     """Results of tiles, merged by their log-sum-exps as flash decoding does; queries in the inner loop."""
     queries, keys = q.shape[-2], k.shape[-2]
-    if block <= 0 or causal and queries != keys:
+    if block <= 0 or (causal and queries != keys):
         raise ValueError(f"got a block of {block}, {queries} queries and {keys} keys")
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     out = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=wide)
@@ -159,7 +159,7 @@ WRONG = (
     ),
     wrong(
         "last_tile_dropped",
-        "You go through whole tiles only: T // block, or S // block, leaves the rest out. Let the last tile be shorter.",
+        "You go through whole tiles only: T // block, or S // block, leaves the rest out. The last may be shorter.",
         mistaken(
             (KEYS, "range(0, start + q.shape[-2] if causal else max(block, k.shape[-2] // block * block), block)")
         ),

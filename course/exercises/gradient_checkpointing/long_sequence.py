@@ -63,6 +63,6 @@ def whole_numbers(rng: torch.Generator, *shape: int, spread: int = 2) -> Tensor:
 
 def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     """All of them, in float64, -inf where a query may not see a key."""
-    scores = q.double() @ k.double().mT / q.shape[-1] ** 0.5
+    scores: Tensor = q.double() @ k.double().mT / q.shape[-1] ** 0.5
     hidden = torch.ones_like(scores, dtype=torch.bool).triu(1) & causal
     return scores.masked_fill(hidden, -torch.inf)
