@@ -214,14 +214,12 @@ WRONG = (
         "You compute in the dtype of q. In half precision scores overflow at 65504, or keep three digits: convert each "
         "tile to float32, and round at the end.",
         mistaken(("torch.promote_types(q.dtype, torch.float32)", "q.dtype")),
-        rounds_to=torch.float16,
     ),
     wrong(
         "lse_in_half_precision",
         "You round lse to the dtype of q. Backward takes exp(score - lse), where its last digits matter: leave it in "
         "float32.",
         mistaken((".squeeze(-1)", ".squeeze(-1).to(q.dtype)")),
-        rounds_to=torch.float16,
     ),
     wrong(
         "out_in_float32",

@@ -172,7 +172,6 @@ WRONG = (
             ("torch.promote_types(q.dtype, torch.float32)", "q.dtype"),
             ("lse[..., rows, None]", "lse[..., rows, None].to(dtype)"),
         ),
-        rounds_to=torch.float16,
     ),
     wrong(
         "gradients_in_float32",

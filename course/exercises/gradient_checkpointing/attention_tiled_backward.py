@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,7 @@ from course.performing.exercise import (
     Observation,
     Property,
     Values,
+    arguments_unchanged,
     every_form,
     observe,
     outputs,
@@ -40,7 +42,8 @@ from course.performing.oracle import is_here
 from course.performing.refusals import all_refused, refused
 
 EVEN, RAGGED, MASKED = "tiles that fit", "ragged tiles", "causal, ragged tiles"
-LATER, REFUSALS = "causal, later scores in the thousands", "what is refused"
+LATER, REFUSALS = "causal, later scores far above", "what is refused"
+BEYOND = "scores beyond float16, in float16"
 GIVEN = (*NAMES, "out", "lse", "dout")
 GRADS = ("dq", "dk", "dv")
 
@@ -53,10 +56,15 @@ def cases(rng: torch.Generator) -> list[Case]:
         q, k = (whole_numbers(rng, *lead, length, 4) for length in (queries, keys))
         if name == LATER:
             q[..., 0], k[..., 0] = 64.0, 64.0 * torch.arange(keys)
+        if name == BEYOND:
+            q[..., 0], k[..., 0] = 300.0, 300.0
         v, dout = normal(rng, *lead, keys, 3), normal(rng, *lead, queries, 3)
         inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **_forward(q, k, v, causal), "dout": dout}
         return Case(name=name, inputs={**inputs, "block": block, "causal": causal, "refusals": False})
 
+    beyond = case(BEYOND, (2,), (5, 7, 3))
+    for name in (*NAMES, "out", "dout"):
+        beyond.inputs[name] = beyond.inputs[name].half()  # type: ignore[union-attr]
     refusals = case(REFUSALS, (), (2, 2, 1))
     refusals.inputs["refusals"] = True
     return [
@@ -67,6 +75,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("blocks of 1", (2,), (2, 3, 1)),
         case("causal, one block", (2,), (5, 5, 5), causal=True),
         case(LATER, (2,), (7, 7, 3), causal=True),
+        beyond,
         refusals,
         long_case(rng),
     ]
@@ -160,7 +169,11 @@ EXERCISE = Exercise(
             cases=(MASKED, "causal, one block", LATER),
             needs=("dv",),
         ),
-        every_form(needs=("dq", "dk"), keys=GRADS),
+        replace(
+            every_form(needs=("dq", "dk"), keys=GRADS),
+            cases=(BEYOND, "in float64", "in float16", "in bfloat16", "views that are not contiguous"),
+        ),
+        replace(arguments_unchanged(needs=("dq",)), cases=(RAGGED, MASKED, "views that are not contiguous")),
         Property(
             "dtypes",
             "A gradient has the dtype of its tensor: round at the end.",
@@ -197,7 +210,9 @@ EXERCISE = Exercise(
     ),
     keeps=GIVEN,
     forms=(
-        in_dtype(torch.float64, *GIVEN, of=RAGGED),
+        replace(
+            in_dtype(torch.float64, *GIVEN, of=RAGGED), alone=True
+        ),  # lse may not be wider than what is computed in
         in_dtype(torch.float16, *(name for name in GIVEN if name != "lse"), of=RAGGED),
         in_dtype(torch.bfloat16, *(name for name in GIVEN if name != "lse"), of=MASKED),
         strided(*GIVEN, of=MASKED),

@@ -25,7 +25,7 @@ def online_row(scores: Sequence[float], block: int) -> Picture:
         axes.text(0, 1.45, f"tile {tile}\nlargest {max(seen):g}\nsum {sum(terms):.3f}", va="top")
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("exp(score − largest so far)")
-    figure.axes[-1].legend(frameon=False, loc="center left")
+    figure.axes[1].legend(frameon=False, loc="center right")
     return figure
 
 
