@@ -16,8 +16,8 @@ from course.performing.exercise import Case, Inputs, Values
 
 LONG = "a long sequence"
 PIECE, BLOCK, WIDTH = 64, 16, 4  # in a notebook; a row of tiles has four times as many numbers as q
-LENGTH, LONG_BLOCK = 4096, 256  # in grading
-PEAK = 6 * 2**20  # bytes in grading: right answers take 1 to 3 MiB, two rows of tiles 8 MiB, two whole matrices 128 MiB
+LENGTH, LONG_BLOCK = 8192, 256  # in grading
+PEAK = 10 * 2**20  # bytes in grading: right answers take 2 to 7 MiB, two rows of tiles 16 MiB, a whole matrix 256 MiB
 NAMES = ("q", "k", "v")
 
 
