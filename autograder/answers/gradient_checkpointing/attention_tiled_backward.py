@@ -1,0 +1,192 @@
+"""Right and wrong ways to write `attention_tiled_backward`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.gradient_checkpointing.attention_tiled_backward import attention_tiled_backward
+
+Gradients = tuple[Tensor, Tensor, Tensor]
+
+
+def through_autograd(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dout: Tensor, block: int, causal: bool = False
+) -> Gradients:
+    """torch differentiates each tile's share of the loss: p is dout (v - out), with out and lse as they move."""
+    if block < 1 or (causal and q.shape[-2] != k.shape[-2]):
+        raise ValueError("block or mask")
+    wide = torch.promote_types(q.dtype, torch.float32)
+    grads = [torch.zeros(x.shape, dtype=wide) for x in (q, k, v)]
+    for i in range(0, q.shape[-2], block):
+        for j in range(0, i + 1 if causal else k.shape[-2], block):
+            at_i, at_j = (..., slice(i, i + block), slice(None)), (..., slice(j, j + block), slice(None))
+            with torch.enable_grad():
+                parts = [x[at].detach().to(wide).requires_grad_() for x, at in ((q, at_i), (k, at_j), (v, at_j))]
+                scores = parts[0] @ parts[1].mT * q.shape[-1] ** -0.5
+                if causal and i == j:
+                    scores = scores + torch.full(scores.shape[-2:], -torch.inf, dtype=wide).triu(1)
+                p = (scores - lse[..., i : i + block, None]).exp()
+                gain = (p @ parts[2] - p.sum(-1, keepdim=True) * out[at_i].to(wide)) * dout[at_i].to(wide)
+                for grad, at, part in zip(
+                    grads, (at_i, at_j), torch.autograd.grad(gain.sum(), parts[:2], retain_graph=True), strict=False
+                ):
+                    grad[at] += part
+            grads[2][at_j] += p.detach().mT @ dout[at_i].to(wide)
+    return grads[0].to(q.dtype), grads[1].to(k.dtype), grads[2].to(v.dtype)
+
+
+def queries_outside(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dout: Tensor, block: int, causal: bool = False
+) -> Gradients:
+    """Queries in the outer loop, and every tile looked at."""
+    if block < 1 or (causal and q.shape[-2] != k.shape[-2]):
+        raise ValueError("block or mask")
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    dq, dk, dv = (torch.zeros(x.shape, dtype=wide) for x in (q, k, v))
+    for i in range(0, q.shape[-2], block):
+        rows = torch.arange(i, min(i + block, q.shape[-2]))
+        q_i, do_i, o_i = (x[..., rows, :].to(wide) for x in (q, dout, out))
+        mean = torch.einsum("...te,...te->...t", do_i, o_i)[..., None]
+        for j in range(0, k.shape[-2], block):
+            columns = torch.arange(j, min(j + block, k.shape[-2]))
+            k_j, v_j = (x[..., columns, :].to(wide) for x in (k, v))
+            exponents = q_i @ k_j.mT / q.shape[-1] ** 0.5 - lse[..., rows, None].to(wide)
+            if causal:
+                exponents = torch.where(columns <= rows[:, None], exponents, -torch.inf)
+            p = exponents.exp()
+            ds = p * (do_i @ v_j.mT - mean) / q.shape[-1] ** 0.5
+            dq[..., rows, :] += ds @ k_j
+            dk[..., columns, :] += ds.mT @ q_i
+            dv[..., columns, :] += p.mT @ do_i
+    return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype)
+
+
+RIGHT = (
+    right(through_autograd, independent="torch.autograd.grad"),
+    right(queries_outside),
+)
+
+
+def whole_matrix(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dout: Tensor, block: int, causal: bool = False
+) -> Gradients:
+    """All probabilities at once."""
+    return attention_tiled_backward(q, k, v, out, lse, dout, max(q.shape[-2], k.shape[-2]) if block > 0 else 0, causal)
+
+
+mistaken = partial(edited, attention_tiled_backward)
+
+ALONG = "along = (dout.to(dtype) * out.to(dtype)).sum(-1, keepdim=True)"
+DS = "ds = p * (dout_at @ v_at.mT - along[..., rows, :]) * scale"
+MASK = "scores.masked_fill_(above_diagonal(scores, start, at), -torch.inf)"
+P = "p = (scores - lse[..., rows, None]).exp()"
+HIDE = "hidden = above_diagonal(scores, start, at)"
+STARTS = "range(at if causal else 0, q.shape[-2], block)"
+
+WRONG = (
+    wrong(
+        "mean_forgotten",
+        "You leave out what a score takes from the others of its row. Through the softmax goes p (dp - D), and D is "
+        "the row's mean of dp weighted by p: dout times out, summed over the row.",
+        mistaken((" - along[..., rows, :]", "")),
+        mistaken((" - along[..., rows, :]", " + along[..., rows, :]")),
+        mistaken((DS, "ds = (dout_at @ v_at.mT - along[..., rows, :]) * scale")),
+    ),
+    wrong(
+        "mean_of_the_tile",
+        "You take the mean of dp over this tile's keys only. It belongs to the whole row: from dout and out you have "
+        "it before the first tile.",
+        mistaken(("along[..., rows, :])", "(p * (dout_at @ v_at.mT)).sum(-1, keepdim=True))")),
+    ),
+    wrong(
+        "scale_forgotten",
+        "The scores were scaled, so that q and k get the scale once more on the way back, each once.",
+        mistaken((DS, DS.removesuffix(" * scale"))),
+        mistaken(("ds @ k_at", "ds @ k_at / scale")),
+        mistaken(("ds.mT @ q_at", "ds.mT @ q_at / scale")),
+        mistaken(("ds @ k_at", "ds @ k_at * scale"), ("ds.mT @ q_at", "ds.mT @ q_at * scale")),
+    ),
+    wrong(
+        "scores_not_scaled",
+        "You recompute the scores without their scale, and the probabilities are others than in forward.",
+        mistaken(("q_at @ k_at.mT * scale", "q_at @ k_at.mT")),
+    ),
+    wrong(
+        "not_normalised",
+        "exp(score) is no probability: divide by the sum of its row, which is to subtract lse before exp. The softmax "
+        "of a tile alone is none either.",
+        mistaken((P, "p = scores.exp()")),
+        mistaken((P, "p = (scores - scores.amax(-1, keepdim=True)).exp()")),
+        mistaken((P, "p = scores.softmax(-1)")),
+    ),
+    wrong(
+        "overwritten_not_added",
+        "You write a block's gradient where you should add to it: only the last share is left.",
+        mistaken(("dq[..., rows, :] +=", "dq[..., rows, :] =")),
+        mistaken(("dk[..., keys, :] +=", "dk[..., keys, :] =")),
+        mistaken(("dv[..., keys, :] +=", "dv[..., keys, :] =")),
+    ),
+    wrong(
+        "last_tile_dropped",
+        "You go through whole tiles only, and leave the ragged end out.",
+        mistaken((STARTS, "range(at if causal else 0, max(block, q.shape[-2] // block * block), block)")),
+    ),
+    wrong(
+        "mask_forgotten",
+        "You leave whole tiles out and mask nothing inside the one on the diagonal. exp(score - lse) of a hidden score "
+        "is no 0: forward did not count it.",
+        mistaken((MASK, "pass")),
+    ),
+    wrong(
+        "mask_shifted",
+        "Your mask is shifted by one: a query sees its own key, and not the next one.",
+        mistaken(("return key + columns >", "return key + columns - 1 >")),
+        mistaken(("return key + columns >", "return key + columns >=")),
+    ),
+    wrong(
+        "mask_after_exp",
+        "You multiply by the mask after exp. A hidden score may lie far above lse: exp is inf, and inf times 0 is nan. "
+        "Set hidden scores to -inf before.",
+        mistaken((MASK, HIDE), (P, f"{P}\n            p = p * ~hidden if causal else p")),
+    ),
+    wrong(
+        "all_probabilities_at_once",
+        "You make all probabilities at once, or a row of tiles: the memory that forward saved is needed in backward.",
+        whole_matrix,
+        mistaken(
+            (STARTS, "range(1)"),
+            ("slice(start, start + block)", "slice(0, None)"),
+            ("above_diagonal(scores, start, at)", "above_diagonal(scores, 0, at)"),
+        ),
+    ),
+    wrong(
+        "sums_in_half_precision",
+        "You compute in the dtype of q. In half precision each sum loses digits: convert to float32 first, and round "
+        "at the end.",
+        mistaken(
+            ("torch.promote_types(q.dtype, torch.float32)", "q.dtype"),
+            ("lse[..., rows, None]", "lse[..., rows, None].to(dtype)"),
+        ),
+    ),
+    wrong(
+        "gradients_in_float32",
+        "Your gradients stay in the dtype of the sums. Each belongs in that of its tensor.",
+        mistaken(("return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)", "return dq, dk, dv")),
+    ),
+    wrong(
+        "always_float32",
+        "You convert to float32 also where q is in float64, and lose half of the digits.",
+        mistaken(("torch.promote_types(q.dtype, torch.float32)", "torch.float32")),
+        rounds_to=torch.float32,
+    ),
+    wrong(
+        "refuses_nothing",
+        "A block of 0, or a mask for a matrix of scores that is not square, must raise ValueError.",
+        mistaken(("block < 1 or (causal", "block < 1 and (causal")),
+    ),
+)

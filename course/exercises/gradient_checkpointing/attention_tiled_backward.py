@@ -1,0 +1,237 @@
+"""`attention_tiled_backward(...)`: the gradients of q, k and v, from out and the log-sum-exps, one tile at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.exercises.computational_graphs.blocks import Sample, number
+from course.exercises.gradient_checkpointing.long_sequence import (
+    LONG,
+    NAMES,
+    PIECE,
+    largest,
+    long_case,
+    long_tensors,
+    one_tile,
+    scaled_scores,
+    whole_numbers,
+)
+from course.meter import metered
+from course.performing.draws import normal
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    arguments_unchanged,
+    every_form,
+    observe,
+    outputs,
+)
+from course.performing.forms import in_dtype, strided
+from course.performing.oracle import is_here
+from course.performing.refusals import all_refused, refused
+
+EVEN, RAGGED, MASKED = "tiles that fit", "ragged tiles", "causal, ragged tiles"
+LATER, REFUSALS = "causal, later scores far above", "what is refused"
+BEYOND = "scores beyond float16, in float16"
+GIVEN = (*NAMES, "out", "lse", "dout")
+GRADS = ("dq", "dk", "dv")
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Tiles that fit and that do not, with a mask and without, and masked scores whose exponentials are infinite."""
+
+    def case(name: str, lead: tuple[int, ...], sizes: tuple[int, int, int], *, causal: bool = False) -> Case:
+        queries, keys, block = sizes
+        q, k = (whole_numbers(rng, *lead, length, 4) for length in (queries, keys))
+        if name == LATER:
+            q[..., 0], k[..., 0] = 64.0, 64.0 * torch.arange(keys)
+        if name == BEYOND:
+            q[..., 0], k[..., 0] = 300.0, 300.0
+        v, dout = normal(rng, *lead, keys, 3), normal(rng, *lead, queries, 3)
+        inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **_forward(q, k, v, causal), "dout": dout}
+        return Case(name=name, inputs={**inputs, "block": block, "causal": causal, "refusals": False})
+
+    beyond = case(BEYOND, (2,), (5, 7, 3))
+    for name in (*NAMES, "out", "dout"):
+        beyond.inputs[name] = beyond.inputs[name].half()  # type: ignore[union-attr]
+    refusals = case(REFUSALS, (), (2, 2, 1))
+    refusals.inputs["refusals"] = True
+    return [
+        case(EVEN, (2,), (6, 9, 3)),
+        case(RAGGED, (2, 2), (5, 7, 3)),
+        case(MASKED, (2, 1), (8, 8, 3), causal=True),
+        case("a block longer than both", (), (3, 5, 8)),
+        case("blocks of 1", (2,), (2, 3, 1)),
+        case("causal, one block", (2,), (5, 5, 5), causal=True),
+        case(LATER, (2,), (7, 7, 3), causal=True),
+        beyond,
+        refusals,
+        long_case(rng),
+    ]
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> dict[str, Tensor]:
+    """What forward left, in float32."""
+    scores = scaled_scores(q, k, causal)
+    return {"out": (scores.softmax(-1) @ v.double()).float(), "lse": scores.logsumexp(-1).float()}
+
+
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """One call; on a long sequence what is made is measured."""
+    if "seed" in inputs:
+        return _long(answer, inputs, ask)
+    given = [inputs[name] for name in GIVEN]
+    more = {"causal": True} if inputs["causal"] else {}
+    values: dict[str, Any] = outputs(answer(*given, inputs["block"], **more), *GRADS)
+    values["dtypes"] = [str(getattr(values[name], "dtype", None)) for name in GRADS]
+    if inputs["refusals"]:
+        q, k, v, *rest = given
+        values["refused"] = refused(
+            {
+                "a block of 0": partial(answer, *given, 0),
+                "a block below 0": partial(answer, *given, -2),
+                "causal with fewer keys than queries": partial(answer, q, k[:1], v[:1], *rest, 1, causal=True),
+            }
+        )
+    return observe(values)
+
+
+def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """Only the first queries have a gradient, so that the first keys have one of them alone."""
+    (q, k, v), block = long_tensors(inputs, whole=not is_here(ask))
+    out, dout, lse = torch.zeros_like(v), torch.zeros_like(v), torch.full(v.shape[:-1], 50.0)
+    first = _forward(q[:PIECE], k[:PIECE], v[:PIECE], causal=True)
+    out[:PIECE], lse[:PIECE], dout[:PIECE] = first["out"], first["lse"], v[:PIECE].flip(0)
+    if not is_here(ask):
+        return observe(_one_row(answer(q, k, v, out, lse, dout, block, causal=True), number(ask, "row")))
+    with metered() as run:
+        result = answer(q, k, v, out, lse, dout, block, causal=True)
+    return observe(_one_row(result, number(ask, "row")), {"largest_tensor": largest(run)})
+
+
+def _one_row(result: object, row: int) -> dict[str, Any]:
+    return {name: each[row].clone() for name, each in outputs(result, *GRADS).items()}
+
+
+def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: each gradient in the dtype of its tensor."""
+    wanted = str(inputs["q"].dtype)
+    others = [f"{name} in {got[f'dtypes/{at}']}" for at, name in enumerate(GRADS) if got[f"dtypes/{at}"] != wanted]
+    return f"{', '.join(others)}, where q, k and v are in {wanted}" if others else None
+
+
+PLAIN = (EVEN, RAGGED, "a block longer than both", "blocks of 1")
+
+EXERCISE = Exercise(
+    id="gradient_checkpointing.attention_tiled_backward",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            "dv",
+            "out is p v, so that dv is p transposed times dout, summed over all queries. p are probabilities: "
+            "exp(score - lse).",
+            keys=("dv",),
+            cases=PLAIN,
+        ),
+        Property(
+            "dq",
+            "Through the softmax, a score's gradient is p times (its own dp - the mean of its row's dp, weighted by "
+            "p). dq adds those of all keys, each with its key; the scale counts here too.",
+            points=2,
+            keys=("dq",),
+            cases=PLAIN,
+        ),
+        Property(
+            "dk",
+            "A key meets all queries: dk adds up over the blocks of queries what dq adds up over those of keys.",
+            points=2,
+            keys=("dk",),
+            cases=PLAIN,
+        ),
+        Property(
+            "causal",
+            "What forward hid has the probability 0, whatever its score: its exp(score - lse) may be inf, and inf "
+            "times 0 is nan. Set such scores to -inf, counting from the beginning of the sequence.",
+            points=2,
+            keys=GRADS,
+            cases=(MASKED, "causal, one block", LATER),
+            needs=("dv",),
+        ),
+        replace(
+            every_form(needs=("dq", "dk"), keys=GRADS),
+            cases=(BEYOND, "in float64", "in float16", "in bfloat16", "views that are not contiguous"),
+        ),
+        replace(arguments_unchanged(needs=("dq",)), cases=(RAGGED, MASKED, "views that are not contiguous")),
+        Property(
+            "dtypes",
+            "A gradient has the dtype of its tensor: round at the end.",
+            holds=_dtypes,
+            cases=(RAGGED, "in float64", "in float16"),
+            needs=("dq",),
+        ),
+        Property(
+            "refusals",
+            "A block below 1, and causal with another number of keys than of queries, is a ValueError.",
+            holds=all_refused,
+            cases=(REFUSALS,),
+            needs=("dq",),
+        ),
+        Property(
+            "one_tile_at_a_time",
+            "No tensor may be larger than a tile or an argument: nothing of a tile stays but what it adds to the three "
+            "gradients.",
+            points=3,
+            evidence="ledger",
+            holds=one_tile,
+            beside=GRADS,
+            shows="largest_tensor",
+            cases=(LONG,),
+            needs=("dq", "dk", "dv", "causal"),
+        ),
+    ),
+    hints=(
+        "Which of the six tensors tells a probability from its score, without the other scores of its row?",
+        "The mean of dp over a row, weighted by p, is a number for each query. Swap two sums: it is the dot product of "
+        "two rows that you were given.",
+        "For each tile: p from the scores and lse; dp from dout and v; ds = p (dp - mean), times the scale. Then dq, "
+        "dk and dv each get a product of two of the tile's matrices added, in float32.",
+    ),
+    keeps=GIVEN,
+    forms=(
+        replace(
+            in_dtype(torch.float64, *GIVEN, of=RAGGED), alone=True
+        ),  # lse may not be wider than what is computed in
+        in_dtype(torch.float16, *(name for name in GIVEN if name != "lse"), of=RAGGED),
+        in_dtype(torch.bfloat16, *(name for name in GIVEN if name != "lse"), of=MASKED),
+        strided(*GIVEN, of=MASKED),
+    ),
+    promises={
+        "any number of leading dimensions": (RAGGED, MASKED, "a block longer than both"),
+        "any floating dtype": ("in float16", "in bfloat16", "in float64"),
+        "views too": ("views that are not contiguous",),
+        "None of them is changed": ("arguments_unchanged",),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, "a block longer than both"),
+        "hides the same scores as forward did": ("causal",),
+        "each in its tensor's dtype": ("dtypes",),
+        "no tensor has more numbers than": ("one_tile_at_a_time",),
+        "what attention_tiled returned for them": ("dq", "dk", "dv"),
+        "sums are kept in the dtype of lse": ("in float16", BEYOND),
+        "a block below 1, causal where T differs from S": ("refusals",),
+    },
+    removes=("torch.nn.functional.scaled_dot_product_attention",),
+    oracle=Sample,
+    measured=(LONG,),
+    seconds=5.0,
+)

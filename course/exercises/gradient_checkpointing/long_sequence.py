@@ -1,0 +1,68 @@
+"""What both halves of tiled attention are judged on together: drawn tensors, refusals, and memory on a long sequence.
+
+On the long sequence attention is causal, so that the first queries need the first keys alone: they are looked at
+in a notebook, where the sequence ends with them and tensors are measured, and in grading, where it goes on and the
+process is measured from outside.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from course.exercises.computational_graphs.blocks import draw
+from course.meter.run import Run
+from course.performing.exercise import Case, Inputs, Values
+
+LONG = "a long sequence"
+PIECE, BLOCK, WIDTH = 64, 16, 4  # in a notebook; a row of tiles has four times as many numbers as q
+LENGTH, LONG_BLOCK = 8192, 256  # in grading
+PEAK = 10 * 2**20  # bytes in grading: right answers take 2 to 7 MiB, two rows of tiles 16 MiB, a whole matrix 256 MiB
+NAMES = ("q", "k", "v")
+
+
+def long_case(rng: torch.Generator) -> Case:
+    """Tensors are drawn by the probe; which query is looked at is hidden."""
+    seed, row = (int(torch.randint(limit, (), generator=rng)) for limit in (2**31, PIECE))
+    return Case(name=LONG, inputs={"seed": seed}, hidden={"row": row})
+
+
+def long_tensors(inputs: Inputs, whole: bool) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
+    """q, k and v of the whole sequence, or of its beginning, each of width 4 in float32; and the block."""
+    length = LENGTH if whole else PIECE
+    blocks = range(length // PIECE)
+    q, k, v = (
+        (4 * draw(inputs["seed"] + at * LENGTH, blocks, PIECE * WIDTH).view(length, WIDTH) - 2).float()
+        for at in range(3)
+    )
+    return (q, k, v), LONG_BLOCK if whole else BLOCK
+
+
+def largest(run: Run) -> int:
+    """How many numbers the largest tensor has that was made: answers may compute in float64."""
+    return run.largest.bytes // run.largest.dtype.itemsize if run.largest else 0
+
+
+def one_tile(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: nothing is larger than a tile or an argument."""
+    if "peak_bytes" in got:
+        peak = got["peak_bytes"]
+        if isinstance(peak, int) and peak <= PEAK:
+            return None
+        return f"{peak:,} bytes at the highest, where {PEAK:,} are more than enough for tiles and results"
+    found, allowed = got["largest_tensor"], max(PIECE * WIDTH, BLOCK * BLOCK)
+    if isinstance(found, int) and found <= allowed:
+        return None
+    return f"a tensor of {found:,} numbers, where a tile has {BLOCK * BLOCK} and q has {PIECE * WIDTH}"
+
+
+def whole_numbers(rng: torch.Generator, *shape: int, spread: int = 2) -> Tensor:
+    """In float32, from -spread to spread: their products and sums are exact."""
+    return torch.randint(-spread, spread + 1, shape, generator=rng).float()
+
+
+def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """All of them, in float64, -inf where a query may not see a key."""
+    scores: Tensor = q.double() @ k.double().mT / q.shape[-1] ** 0.5
+    hidden = torch.ones_like(scores, dtype=torch.bool).triu(1) & causal
+    return scores.masked_fill(hidden, -torch.inf)
