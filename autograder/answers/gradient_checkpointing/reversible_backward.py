@@ -17,17 +17,16 @@ Pair = tuple[Tensor, Tensor]
 
 def by_differentiating_the_block(block: Any, y: Pair, dy: Pair) -> tuple[Pair, Pair]:
     """Both halves evaluated first, then the whole block recorded once from values that are put in place of f and g."""
-    y1, y2 = (each.detach().clone() for each in y)
+    y1, y2, dy1, dy2 = (each.detach() for each in (*y, *dy))
     with torch.enable_grad():
-        middle = y1.requires_grad_()
+        middle = y1.clone().requires_grad_()
         g = block.g(middle)
         x2 = (y2 - g.detach()).requires_grad_()
         f = block.f(x2)
-        x1 = (y1.detach() - f.detach()).requires_grad_()
-        torch.autograd.backward([x2 + g], [dy[1].detach()])
-        dx1 = dy[0].detach() + middle.grad
-        torch.autograd.backward([x1 + f], [dx1])
-    return (x1.detach(), x2.detach()), (dx1, x2.grad)  # type: ignore[return-value]
+        x1 = y1 - f.detach()
+        torch.autograd.backward([x2.detach() + g, middle], [dy2, dy1])
+        torch.autograd.backward([x1 + f, x2], [middle.grad, dy2])
+    return (x1, x2.detach()), (middle.grad, x2.grad)  # type: ignore[return-value]
 
 
 def with_autograd_grad(block: Any, y: Pair, dy: Pair) -> tuple[Pair, Pair]:
