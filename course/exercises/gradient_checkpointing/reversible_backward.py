@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.exercises.computational_graphs.blocks import Sample
 from course.meter import forward_calls, kept_bytes
 from course.performing.exercise import (
     Answer,
@@ -30,7 +29,8 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.forms import cut, in_dtype, leaves, put, strided
-from course.performing.oracle import is_here
+from course.performing.oracle import UnknownQuestion, is_here
+from course.tree import Leaf, Tree
 
 WIDTH, CHAIN = 4, "a chain of blocks"
 DEPTH, ROWS, SMALL = 8, 2**15, 8  # ROWS rows of 4 numbers in float64: 1 MiB for each half in grading
@@ -60,6 +60,23 @@ class Clamped(nn.Module):
     def forward(self, v: Tensor) -> Tensor:
         """The same shape."""
         return self.weight * v.clamp(-1, 1)
+
+
+class Row:
+    """Tells at which row a result is looked at, once the answer has made it."""
+
+    def __init__(self, case: Case) -> None:
+        self._row = case.hidden.get("row", 0)
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """The row. Raises UnknownQuestion on anything else."""
+        if verb != "row":
+            raise UnknownQuestion(f"the row must be asked for, got {verb!r:.40}; leave that out")
+        return self._row
+
+    def ledger(self) -> dict[str, Leaf]:
+        """Nothing: it does not count."""
+        return {}
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -263,6 +280,6 @@ EXERCISE = Exercise(
         "y and dy stay as they are": ("arguments_unchanged", "nothing_recorded_stays"),
         "(x1, x2), (dx1, dx2)": ("inputs_rebuilt", "gradients_of_the_inputs"),
     },
-    oracle=Sample,
+    oracle=Row,
     measured=(CHAIN,),
 )
