@@ -3,6 +3,7 @@
 with metered() as run: f(x).backward()     live bytes and their peak, FLOPs, dtypes, modules, op by op
 with saved_bytes() as meter: y = f(x)      what was handed to autograd for backward, op by op
 with kept_bytes() as meter: y = f(x)       what is alive afterwards, however it is kept
+with memory_limit(2**20): f(x)             an error at the op that makes live bytes more than that
 f = counted(f)                             calls of a function, with the shape of each call's argument
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from course.meter.calls import Counted, counted, forward_calls
 from course.meter.kept import KeptBytes, kept_bytes
+from course.meter.limit import OverBudget, memory_limit
 from course.meter.run import Allocator, Op, Run, metered
 from course.meter.saved import SavedBytes, saved_bytes
 from course.meter.storage import Row
@@ -19,12 +21,14 @@ __all__ = [
     "Counted",
     "KeptBytes",
     "Op",
+    "OverBudget",
     "Row",
     "Run",
     "SavedBytes",
     "counted",
     "forward_calls",
     "kept_bytes",
+    "memory_limit",
     "metered",
     "saved_bytes",
 ]

@@ -1,0 +1,285 @@
+"""`reversible_backward(block, y, dy)`: a block's inputs from its outputs, and its gradients on the way.
+
+Halves, weights and gradients are whole numbers, and f and g are made of squares or of clamped numbers, so every order
+of operations gives the same bits. Memory is that of a chain of blocks: a small one in a notebook, whose tensors are
+counted; a large one, measured from outside, in grading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course.meter import forward_calls, kept_bytes
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    arguments_unchanged,
+    observe,
+    outputs,
+)
+from course.performing.forms import cut, in_dtype, leaves, put, strided
+from course.performing.oracle import UnknownQuestion, is_here
+from course.tree import Leaf, Tree
+
+WIDTH, CHAIN = 4, "a chain of blocks"
+DEPTH, ROWS, SMALL = 8, 2**15, 8  # ROWS rows of 4 numbers in float64: 1 MiB for each half in grading
+PEAK = 32 * 2**20  # bytes in grading: right answers take 15 to 21 MiB, graphs of all blocks over 60
+KEPT = 24  # tensors of a half's size that a chain may have alive at once in a notebook
+
+
+class Squares(nn.Module):
+    """v -> (v * v) @ weight: its derivative depends on v."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """The same shape."""
+        return (v * v) @ self.weight
+
+
+class Clamped(nn.Module):
+    """v -> weight * v, with v cut to [-1, 1]: a chain of them does not grow."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """The same shape."""
+        return self.weight * v.clamp(-1, 1)
+
+
+class Row:
+    """Tells at which row a result is looked at, once the answer has made it."""
+
+    def __init__(self, case: Case) -> None:
+        self._row = case.hidden.get("row", 0)
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """The row. Raises UnknownQuestion on anything else."""
+        if verb != "row":
+            raise UnknownQuestion(f"the row must be asked for, got {verb!r:.40}; leave that out")
+        return self._row
+
+    def ledger(self) -> dict[str, Leaf]:
+        """Nothing: it does not count."""
+        return {}
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """A block alone, after another backward, inside a backward, and many blocks in a row."""
+
+    def whole(*shape: int, most: int = 3) -> Tensor:
+        signs = 2 * torch.randint(0, 2, shape, generator=rng) - 1
+        return (signs * torch.randint(1, most + 1, shape, generator=rng)).float()
+
+    def case(name: str, *shape: int, **more: Any) -> Case:
+        inputs: dict[str, Any] = {each: [whole(*shape, WIDTH), whole(*shape, WIDTH)] for each in ("y", "dy")}
+        inputs["weights"] = [whole(WIDTH, WIDTH, most=2) for _ in "fg"]
+        inputs |= {"before": [whole(WIDTH, WIDTH) for _ in "fg"] if more.pop("twice", False) else [], "recording": True}
+        return Case(name=name, inputs=inputs | more)
+
+    seed = int(torch.randint(2**31, (), generator=rng))
+    return [
+        case("one block", 5),
+        case("gradients that are there", 2, 3, twice=True),
+        case("inside a backward", 3, recording=False),
+        Case(name=CHAIN, inputs={"seed": seed}, hidden={"row": seed % (ROWS - SMALL)}),
+    ]
+
+
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """One block, or a chain of them."""
+    return _chain(answer, inputs, ask) if "seed" in inputs else _one(answer, inputs)
+
+
+def _one(answer: Answer, inputs: Inputs) -> Observation:
+    """What came out, what the parameters have, what was changed, and how often f and g ran."""
+    f, g = (Squares(each.detach().clone()) for each in inputs["weights"])
+    for layer, grad in zip((f, g), inputs["before"], strict=False):
+        layer.weight.grad = grad.detach().clone()
+    f.weight.requires_grad_(not inputs.get("frozen"))
+    given = [*inputs["y"], *inputs["dy"]]
+    needed = [each.requires_grad for each in given]
+    with forward_calls(f) as f_calls, forward_calls(g) as g_calls, torch.set_grad_enabled(inputs["recording"]):
+        x, dx = _pairs(answer(SimpleNamespace(f=f, g=g), tuple(inputs["y"]), tuple(inputs["dy"])))
+    return observe(
+        {
+            "x": [each.detach() for each in x],
+            "dx": [each.detach() for each in dx],
+            "grads": {name: _grad(each) for name, each in (("f", f), ("g", g))},
+            "records": [each.requires_grad for each in (*x, *dx)],
+            "left_alone": [
+                each.requires_grad == need and (not each.is_leaf or each.grad is None)
+                for each, need in zip(given, needed, strict=True)
+            ],
+            "calls": {"f": f_calls.calls, "g": g_calls.calls},
+        }
+    )
+
+
+def _grad(layer: Squares) -> Tensor:
+    return torch.zeros_like(layer.weight) if layer.weight.grad is None else layer.weight.grad
+
+
+def _pairs(result: object) -> tuple[list[Tensor], list[Tensor]]:
+    """Both pairs. Raises WrongOutput on anything else."""
+    both = outputs(result, "x", "dx")
+    x, dx = (list(outputs(both[name], f"{name}1", f"{name}2").values()) for name in ("x", "dx"))
+    return x, dx
+
+
+def _chain(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """Backward through all blocks; all rows in grading, where the process is measured, and a few here."""
+    rng = torch.Generator().manual_seed(inputs["seed"])
+    signs = 2 * torch.randint(0, 2, (DEPTH, 2, WIDTH), generator=rng).double() - 1
+    blocks = [SimpleNamespace(f=Clamped(f), g=Clamped(g)) for f, g in signs]
+    rows = SMALL if is_here(ask) else ROWS
+    start, most = torch.randint(-2, 3, (4, SMALL, WIDTH), generator=rng).double(), 0
+
+    def highest(meter: Any) -> None:
+        nonlocal most
+        most = max(most, meter.bytes_alive())
+
+    def run() -> tuple[list[Tensor], list[Tensor]]:
+        y, dy = ([half.repeat(rows // SMALL, 1) for half in pair] for pair in (start[:2], start[2:]))
+        for block in reversed(blocks):
+            y, dy = _pairs(answer(block, tuple(y), tuple(dy)))
+        return y, dy
+
+    if not is_here(ask):
+        x, dx = run()
+        return observe({"x": [*_piece(x, ask)], "dx": [*_piece(dx, ask)]})
+    with kept_bytes(after=highest):
+        x, dx = run()
+    seen: Any = {"x": [each.detach() for each in x], "dx": [each.detach() for each in dx]}
+    return observe(seen, {"alive_bytes": most})
+
+
+def _piece(pair: list[Tensor], ask: Ask) -> list[Tensor]:
+    """Rows that no answer knew before; rolled, so that they are those of the few."""
+    row: Any = ask("row", {})
+    return [half.detach()[row : row + SMALL].roll(row % SMALL, 0) for half in pair]
+
+
+def _flat(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """States that memory does not grow with the number of blocks."""
+    if "peak_bytes" in got:
+        peak = got["peak_bytes"]
+        return None if isinstance(peak, int) and peak <= PEAK else f"{peak:,} bytes, where {PEAK:,} are enough"
+    alive, allowed = got["alive_bytes"], KEPT * SMALL * WIDTH * 8 + DEPTH * 2 * WIDTH * 8
+    if isinstance(alive, int) and 0 < alive <= allowed:
+        return None
+    return f"{alive} bytes are alive at the highest, where {allowed} are enough for a chain of any length"
+
+
+def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    calls = {name: got[f"calls/{name}"] for name in "fg"}
+    return None if calls == {"f": 1, "g": 1} else f"f was called {calls['f']} times, g {calls['g']} times"
+
+
+BLOCKS = ("one block", "gradients that are there", "inside a backward")
+ONE, BACK, GRADS = "one row", "inside a backward", "parameters_have_their_gradients"
+
+REQUIRE, FROZEN = "tensors that require a gradient", "f without a trained parameter"
+
+EXERCISE = Exercise(
+    id="gradient_checkpointing.reversible_backward",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            "inputs_rebuilt",
+            "Solve the block's second equation for x2, which needs y1 alone; then the first for x1.",
+            keys=("x/*",),
+            cases=BLOCKS,
+        ),
+        Property(
+            "gradients_of_the_inputs",
+            "Follow both halves back. x1 reaches y1, and through g also y2; x2 reaches y2, and through f all that y1 "
+            "reaches.",
+            points=2,
+            keys=("dx/*",),
+            cases=BLOCKS,
+        ),
+        Property(
+            GRADS,
+            "Gradients of f's and g's parameters are added to what stands in .grad, as backward does it.",
+            points=2,
+            keys=("grads/*",),
+            cases=BLOCKS,
+        ),
+        Property(
+            "each_called_once",
+            "One recorded evaluation gives both the value, to rebuild with, and the way back.",
+            holds=_once,
+            cases=("one block",),
+            needs=("inputs_rebuilt", "gradients_of_the_inputs"),
+        ),
+        Property(
+            "nothing_recorded_stays",
+            "What you return requires no gradient, and y and dy are as they were: detach what you get before you let "
+            "it require a gradient.",
+            keys=("records", "left_alone"),
+            needs=("inputs_rebuilt",),
+            cases=("one block", REQUIRE),
+        ),
+        Property(
+            "memory_of_one_block",
+            "After each block its graph must be gone. A result that requires a gradient keeps the graphs of all blocks "
+            "before it.",
+            points=2,
+            evidence="ledger",
+            holds=_flat,
+            beside=("x/*", "dx/*"),
+            shows="alive_bytes",
+            cases=(CHAIN,),
+            needs=("inputs_rebuilt", "gradients_of_the_inputs"),
+        ),
+        replace(arguments_unchanged(needs=("inputs_rebuilt",)), cases=(*BLOCKS, REQUIRE)),
+    ),
+    hints=(
+        "Which of f and g can be evaluated when only y1 and y2 are known?",
+        "Record g at a detached y1 and go back through it from dy2: that gives x2, dx1 and the gradients of g's "
+        "parameters. Recording may be switched off where you are called.",
+        "The same helper serves g and then f: enable recording, make a leaf, evaluate, torch.autograd.backward, return "
+        "the value detached and the leaf's gradient. What goes back through f is dx1, not dy1.",
+    ),
+    keeps=("y", "dy"),
+    forms=(
+        in_dtype(torch.float64, "y", "dy", "weights", "before", of="gradients that are there"),
+        strided("y", "dy"),
+        leaves("y", "dy"),
+        cut(ONE, y=(0, 1), dy=(0, 1)),
+        put(FROZEN, frozen=True),
+    ),
+    promises={
+        "y1 = x1 + f(x2), then y2 = x2 + g(y1)": ("inputs_rebuilt", "gradients_of_the_inputs"),
+        "are of one shape": ("one block", "gradients that are there", ONE),
+        "float32 or float64": ("inputs_rebuilt", "in float64"),
+        "they may be views, and may require a gradient": ("views that are not contiguous", REQUIRE),
+        "in the same dtype": ("in float64",),
+        "f's and g's parameters, some of which may be frozen": (FROZEN, GRADS),
+        "added to what stands in .grad": (GRADS, "gradients that are there"),
+        "Recording may be on or off": (BACK,),
+        "each called once": ("each_called_once",),
+        "require no gradient": ("nothing_recorded_stays", "memory_of_one_block"),
+        "y and dy stay as they are": ("arguments_unchanged", "nothing_recorded_stays"),
+        "(x1, x2), (dx1, dx2)": ("inputs_rebuilt", "gradients_of_the_inputs"),
+    },
+    oracle=Row,
+    measured=(CHAIN,),
+)
