@@ -10,9 +10,9 @@ from torch import Tensor
 
 from course.errors import CourseError, WrongOutput
 from course.exercises.computational_graphs import long_x
-from course.exercises.computational_graphs.blocks import Sample
 from course.exercises.computational_graphs.long_x import LENGTHS, OPERATIONS, PIECE, Function
 from course.exercises.computational_graphs.tensors import require_gradients, tensors_in_the_dtype_of, with_dtypes
+from course.performing.blocks import Sample
 from course.performing.exercise import (
     Answer,
     Ask,

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercises.computational_graphs.blocks import Sample, draw, number
 from course.meter import kept_bytes
+from course.performing.blocks import Sample, draw, number
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,

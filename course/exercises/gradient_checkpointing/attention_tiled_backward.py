@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.computational_graphs.blocks import Sample, number
 from course.exercises.gradient_checkpointing.long_sequence import (
     LONG,
     NAMES,
@@ -22,6 +21,7 @@ from course.exercises.gradient_checkpointing.long_sequence import (
     whole_numbers,
 )
 from course.meter import metered
+from course.performing.blocks import Sample, number
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,

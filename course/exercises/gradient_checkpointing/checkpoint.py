@@ -11,54 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
 from course.meter import kept_bytes
+from course.performing.blocks import Sample, draw, number
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, strided
-from course.performing.oracle import UnknownQuestion, is_here
-from course.tree import Leaf, Tree
+from course.performing.oracle import is_here
+from course.tree import Tree
 
 LAYERS = 12
 BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 128, 2  # numbers and blocks of a tensor: 1 MiB in grading, 16 KiB in a notebook
 STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: torch's random state has 5,056
 MEMORY = "many layers"
 PEAK = 30 * 2**20  # bytes in grading: right answers take 23 to 25 MiB, one tensor more for each layer 35 and more
-
-
-class Sample:
-    """Tells which block of a result is looked at: hidden until the answer has done its work."""
-
-    def __init__(self, case: Case) -> None:
-        self._hidden = case.hidden
-
-    def ask(self, verb: str, arguments: Tree) -> Tree:
-        """The hidden number of that name. Raises UnknownQuestion."""
-        if verb not in self._hidden:
-            raise UnknownQuestion(f"a number that the case hides must be asked for, got {verb!r:.40}; leave that out")
-        return self._hidden[verb]
-
-    def ledger(self) -> dict[str, Leaf]:
-        """Nothing: it does not count."""
-        return {}
-
-
-def draw(seed: int, blocks: range) -> Tensor:
-    """Numbers between 0 and 1 in float64, (blocks, BLOCK), each block from a seed of its own."""
-    rows = [
-        torch.rand(BLOCK, generator=torch.Generator().manual_seed(seed + each), dtype=torch.float64) for each in blocks
-    ]
-    return torch.stack(rows)
-
-
-def number(ask: Ask, name: str) -> int:
-    """A hidden number."""
-    return cast(int, ask(name, {}))
 
 
 class Counted:
@@ -268,9 +239,10 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     An answer of which nothing is seen does not hold: memory that torch does not own (a NumPy copy) is not counted.
     """
     if not is_here(ask):
-        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS)))
+        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
         return observe(_a_piece(leaf, y, number(ask, "block"), number(ask, "start")))
-    few = draw(inputs["seed"], range(number(ask, "block"), number(ask, "block") + FEW_BLOCKS))
+    first = number(ask, "block")
+    few = draw(inputs["seed"], range(first, first + FEW_BLOCKS), BLOCK)
     with kept_bytes() as meter:
         leaf, y = _chain(answer, inputs, few)
     kept = meter.bytes_alive(ignore=[leaf, y])

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from course.exercises.computational_graphs.blocks import draw
 from course.meter.run import Run
+from course.performing.blocks import draw
 from course.performing.exercise import Case, Inputs, Values
 
 LONG = "a long sequence"

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.meter import forward_calls, kept_bytes
+from course.meter import KeptBytes, forward_calls, kept_bytes
+from course.performing.blocks import Sample, draw, number
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -29,11 +30,11 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.forms import cut, in_dtype, leaves, put, strided
-from course.performing.oracle import UnknownQuestion, is_here
-from course.tree import Leaf, Tree
+from course.performing.oracle import is_here
+from course.tree import Tree
 
 WIDTH, CHAIN = 4, "a chain of blocks"
-DEPTH, ROWS, SMALL = 8, 2**15, 8  # ROWS rows of 4 numbers in float64: 1 MiB for each half in grading
+DEPTH, ROWS, BLOCKS = 8, 8, 2**12  # BLOCKS times ROWS rows of 4 numbers in float64: 1 MiB for each half in grading
 PEAK = 32 * 2**20  # bytes in grading: right answers take 15 to 21 MiB, graphs of all blocks over 60
 KEPT = 24  # tensors of a half's size that a chain may have alive at once in a notebook
 
@@ -62,23 +63,6 @@ class Clamped(nn.Module):
         return self.weight * v.clamp(-1, 1)
 
 
-class Row:
-    """Tells at which row a result is looked at, once the answer has made it."""
-
-    def __init__(self, case: Case) -> None:
-        self._row = case.hidden.get("row", 0)
-
-    def ask(self, verb: str, arguments: Tree) -> Tree:
-        """The row. Raises UnknownQuestion on anything else."""
-        if verb != "row":
-            raise UnknownQuestion(f"the row must be asked for, got {verb!r:.40}; leave that out")
-        return self._row
-
-    def ledger(self) -> dict[str, Leaf]:
-        """Nothing: it does not count."""
-        return {}
-
-
 def cases(rng: torch.Generator) -> list[Case]:
     """A block alone, after another backward, inside a backward, and many blocks in a row."""
 
@@ -92,12 +76,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         inputs |= {"before": [whole(WIDTH, WIDTH) for _ in "fg"] if more.pop("twice", False) else [], "recording": True}
         return Case(name=name, inputs=inputs | more)
 
-    seed = int(torch.randint(2**31, (), generator=rng))
+    seed, block = (int(torch.randint(limit, (), generator=rng)) for limit in (2**31, BLOCKS))
     return [
         case("one block", 5),
         case("gradients that are there", 2, 3, twice=True),
         case("inside a backward", 3, recording=False),
-        Case(name=CHAIN, inputs={"seed": seed}, hidden={"row": seed % (ROWS - SMALL)}),
+        Case(name=CHAIN, inputs={"seed": seed}, hidden={"block": block}),
     ]
 
 
@@ -143,36 +127,36 @@ def _pairs(result: object) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def _chain(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    """Backward through all blocks; all rows in grading, where the process is measured, and a few here."""
+    """Backward through all blocks; all rows in grading, where the process is measured, and a few of them here."""
     rng = torch.Generator().manual_seed(inputs["seed"])
     signs = 2 * torch.randint(0, 2, (DEPTH, 2, WIDTH), generator=rng).double() - 1
     blocks = [SimpleNamespace(f=Clamped(f), g=Clamped(g)) for f, g in signs]
-    rows = SMALL if is_here(ask) else ROWS
-    start, most = torch.randint(-2, 3, (4, SMALL, WIDTH), generator=rng).double(), 0
+    most = 0
 
-    def highest(meter: Any) -> None:
+    def highest(meter: KeptBytes) -> None:
         nonlocal most
         most = max(most, meter.bytes_alive())
 
-    def run() -> tuple[list[Tensor], list[Tensor]]:
-        y, dy = ([half.repeat(rows // SMALL, 1) for half in pair] for pair in (start[:2], start[2:]))
+    def run(rows: range) -> list[Tensor]:
+        drawn = (draw(inputs["seed"] + half * BLOCKS, rows, ROWS * WIDTH).view(-1, WIDTH) for half in range(4))
+        y1, y2, dy1, dy2 = ((5 * half).floor() - 2 for half in drawn)
+        y, dy = [y1, y2], [dy1, dy2]
         for block in reversed(blocks):
             y, dy = _pairs(answer(block, tuple(y), tuple(dy)))
-        return y, dy
+        return [half.detach() for half in (*y, *dy)]
 
     if not is_here(ask):
-        x, dx = run()
-        return observe({"x": [*_piece(x, ask)], "dx": [*_piece(dx, ask)]})
+        found = run(range(BLOCKS))
+        start = ROWS * number(ask, "block")
+        return observe(_named([half[start : start + ROWS].clone() for half in found]))
+    which = number(ask, "block")
     with kept_bytes(after=highest):
-        x, dx = run()
-    seen: Any = {"x": [each.detach() for each in x], "dx": [each.detach() for each in dx]}
-    return observe(seen, {"alive_bytes": most})
+        found = run(range(which, which + 1))
+    return observe(_named(found), {"alive_bytes": most})
 
 
-def _piece(pair: list[Tensor], ask: Ask) -> list[Tensor]:
-    """Rows that no answer knew before; rolled, so that they are those of the few."""
-    row: Any = ask("row", {})
-    return [half.detach()[row : row + SMALL].roll(row % SMALL, 0) for half in pair]
+def _named(halves: list[Tensor]) -> dict[str, Tree]:
+    return {"x": [*halves[:2]], "dx": [*halves[2:]]}
 
 
 def _flat(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -180,7 +164,7 @@ def _flat(inputs: Inputs, got: Values, expected: Values) -> str | None:
     if "peak_bytes" in got:
         peak = got["peak_bytes"]
         return None if isinstance(peak, int) and peak <= PEAK else f"{peak:,} bytes, where {PEAK:,} are enough"
-    alive, allowed = got["alive_bytes"], KEPT * SMALL * WIDTH * 8 + DEPTH * 2 * WIDTH * 8
+    alive, allowed = got["alive_bytes"], KEPT * ROWS * WIDTH * 8 + DEPTH * 2 * WIDTH * 8
     if isinstance(alive, int) and 0 < alive <= allowed:
         return None
     return f"{alive} bytes are alive at the highest, where {allowed} are enough for a chain of any length"
@@ -191,7 +175,7 @@ def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return None if calls == {"f": 1, "g": 1} else f"f was called {calls['f']} times, g {calls['g']} times"
 
 
-BLOCKS = ("one block", "gradients that are there", "inside a backward")
+ALONE = ("one block", "gradients that are there", "inside a backward")
 ONE, BACK, GRADS = "one row", "inside a backward", "parameters_have_their_gradients"
 
 REQUIRE, FROZEN = "tensors that require a gradient", "f without a trained parameter"
@@ -205,7 +189,7 @@ EXERCISE = Exercise(
             "inputs_rebuilt",
             "Solve the block's second equation for x2, which needs y1 alone; then the first for x1.",
             keys=("x/*",),
-            cases=BLOCKS,
+            cases=ALONE,
         ),
         Property(
             "gradients_of_the_inputs",
@@ -213,14 +197,14 @@ EXERCISE = Exercise(
             "reaches.",
             points=2,
             keys=("dx/*",),
-            cases=BLOCKS,
+            cases=ALONE,
         ),
         Property(
             GRADS,
             "Gradients of f's and g's parameters are added to what stands in .grad, as backward does it.",
             points=2,
             keys=("grads/*",),
-            cases=BLOCKS,
+            cases=ALONE,
         ),
         Property(
             "each_called_once",
@@ -249,7 +233,7 @@ EXERCISE = Exercise(
             cases=(CHAIN,),
             needs=("inputs_rebuilt", "gradients_of_the_inputs"),
         ),
-        replace(arguments_unchanged(needs=("inputs_rebuilt",)), cases=(*BLOCKS, REQUIRE)),
+        replace(arguments_unchanged(needs=("inputs_rebuilt",)), cases=(*ALONE, REQUIRE)),
     ),
     hints=(
         "Which of f and g can be evaluated when only y1 and y2 are known?",
@@ -280,6 +264,6 @@ EXERCISE = Exercise(
         "y and dy stay as they are": ("arguments_unchanged", "nothing_recorded_stays"),
         "(x1, x2), (dx1, dx2)": ("inputs_rebuilt", "gradients_of_the_inputs"),
     },
-    oracle=Row,
+    oracle=Sample,
     measured=(CHAIN,),
 )
