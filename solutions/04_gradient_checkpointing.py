@@ -369,7 +369,7 @@ check(longest_chain)
 # %%
 if solved(longest_chain):
     for sweeps in range(1, 6):
-        print(f"10 slots, {sweeps} sweeps: {longest_chain(10, sweeps):5,d} layers")
+        print(f"10 slots, sweeps: {sweeps}, layers: {longest_chain(10, sweeps):5,d}")
     both = next(each for each in range(1, 100) if longest_chain(each, each) >= 10**6)
     print(f"a million layers: {both} slots and {both} sweeps")
 else:
@@ -1175,7 +1175,7 @@ trace({"this machine": live.events}, title="The same step on your machine")
 for run in runs.data.runs:
     print(f"{run!s:45} {run.seconds_a_step * 1000:5.1f} ms a step")
 quiet = runs.data.of(slow_loader=True, item=False)
-trace({str(both): both.events, str(quiet): quiet.events}, title="Without item the host is ahead: read costs nothing")
+trace({str(both): both.events, str(quiet): quiet.events}, title="Without item the host is ahead")
 
 # %% [markdown]
 # Without `item` a step takes {{ step_ms(True, False) : .0f }} ms instead of {{ step_ms(True, True) : .0f }}; with
@@ -1286,18 +1286,8 @@ from course.lessons.experiments import assembled_checkpointing
 parts = assembled_checkpointing.PARTS
 passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
 print(parts.whose(passed))
-print(f"budget: {assembled_checkpointing.BUDGET / 2**20:.1f} MiB")
-print(f"{'':18}  {'fits':4}  {'peak, MiB':>9}  {'blocks again':>12}  {'s per step':>10}  losses, nats")
-for variant in assembled_checkpointing.VARIANTS:
-    found = assembled_checkpointing.outcome(variant, parts.with_yours(passed))
-    if found.peak is None:
-        print(f"{variant:18}  no    {found.stopped}")
-        continue
-    losses = "  ".join(f"{loss:.6f}" for loss in found.losses)
-    fits = "no" if found.stopped else "yes"
-    print(f"{variant:18}  {fits:4}  {found.peak / 2**20:9.1f}  {found.again:12}  {found.seconds:10.3f}  {losses}")
-    if found.stopped:
-        print(f"{'':18}  stopped: {found.stopped}")
+for line in assembled_checkpointing.table(parts.with_yours(passed)):
+    print(line)
 
 # %% [markdown]
 # A row that does not fit shows what the step would have taken, and the losses of a run without a limit. All losses

@@ -9,8 +9,9 @@ checkpointed in equal segments; without tiles, attention is three operations tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from course.lessons import grammar
 from course.lessons.experiments.assembled import Parts
+from course.lessons.experiments.attention_bytes import Attention, explicit, in_tiles
 from course.lessons.experiments.planned import Batch, Segments, forward, in_units, live_bytes, measured, torchs
 from course.lessons.models import GPT, CausalSelfAttention, GPTConfig, next_token_loss
 from course.meter import OverBudget, memory_limit, metered
@@ -28,7 +30,6 @@ BATCH, TILE, RATE, STEPS = 2, 128, 0.1, 3
 BUDGET = 9 * 2**20  # bytes that a training step may have live
 UNIT = 2**16  # bytes: plans are made in these
 WORK = 2**20  # bytes: left free by every plan, for what backward needs beside what is kept
-Mix = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v, each (batch, heads, time, width / heads), to the same
 VARIANTS: dict[str, frozenset[str]] = {  # what each is without
     "all three": frozenset(),
     "without checkpoint": frozenset({"checkpoint"}),
@@ -94,6 +95,21 @@ class Outcome:
     stopped: str
 
 
+def table(parts: Mapping[str, Callable[..., Any]]) -> Iterator[str]:
+    """Line by line, as they come: each variant under the budget."""
+    yield f"{'':18}  fits  peak, MiB  blocks again  s per step  losses, nats"
+    for variant in VARIANTS:
+        found = outcome(variant, parts)
+        if found.peak is None:
+            yield f"{variant:18}  no    {found.stopped}"
+            continue
+        fits, losses = "no" if found.stopped else "yes", "  ".join(f"{loss:.6f}" for loss in found.losses)
+        costs = f"{found.peak / 2**20:9.1f}  {found.again:12}  {found.seconds:10.3f}"
+        yield f"{variant:18}  {fits:4}  {costs}  {losses}"
+        if found.stopped:
+            yield f"{'':18}  stopped: {found.stopped}"
+
+
 def outcome(variant: str, parts: Mapping[str, Callable[..., Any]], budget: int = BUDGET, steps: int = STEPS) -> Outcome:
     """Trains the variant under the budget; where it is stopped, it trains on without a limit, to be compared."""
     model, batches = problem(parts, variant, steps)
@@ -122,7 +138,7 @@ def problem(
     """The same weights and batches for every variant; attention in tiles or in three operations."""
     rng = torch.Generator().manual_seed(seed)
     model = GPT(CONFIG, rng)
-    mix = explicit if "tiles" in VARIANTS[variant] else tiled(parts)
+    mix = partial(explicit, causal=True) if "tiles" in VARIANTS[variant] else tiled(parts)
     for block in model.blocks:
         attention = MixedBy(CONFIG, mix)
         attention.load_state_dict(cast(Any, block).attention.state_dict())
@@ -134,7 +150,7 @@ def problem(
 class MixedBy(CausalSelfAttention):
     """Attention whose inner part is a function of q, k and v."""
 
-    def __init__(self, config: GPTConfig, mix: Mix) -> None:
+    def __init__(self, config: GPTConfig, mix: Attention) -> None:
         super().__init__(config)
         self.mix = mix
 
@@ -145,29 +161,9 @@ class MixedBy(CausalSelfAttention):
         return output
 
 
-def explicit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Scores, softmax, sum: autograd keeps a probability for every pair of tokens."""
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    mixed: Tensor = scores.masked_fill(future, -torch.inf).softmax(-1) @ v
-    return mixed
-
-
-def tiled(parts: Mapping[str, Callable[..., Any]]) -> Mix:
+def tiled(parts: Mapping[str, Callable[..., Any]]) -> Attention:
     """Both halves of tiled attention as one operation of autograd's."""
-
-    class Tiles(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            out, lse = parts["attention_tiled"](q, k, v, TILE, True)
-            ctx.save_for_backward(q, k, v, out, lse)
-            return cast(Tensor, out)
-
-        @staticmethod
-        def backward(ctx: Any, dout: Tensor) -> Any:
-            return parts["attention_tiled_backward"](*ctx.saved_tensors, dout, TILE, True)
-
-    return cast(Mix, Tiles.apply)
+    return in_tiles(parts["attention_tiled"], parts["attention_tiled_backward"], TILE, causal=True)
 
 
 def planned(model: GPT, batch: Batch, parts: Mapping[str, Callable[..., Any]], variant: str, budget: int) -> Segments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -30,24 +30,29 @@ class Cost:
     largest: int
 
 
-class _InTiles(torch.autograd.Function):
-    """Two given functions as the two halves of one operation."""
-
-    @staticmethod
-    def forward(ctx: Any, halves: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out, lse = halves[0](q, k, v, BLOCK)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.half = halves[1]
-        return out  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> Any:
-        return None, *ctx.half(*ctx.saved_tensors, dout, BLOCK)
+def explicit(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """The formula in three operations, with all scores at once: autograd keeps a probability for every pair."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    return scores.softmax(-1) @ v
 
 
-def explicit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The formula, with all scores at once."""
-    return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+def in_tiles(half: Callable[..., Any], other: Callable[..., Any], block: int, causal: bool) -> Attention:
+    """The functions of the two exercises, forward and backward, as one operation of autograd's."""
+
+    class Tiles(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out, lse = half(q, k, v, block, causal)
+            ctx.save_for_backward(q, k, v, out, lse)
+            return cast(Tensor, out)
+
+        @staticmethod
+        def backward(ctx: Any, dout: Tensor) -> Any:
+            return other(*ctx.saved_tensors, dout, block, causal)
+
+    return cast(Attention, Tiles.apply)
 
 
 def cost(way: str, attention: Attention, length: int) -> Cost:
@@ -65,5 +70,5 @@ def measured(halves: tuple[Callable[..., Any], Callable[..., Any]] | None = None
     """All ways and lengths. `halves` are forward and backward in tiles; without them only torch's two are measured."""
     ways: dict[str, Attention] = {EXPLICIT: explicit, FUSED: scaled_dot_product_attention}
     if halves:
-        ways[TILED] = lambda q, k, v: _InTiles.apply(halves, q, k, v)  # type: ignore[no-untyped-call]
+        ways[TILED] = in_tiles(*halves, block=BLOCK, causal=False)
     return [cost(way, attention, length) for way, attention in ways.items() for length in LENGTHS]
