@@ -50,8 +50,9 @@ chain_at({"keep all": moments("keep all", 12)}, 17, layers=12, title="Layer 8 go
 # %% [markdown]
 # A deep network is a chain: layer $i$ takes $x_{i-1}$ and gives $x_i$, from the input $x_0$ to the output $y = x_n$.
 # One call of a layer's forward is an *evaluation*. Backward goes the other way. For a loss $\ell$, layer $i$ turns
-# $\partial \ell / \partial x_i$ into $\partial \ell / \partial x_{i-1}$, and it needs its own input for this: the
-# slope of $\sin$, say, depends on where it is taken. The input of a layer that is kept until then is an *activation*.
+# $\partial \ell / \partial x_i$ into $\partial \ell / \partial x_{i-1}$, and it needs its own input for this: the slope
+# of $\sin$, say, depends on where it is taken. (Some layers keep their output instead, which is the next layer's
+# input.) The input of a layer that is kept until then is an *activation*.
 #
 # Does autograd keep all of them? Count the tensors that are alive after twelve layers:
 
@@ -71,8 +72,9 @@ print(f"{meter.bytes_alive() // x.nbytes} tensors of {x.nbytes / 2**20} MiB are 
 # {{ input_mib(1024, 32, 1024) : .0f }} MiB for $B = 32$ of them.
 #
 # Autograd does this for you. Here you do it yourself, with layers whose `forward` and `backward` are two separate
-# methods. `check` hands your function *tokens* in place of tensors. They have no numbers in them, so only the layers
-# can compute with them, and `check` sees when each one is made and when it is gone.
+# methods. In code, layers count from 0: `chain[0]` is layer 1. `check` hands your function *tokens* in place of
+# tensors. They have no numbers in them, so only the layers can compute with them, and `check` sees when each one is
+# made and when it is gone.
 
 
 # %% exercise
@@ -83,10 +85,11 @@ def backward_keep_all(chain: tuple[Any, ...], x: Any, dy: Any) -> tuple[Any, Any
     """Forward and backward through a chain of layers, every one evaluated once.
 
     chain    n layers, n >= 1. layer.forward(x) gives the layer's output, and is an evaluation. layer.backward(x, dy)
-             gives the derivative by the layer's input x, from dy, the derivative by its output; it is none.
-    x, dy    the chain's input, and the derivative of a loss by the chain's output: tensors, or tokens that stand for
-             them. Only layers compute with them.
-    Returns  (y, dx): the chain's output, and the derivative by its input
+             takes the layer's input x and dy, the gradient with respect to its output, and gives the gradient with
+             respect to x; a call of backward is no evaluation.
+    x, dy    the chain's input, and the gradient of a loss with respect to the chain's output: tensors, or tokens that
+             stand for them. Only layers compute with them.
+    Returns  (y, dx): the chain's output, and the gradient with respect to its input
     Cost     each layer's forward once and each layer's backward once
     Example  Two layers square their input: x = 3 and dy = 1 give y = 81 and dx = 108.
     """
@@ -138,13 +141,13 @@ def backward_keep_none(chain: tuple[Any, ...], x: Any, dy: Any) -> tuple[Any, An
     """Forward and backward through a chain of layers, with nothing kept but its input.
 
     chain    n layers, n >= 1, with forward(x) and backward(x, dy) as in backward_keep_all
-    x, dy    the chain's input, and the derivative of a loss by the chain's output: tensors, or tokens that stand for
-             them. Only layers compute with them.
-    Returns  (y, dx): the chain's output, and the derivative by its input
+    x, dy    the chain's input, and the gradient of a loss with respect to the chain's output: tensors, or tokens that
+             stand for them. Only layers compute with them.
+    Returns  (y, dx): the chain's output, and the gradient with respect to its input
     Cost     n for y, then i for the input of layer i = n - 1, ..., 0, counted from 0 as in chain[i]: so many
              evaluations, exactly; and one backward for each layer
     Memory   Whenever a layer is called, at most 3 activations are alive: x, the input of the layer at work, and one
-             that Python may still hold in a variable. y counts as none.
+             that Python may still hold in a variable. y does not count.
     Example  Two layers square their input: x = 3 and dy = 1 give y = 81 and dx = 108, with 3 evaluations.
     """
     y = x
@@ -207,7 +210,7 @@ def backward_checkpointed(chain: tuple[Any, ...], x: Any, dy: Any, every: int) -
     Cost     n for y, and length - 1 for each segment but the last: so many evaluations, exactly; and one backward for
              each layer
     Memory   Whenever a layer is called, at most ceil(n / every) + min(n, every) activations are alive: the
-             checkpoints, and those of one segment. y counts as none.
+             checkpoints, those of one segment, and one that Python may still hold in a variable. y does not count.
     Example  Five layers that add 1, with x = 0, dy = 1 and every = 2: y = 5, dx = 1, with 5 + 1 + 1 evaluations.
     """
     *segments, last = [chain[start : start + every] for start in range(0, len(chain), every)]
@@ -250,7 +253,7 @@ check(backward_checkpointed)
 # $$s = \sqrt n, \qquad \frac ns + s = 2 \sqrt n.$$
 #
 # A hundred layers need about twenty activations, and less than one forward pass more (Chen et al., arXiv 1604.06174,
-# section 4). This assumes that all activations have the same size. Real ones differ. What do checkpoints cost on a
+# section 4.3). This assumes that all activations have the same size. Real ones differ. What do checkpoints cost on a
 # chain of any sizes? Find it before anything runs:
 
 
@@ -267,7 +270,7 @@ def chain_costs(sizes: list[int], cuts: list[int]) -> tuple[int, int]:
     Forward   evaluates all n layers, and keeps the checkpoints; in the last segment it keeps every layer's input.
     Backward  takes the segments from the last to the first. It runs any but the last again from its checkpoint, keeping
               the inputs of its layers; its last layer is not evaluated again. What a segment kept is freed, with its
-              checkpoint, before the next one is run again.
+              checkpoint, before another segment is run again.
     Returns   (evaluations, peak): calls of layers' forward in both passes; and the most bytes of inputs that are kept
               at one time. Gradients, and inputs that are not kept, do not count.
     Refused   with a ValueError: empty cuts, a first cut that is not 0, cuts that do not increase, a cut of n or more
@@ -306,7 +309,7 @@ from course.lessons.figures.segments import memory_and_time
 recorded = segments.recorded()
 print(recorded)
 if solved(chain_costs):
-    block, n, s = recorded.data.block, segments.CONFIG.layers, 2
+    block, n, s = recorded.data.block, segments.CONFIG.layers, 4
     sizes = [block.input, block.kept - block.input] * n  # each block as two layers: its input, and what is inside
     peak = chain_costs(sizes, [2 * start for start in range(0, n, s)])[1]
     print(f"your chain_costs, {s} blocks in a segment: {peak / 2**20:.2f} MiB")
@@ -317,24 +320,26 @@ memory_and_time(recorded.data, segments.seconds(), title="The lowest peak is at 
 #
 # $$\text{peak} \approx a \left(\frac ns + k s\right), \qquad \text{least at } s = \sqrt{n / k}: \quad 2 a \sqrt{n k}.$$
 #
-# Here that is {{ found.best : .1f}} blocks. The measured peak is {{ mib(found.peak(2)) : .1f}} MiB at $s = 2$, and
-# {{ mib(found.peak(segments.CONFIG.layers)) : .1f}} MiB with one segment, which keeps everything. Every peak lies
-# {{ above() : .2f}} MiB above the law: logits, and what operators work with.
-# (`chain_costs` gives $a$ less than the law, because it counts the checkpoint of the segment at work once.) Below $2k$
-# blocks, segments of one block are best, and most programs checkpoint every block.
+# Here that is {{ found.best : .1f}} blocks. What the step makes is counted, without parameters and their gradients. Its
+# measured peak is {{ mib(found.peak(2)) : .1f}} MiB at $s = 2$, and {{ mib(found.peak(segments.CONFIG.layers)) : .1f}}
+# MiB with one segment, which keeps everything. Every peak lies {{ above() : .2f}} MiB above the law: logits, and what
+# operators work with. (`chain_costs` gives $a$ less than the law, because it counts the checkpoint of the segment at
+# work once.) Below $2k$ blocks, segments of one block are best, and most programs checkpoint every block.
 #
 # On the right, short segments run nearly every block twice. Backward has about twice the products of forward, so one
-# more forward adds about a third to the work.
+# more forward adds about a third to the products. Here it adds more to the time: in a GPT this small, short operations
+# count for much.
 
 # %% [markdown]
 # ## 5. How little is possible
 #
-# So far no layer has been evaluated more than twice. What if it may be evaluated three times, or ten? The rules:
+# With checkpoints no layer has been evaluated more than twice so far. What if it may be evaluated three times, or ten?
+# The rules:
 #
 # - There are $c$ *slots*, and each can keep one activation. At the start $x_0$ lies in one of them.
 # - One activation more is *in hand*. Evaluating layer $i$ turns $x_{i-1}$ in hand into $x_i$. You may copy what is in
 #   hand into a free slot, take a copy out of a slot, and empty a slot.
-# - Layer $i$ goes backward when $x_{i-1}$ is in hand and all layers behind it are done. This is no evaluation. The
+# - Layer $i$ goes backward when $x_{i-1}$ is in hand and all layers after it are done. This is no evaluation. The
 #   derivative by $x_n$ is given, and nobody asks for $y$.
 # - No layer is evaluated more than $t$ times. Call these $t$ *sweeps*.
 #
@@ -376,7 +381,7 @@ else:
     print("Your numbers appear here once longest_chain passes.")
 
 # %% [markdown]
-# Fifteen times: {{ longest_chain(10, 4) : ,d}} layers. Let the first checkpoint be $x_k$. The layers behind it go
+# Fifteen times: {{ longest_chain(10, 4) : ,d}} layers. Let the first checkpoint be $x_k$. The layers after it go
 # backward with one slot less. Then its slot is free, and the $k$ layers before it have all slots, but have used a
 # sweep. So $m(c, t) = m(c, t-1) + m(c-1, t)$, which is Pascal's triangle:
 #
@@ -385,7 +390,8 @@ else:
 # (Griewank and Walther, Algorithm 799: revolve, ACM TOMS 26, 2000).
 #
 # - **Few sweeps.** For a fixed $t$, $n$ is about $c^t / t!$, so $c$ grows as $n^{1/t}$. Two sweeps need about
-#   $\sqrt{2n}$ slots. Equal segments need $2\sqrt n$, because they never use a slot for a second checkpoint.
+#   $\sqrt{2n}$ slots. Equal segments need $2\sqrt n$: as backward frees their checkpoints, the slots stay empty, where
+#   longer segments at the beginning could use them.
 # - **Few of both.** With $c = t$, $n$ is about $4^c / \sqrt{\pi c}$. A million layers need {{ both(10**6) }} slots and
 #   {{ both(10**6) }} sweeps.
 #
@@ -434,11 +440,8 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 looked_at.sum().backward()
 
 # %% [markdown]
-# **Predict.** fn holds a dropout layer and a matrix product. Which of the three columns would change the loss that a
-# second run belongs to, and which would leave you without any gradient?
-#
-# The random number gives another mask: the gradient then belongs to a loss that was never computed, and nothing raises
-# an error. The missing autocast gives another rounding. Without recording there is nothing to call backward on.
+# **Predict.** fn holds a dropout layer and a matrix product. For each of the three columns: what goes wrong in backward
+# if the second run finds it as it stands in the second line?
 
 
 # %% exercise
@@ -496,9 +499,13 @@ def checkpoint(fn: Callable[..., Any], *args: Any) -> Any:
 check(checkpoint)
 
 # %% [markdown]
+# The random number gives another mask: the gradient then belongs to a loss that was never computed, and nothing raises
+# an error. The missing autocast gives another rounding. Without recording there is nothing to call backward on.
+#
 # Your checkpoint is what PyTorch calls *reentrant*: its backward starts another backward. The other kind, with
 # `use_reentrant=False`, lets autograd record the first run, and puts hooks where the graph would keep a tensor: the
-# first tensor that backward asks for makes them run fn again. The table tries both kinds. PyTorch's documentation of
+# first tensor that backward asks for makes them run fn again. The table tries both kinds: "yes" where the gradient
+# arrives, "no" where it does not and nothing is raised, else the error. PyTorch's documentation of
 # `torch.utils.checkpoint` names the same differences, and recommends the second kind.
 
 # %%
@@ -507,14 +514,15 @@ from course.lessons.experiments import reentrant
 print(reentrant.table(reentrant.tried()))
 
 # %% [markdown]
-# In the first row the reentrant kind raises no error. A `Function` none of whose tensors requires a gradient is no part
-# of the graph, so a first layer that gets data and holds all its parameters in a closure is never trained. The last row
-# is a saving: the second run ends as soon as the last kept tensor has been made.
+# In the first row the reentrant kind raises no error (it warns, which is hidden here). A `Function` none of whose
+# tensors requires a gradient is no part of the graph, so a first layer that gets data and holds all its parameters in a
+# closure is never trained. A tensor in a dict is no argument of the `Function`, and gets no gradient either. The last
+# row is a saving: "yes" means that the second run ends as soon as the last kept tensor has been made.
 #
 # ## 7. Find the fault: two training steps
 #
 # Both programs train a chain of four equal layers; `draw` is a generator of their own, and `checkpoint` is PyTorch's,
-# not reentrant. `watched` collects the mean of |h| of the last layer for a plot.
+# not reentrant. The list `means` collects the mean of |h| of the last layer for a plot.
 
 # %%
 from course.lessons.experiments import checkpoint_runs
@@ -527,7 +535,8 @@ for name in checkpoint_runs.PROGRAMS:
 # `checkpoint(layer, ...)` only calls the layer. The bytes are those of all tensors made in the program that are alive
 # at once.
 #
-# **Predict.** In one program the losses of the two runs differ. From which step on: the first or the second?
+# **Predict.** In one program the losses of the two runs differ. Which one, and from which step on: the first or the
+# second?
 
 # %%
 for name in checkpoint_runs.PROGRAMS:
@@ -536,9 +545,11 @@ for name in checkpoint_runs.PROGRAMS:
     print(name, checkpoint_runs.table(with_checkpoints, plain_run), sep="\n", end="\n\n")
 
 # %% [markdown]
-# - `masked` begins with the plain run's loss and leaves it in the second step: its first gradient was wrong.
-# - `watched` has the plain losses, and needs {{ more_each_step("watched") : .0f }} KiB more in every step. In
-#   {{ len(steps_of("watched").losses) }} steps that has cost what the checkpoints save.
+# - `masked` begins with the plain run's loss and leaves it in the second step. By then two things are wrong: the first
+#   gradient, and `draw`, which the second runs have moved on.
+# - `watched` has the plain losses, and needs {{ more_each_step("watched") : .0f }} KiB more in every step. So does its
+#   plain run: the line is at fault, not the checkpoint. From the fifth step on, the program with checkpoints needs more
+#   than a plain one without the fault.
 #
 # Mend one line of each.
 
@@ -579,11 +590,12 @@ check(mend_the_steps)
 #
 # Two moments decide whether a plan fits. After the forward, all that is kept is live. When backward has run a segment
 # again, three things are live: what the blocks *before* it keep, its checkpoint, and all that its blocks have kept this
-# time. What stood behind the segment is gone by then.
+# time. What stood after the segment is gone by then.
 #
 # Does torch's checkpoint follow this rule on a GPT? We measure $a_i$ and $b_i$ of its twelve blocks. The `rest` at the
 # peak belongs to no block: the loss, and the gradients that backward works with. Below, the peaks of three plans are
-# predicted and measured.
+# predicted and measured. (`rest` is taken from the first of them, so only the other two test the rule. Weights and
+# their gradients are not counted.)
 
 # %%
 from course.lessons.experiments import planned
@@ -609,9 +621,9 @@ for words, plan in {"the first six": ((6, 9), (9, 12)), "the last six": ((0, 3),
     print(f"{words} keep everything: peak {run.peak.live / 2**20:5.2f} MiB, {sum(run.flops.values()) / 1e9:.2f} GFLOP")
 
 # %% [markdown]
-# The last six: {{ six(first=False) : .1f }} MiB instead of {{ six(first=True) : .1f }}, for the same six blocks run
-# again. Backward frees what the last blocks keep before it comes to the segments, and these are run again in the room
-# that was freed. What the first blocks keep stays until the end.
+# The last six: {{ six(first=False) : .1f }} MiB instead of {{ six(first=True) : .1f }}, for as many blocks run again
+# and the same FLOPs. Backward frees what the last blocks keep before it comes to the segments, and these are run again
+# in the room that was freed. What the first blocks keep stays until the end.
 #
 # Where blocks differ, it is not so simple: an expensive block early in the row may deserve its room. Find the cheapest
 # plan. Yours is judged by its cost and by what is live, so it need not be ours.
@@ -696,8 +708,8 @@ print(selective.table(selective.ops()))
 # and are quick to run again. A *selective* checkpoint therefore saves some results and recomputes the rest. A *policy*
 # says which, by the name of the op.
 #
-# **Predict.** A policy saves the results of products only. Is more or less than half of what an ordinary forward keeps
-# still kept? And how many FLOPs of products are run again?
+# **Predict.** A policy saves the results of products only. An ordinary forward keeps {{ kept_by_all() : .0f }} KiB
+# besides input and output. Is more or less than half of it still kept? And how many FLOPs of products are run again?
 
 
 # %% exercise
@@ -746,14 +758,17 @@ print(selective.table({words: selective.cost(way) for words, way in ways.items()
 
 # %% [markdown]
 # The policy keeps {{ 100 * share_kept() : .0f }}% of the bytes and runs {{ spelled(flops_again()) }} FLOPs of products
-# again. The plain checkpoint keeps only the input, and adds {{ 100 * share_again() : .0f }}% of FLOPs.
+# again. The plain checkpoint keeps only the input, and adds {{ 100 * share_again() : .0f }}% to the FLOPs. (Not a
+# third: torch stops before the block's last product.)
 #
 # It could be better still. Torch saves the *result* of each product, and backward needs its *inputs*: the result of the
 # last product is only added to x, and is saved for nothing. If a softmax is written out, its products are saved too,
 # with a result of $T \times T$ numbers for each head. Selective recomputation as Korthikanti et al. (arXiv 2205.05198,
-# section 5) propose it decides that the other way round: it recomputes exactly the attention between the queries, keys
-# and values and the output projection, where bytes are many and FLOPs are few. The name of an op cannot tell these
-# products from others. Torch's policy gets the arguments too: you can look at their shapes there.
+# section 5) propose it decides that the other way round: it recomputes everything between the projections to queries,
+# keys and values and the output projection, where bytes are many and FLOPs are few. Often the name of an op tells these
+# products from others: a softmax that is written out calls `bmm`, and `nn.Linear` calls `addmm` or `mm`. But a linear
+# layer written with `einsum` may call `bmm` too. Torch's policy gets the arguments as well: you can look at their
+# shapes there.
 
 # %% [markdown]
 # # Part III: inside one operation
@@ -763,8 +778,8 @@ print(selective.table({words: selective.cost(way) for words, way in ways.items()
 #
 # With T queries and T keys, attention computes T × T scores, takes the softmax of each row, and multiplies by the
 # values. Autograd keeps the T × T probabilities for backward. Checkpointing the layer would drop them between the
-# passes, but for a moment the whole matrix exists again, twice over. Can each small part of it be made, used and
-# dropped?
+# passes, but in backward the whole matrix exists again, as probabilities and as their gradient. Can each small part of
+# it be made, used and dropped?
 #
 # The obstacle is the softmax: a row's probabilities need the sum over the whole row. Milakov and Gimelshein
 # ([arXiv 1805.02867](https://arxiv.org/abs/1805.02867), section 3) compute that sum in one pass over the row, the
@@ -840,8 +855,8 @@ check(attention_tiled)
 #
 # One more sum seems to run over a whole row. With p the probabilities of a row and dp their gradients, the gradient of
 # a score is p (dp − D), where D is the mean of dp weighted by p. But out is the mean of the values with the same
-# weights, and dp is how much each value gains along dout. So D needs no scores at all: two rows that backward already
-# has are enough. FlashAttention's backward (arXiv 2205.14135, appendix B.2) goes this way.
+# weights, and dp is the dot product of dout with each value. So D needs no scores at all: two rows that backward
+# already has are enough. FlashAttention's backward (arXiv 2205.14135, appendix B.2) goes this way.
 
 
 # %% exercise
@@ -896,8 +911,8 @@ check(attention_tiled_backward)
 
 # %% [markdown]
 # The meter now runs three ways to do the same attention, forward and backward, with T from {{ shortest }} to
-# {{ longest : , }}: the explicit softmax, tiles of {{ tile }} × {{ tile }} by your two functions (by torch's own kernel
-# until both are right), and torch's fused kernel.
+# {{ longest : , }}: the explicit softmax, tiles of {{ tile }} × {{ tile }} by your two functions (left out until both
+# are right), and torch's fused kernel.
 #
 # **Predict.** From one T to the next, T doubles. By which factor do the bytes kept for backward grow in the explicit
 # softmax, and by which in tiles? Does the largest tensor of the tiled one grow at all?
@@ -929,11 +944,19 @@ attention_bytes(rows)
 #
 # $$y_1 = x_1 + f(x_2), \qquad y_2 = x_2 + g(y_1)$$
 #
-# (Gomez et al., arXiv 1707.04585, section 3.1). Whatever f and g are, the block can be undone. Backward then walks down
-# a chain with one block's tensors at a time, however long the chain is.
+# (Gomez et al., arXiv 1707.04585, section 3.1). Whatever f and g are, the block can be undone. Backward then needs the
+# tensors of one block at a time, however long the chain.
 
 # %% exercise
-def reversible_backward(block, y, dy):
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def reversible_backward(
+    block: Any, y: tuple[Tensor, Tensor], dy: tuple[Tensor, Tensor]
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Rebuilds the input of a reversible block from its output, and goes back through the block.
 
     block      has block.f and block.g, nn.Modules that return the same for the same input, a tensor of its shape:
@@ -966,28 +989,23 @@ check(reversible_backward)
 
 # %% [markdown]
 # A subtraction undoes an addition only up to rounding, and each block begins from what the last one rebuilt. The next
-# cell sends numbers through a chain of blocks and back by your function, and compares. The exercise promises nothing
-# for bfloat16: see why.
+# cell sends numbers of about 1 through a chain of blocks (f and g are a norm and a linear layer), rebuilds them by your
+# function, and compares.
+#
+# **Predict.** After one block the error is about one rounding. Is it still harmless after 64 blocks, in float32 and in
+# bfloat16?
 
 # %%
-from types import SimpleNamespace
+from course.lessons.experiments import rebuilt
 
 if solved(reversible_backward):
-    for dtype in (torch.float32, torch.bfloat16):
-        for depth in (1, 4, 16, 64):
-            torch.manual_seed(0)
-            layers = [[torch.nn.Linear(64, 64, dtype=dtype) for _ in "fg"] for _ in range(depth)]
-            chain = [SimpleNamespace(f=f, g=g) for f, g in layers]
-            x = y = (torch.randn(8, 64, dtype=dtype), torch.randn(8, 64, dtype=dtype))
-            with torch.no_grad():
-                for block in chain:
-                    y1 = y[0] + block.f(y[1])
-                    y = (y1, y[1] + block.g(y1))
-            dy = (torch.zeros_like(y[0]), torch.zeros_like(y[1]))
-            for block in reversed(chain):
-                y, dy = reversible_backward(block, y, dy)
-            error = max((rebuilt - there).abs().max().item() for rebuilt, there in zip(y, x, strict=True))
-            print(f"{str(dtype)[6:]:8}  {depth:2} blocks: x rebuilt to {error:.1e}")
+    print(rebuilt.table(reversible_backward))
+else:
+    print("This cell needs your `reversible_backward`.")
+
+# %% [markdown]
+# Errors add up along the chain, and each block passes them on. After {{ rebuilt.DEPTHS[-1] }} blocks of this kind
+# float32 still has {{ rebuilt_digits() }} digits of x, and bfloat16 has none. Other blocks may enlarge errors faster.
 
 # %% [markdown]
 # # Part IV: the whole step
@@ -1000,13 +1018,13 @@ if solved(reversible_backward):
 # two published formulas for the bytes of activations in $L$ layers, with $B$ sequences of $T$ tokens, width $d$ and $h$
 # heads:
 #
-# - $24\, T B d\, L$: 12 values of 2 bytes per token, unit of width and layer (Rajbhandari et al., *ZeRO*, arXiv
-#   1910.02054, section 3.2, footnote 3);
+# - $24\, T B d\, L$: 12 values per token, unit of width and layer (Rajbhandari et al., *ZeRO*, arXiv 1910.02054,
+#   section 3.2, footnote 3), of 2 bytes, with which their 60 GB come out;
 # - $T B d\, (34 + 5\, h T / d)\, L$ (Korthikanti et al., arXiv 2205.05198, section 4.1, equation 1).
 #
 # **Predict.** GPT-2 with {{ GPT2.parameters / 1e9 : .1f }} billion parameters has $d = {{ GPT2.width }}$ and
-# $h = {{ GPT2.heads }}$. How many times the first formula is the second at $T = {{ SETTING.sequence }}$? Which of them
-# changes if $T$ is halved and $B$ doubled?
+# $h = {{ GPT2.heads }}$. How many times as large as the first formula is the second at $T = {{ SETTING.sequence }}$?
+# Which of them changes if $T$ is halved and $B$ doubled? Then try it on the board.
 
 # %%
 from course.lessons.widgets.budget import budget_board
@@ -1043,10 +1061,10 @@ print(f"{run.kept() / x.nbytes} tensors of the size of x, {run.kept() / 2**20:.2
 #
 # ### Memory that nobody can use
 #
-# A framework takes *segments* from the device and hands out *blocks* of them. PyTorch's allocator for CUDA
-# (c10/cuda/CUDACachingAllocator.cpp) takes {{ alloc.LARGE_SEGMENT // 2**20 }} MiB for a request between 1 and 10 MiB,
-# and for a larger one about its size. A request gets the smallest free block that fits; the rest is split off. A freed
-# block joins its free neighbours, and its segment stays *reserved*.
+# A framework takes large pieces of memory from the device, *memory segments*, and hands out *memory blocks* of them.
+# PyTorch's allocator for CUDA (c10/cuda/CUDACachingAllocator.cpp) takes {{ alloc.LARGE_SEGMENT // 2**20 }} MiB for a
+# request between 1 and 10 MiB, and for a larger one about its size. A request gets the smallest free memory block that
+# fits; the rest is split off. A freed one joins its free neighbours, and its segment stays *reserved*.
 #
 # Below, a model of this allocator replays a real sequence of allocations, recorded on a CPU: two training steps of a
 # GPT, on {{ alloc.LENGTHS[0] }} tokens per sequence, then on {{ alloc.LENGTHS[1] }}.
@@ -1064,12 +1082,13 @@ memory_over_time(
 
 # %% [markdown]
 # The hill in step 2 is a temporary buffer: AdamW with `foreach=True`, the default on CUDA, takes the square roots of
-# all second moments at once, {{ step_buffer() : .0f }} MiB. Each peak in backward with checkpoints is a block's
-# recomputed activations. The highest falls from {{ peak("plain") : .0f }} to {{ peak("checkpointed") : .0f }} MiB.
+# all second moments at once, {{ step_buffer() : .0f }} MiB. Each peak in backward with checkpoints is one transformer
+# block's recomputed activations. The highest falls from {{ peak("plain") : .0f }} to {{ peak("checkpointed") : .0f }}
+# MiB.
 #
 # **Predict.** Without checkpoints, do these steps run on a device of {{ alloc.CAPACITY // 2**20 }} MiB,
-# {{ room() : .0%}} more than their peak? Segments that are free as a whole may be given back. Adam's moments are first
-# allocated in step 1, after its activations were freed: where will they lie?
+# {{ room() : .0%}} more than their peak? Memory segments that are free as a whole may be given back. Adam's moments are
+# first allocated in step 1, after its activations were freed: where will they lie?
 
 # %%
 requests, history, memory = allocator.failing()
@@ -1084,10 +1103,10 @@ segment_map(
 
 # %% [markdown]
 # They do not run. {{ asked() : .0f }} MiB are asked for and {{ free_in_segments() : .0f }} are free in segments, but at
-# most {{ longest_free() : .0f }} side by side. This is *fragmentation*. Long-lived moments keep three segments from
-# being given back, and the short sequences left segments into which the blocks of long ones do not fit without waste.
-# ZeRO reports runs that ended with over 30% of memory still available, in extreme cases (arXiv 1910.02054, section
-# 3.2). A cure is `PYTORCH_ALLOC_CONF=expandable_segments:True`: segments that can grow.
+# most {{ longest_free() : .0f }} side by side. This is *fragmentation*. Long-lived moments keep two segments and part
+# of a third from being given back, and the short sequences left segments into which the tensors of long ones do not fit
+# without waste. ZeRO reports runs that ended with over 30% of memory still available, in extreme cases (arXiv
+# 1910.02054, section 3.2). A cure is `PYTORCH_ALLOC_CONF=expandable_segments:True`: segments that can grow.
 
 # %% [markdown]
 # ## 13. Where the time goes
@@ -1099,7 +1118,7 @@ segment_map(
 # This is one training step of the tiny GPT. A processor has no such queue, so a thread plays the device here: it does
 # what the host launches, in that order. Two suspects were planted:
 #
-# - `read`, inside `data`: the loader sleeps for {{ trace_wait() : .0f }} ms or more before each batch;
+# - `load`, inside `data`: the loader sleeps for {{ trace_wait() : .0f }} ms or more before each batch;
 # - `item`: the loop reads `loss.item()` in every step, and the host waits until the queue is empty.
 
 # %%
@@ -1109,14 +1128,15 @@ from course.lessons.figures.trace import trace
 runs = profiled.recorded()
 both = runs.data.of(slow_loader=True, item=True)
 print(runs)
-trace({str(both): both.events}, title="The device is idle while the host reads")
+trace({str(both): both.events}, title="The device is idle while the host loads a batch")
 
 # %% [markdown]
-# In `item` the host waits for the device, which is busy. In `read` the device waits for the host. In a real trace there
+# In `item` the host waits for the device, which is busy. In `load` the device waits for the host. In a real trace there
 # are thousands of events, so let the computer look.
 
 
 # %% exercise
+from collections import Counter
 from typing import Any
 
 
@@ -1134,9 +1154,6 @@ def find_stall(events: list[dict[str, Any]]) -> tuple[int, str | None]:
               name is None if the device is never idle.
     Example   step 0 to 100 and data 0 to 30 on the host, kernels 20 to 60 and 50 to 90 on the device: (30, "data").
     """
-    from collections import Counter
-    from itertools import pairwise
-
     spans = [(each["start"], each["start"] + each["duration"], each) for each in events]
     begin, end = next((start, stop) for start, stop, each in spans if each["name"] == "step")
     device = [(start, stop) for start, stop, each in spans if each["lane"] == "device"]
@@ -1178,11 +1195,11 @@ quiet = runs.data.of(slow_loader=True, item=False)
 trace({str(both): both.events, str(quiet): quiet.events}, title="Without item the host is ahead")
 
 # %% [markdown]
-# Without `item` a step takes {{ step_ms(True, False) : .0f }} ms instead of {{ step_ms(True, True) : .0f }}; with
-# `item` and a quick loader it takes {{ step_ms(False, True) : .0f }} ms. The host now launches the next step while the
-# device still works on earlier ones, so only the first batch is waited for. The idle time showed under one mark, and
-# half of its cause was another: a wait that emptied the queue. A loader that is slower than the device must itself be
-# mended.
+# Without `item` a step takes {{ step_ms(True, False) : .0f }} ms instead of {{ step_ms(True, True) : .0f }}, nearly
+# what it takes with a quick loader. The host launches the next step while the device still works on earlier ones, so
+# its own step is shorter than the device's, and only the first batch is waited for. The idle time showed under one
+# mark, but it took both suspects: a slow loader costs time only because `item` had emptied the queue. (A loader that is
+# slower than the device must be mended itself.)
 #
 # How well is the device used while it works? Count the FLOPs of the matrix products (an $m \times k$ by a $k \times n$
 # matrix: $2mkn$), and divide by the time and by the *peak*, the FLOP/s that the device can do at most.
@@ -1260,9 +1277,9 @@ if solved(utilization):
 # With full recomputation HFU is {{ published_hfu("1.7B") : .0f }}% to {{ published_hfu("1008B") : .0f }}% (Narayanan et
 # al., arXiv 2104.04473, Table 1), and MFU {{ our_mfu("1.7B") : .1f }}% to {{ our_mfu("1008B") : .1f }}%. Where only
 # scores are recomputed, our MFU is up to {{ worst_gap() : .1f }} points above the published one (Korthikanti et al.,
-# arXiv 2205.05198, in Megatron-LM's README). The published pairs fit to {{ tripled_gap() : .1f }} points if recomputed
-# scores count three times, as much as their forward and backward together. Before you compare two HFUs, ask what each
-# counts.
+# arXiv 2205.05198, in Megatron-LM's README). Their formula (appendix A, equation 8) counts recomputed scores three
+# times, as much as forward and backward together; with it the pairs agree to {{ tripled_gap() : .1f }} points. Before
+# you compare two HFUs, ask what each counts.
 
 # %% [markdown]
 # ## 14. Put together
@@ -1273,7 +1290,8 @@ if solved(utilization):
 # shortest that fit, and those run every block again.
 #
 # The budget is enforced. `memory_limit` stops a step at the first op after which more bytes are live. One part at a
-# time is then taken away; without tiles, attention keeps the probability of every pair of tokens.
+# time is then taken away, and at last all of them (`plain`). Without tiles, attention keeps the probability of every
+# pair of tokens.
 #
 # The GPT has {{ layers() }} blocks. Each keeps {{ block_mib("all three") : .1f }} MiB, its input included, and
 # {{ block_mib("plain") : .1f }} MiB without tiles. The budget is {{ budget_mib() : .0f }} MiB.
@@ -1295,7 +1313,8 @@ for line in assembled_checkpointing.table(parts.with_yours(passed)):
 #
 # Without `checkpoint` everything is kept, and no plan can help. Without `best_cuts` a step fits and leaves memory
 # unused; yours spends it to run fewer blocks again. Without tiles each block keeps more, so your plan must run more of
-# them again.
+# them again. Look at the seconds, too: tiles in a loop of Python take time of their own, and on a CPU fewer blocks run
+# again need not be quicker.
 
 # %% [markdown]
 # ## At scale
@@ -1317,17 +1336,18 @@ for name, figure in published.figures().items():
 #
 # Only the checkpoints need an interpretation. The paper says that they reduce activations by "approximately the square
 # root of the total activations", here to about {{ published("checkpointed") : .0f }} GB. A square root of bytes has no
-# meaning; the total divided by $\sqrt L$ is {{ ours("checkpointed") : .1f }} GB. The planner itself counts one
-# checkpoint per layer, {{ full().kept / 1e9 : .1f }} GB, and one layer recomputed, {{ full().recomputed / 1e9 : .1f }}
-# GB. With states and buffer that makes {{ full_total() : .0f }} GB, instead of {{ whole_total() : .0f }}: the model
-# fits on an A100 of 40 GB (https://www.nvidia.com/en-us/data-center/a100).
+# meaning; the row above takes the total divided by $\sqrt L$, {{ ours("checkpointed") : .1f }} GB. One checkpoint per
+# layer, as the board has it, makes {{ full().kept / 1e9 : .1f }} GB, and the layer that is recomputed
+# {{ full().recomputed / 1e9 : .1f }} GB. With states and buffer that makes {{ full_total() : .0f }} GB, instead of
+# {{ whole_total() : .0f }}. It would still not fit on a device of 40 GB: the logits of 50,257 words, which neither
+# formula counts, are {{ logits_gb() : .1f }} GB in fp32 (Korthikanti et al., arXiv 2205.05198, section 4.3).
 
 # %% [markdown]
 # ## What to remember
 #
 # 1. Backward needs the input of every layer, and these grow with the batch. A checkpoint is one that is kept; the
 #    others are computed again.
-# 2. Equal segments of $\sqrt n$ layers need about $2\sqrt n$ activations and less than one forward pass more. With more
+# 2. Equal segments of $\sqrt n$ layers need about $2\sqrt n$ activations and less than one forward pass more. With $t$
 #    sweeps, $\binom{c+t}{c}$ layers need $c$ slots.
 # 3. The second run must be the first one: the same random numbers, the same precision, the same arguments.
 # 4. Recompute what has many bytes and few FLOPs. Keep the last blocks: backward frees them first.
@@ -1347,8 +1367,8 @@ for name, figure in published.figures().items():
 # - The meter counts the bytes of tensors. A device also holds its own context, libraries' workspaces, and what its
 #   allocator cannot use.
 # - Our plans run in one process. Activations may also be split over devices, or moved to the host's memory.
-# - Times were measured on a CPU, where products are slow and memory is near. On a GPU, dropping the operators between
-#   the products costs less.
+# - Times were measured on a CPU, where products are slow. On a GPU the operators between the products take a larger
+#   share of the time unless they are fused, and recomputing them costs relatively more than here.
 # - No recorded number comes from a GPU.
 
 # %%

@@ -18,7 +18,7 @@ def share(*, slow_loader: bool, item: bool) -> float:
 
 
 def test_the_loader_is_blamed_where_both_suspects_meet() -> None:
-    assert find_stall(RUNS.of(slow_loader=True, item=True).events)[1] == "read"
+    assert find_stall(RUNS.of(slow_loader=True, item=True).events)[1] == "load"
 
 
 def test_either_cure_leaves_the_device_hardly_idle() -> None:

@@ -74,7 +74,7 @@ class Recipe:
 RECIPES = {
     "fp32": Recipe(parameters=4, gradients=4, moments=8, master=0),
     "fp16": Recipe(parameters=2, gradients=2, moments=8, master=4),  # 16 bytes: ZeRO, arXiv 1910.02054, section 3.1
-    "bf16, no master copy": Recipe(parameters=2, gradients=2, moments=8, master=0),
+    "bf16, fp32 moments, no master copy": Recipe(parameters=2, gradients=2, moments=8, master=0),
 }
 
 
@@ -132,7 +132,7 @@ KORTHIKANTI = Formula(name="Korthikanti et al.", linear=34, quadratic=5)
 In multiples of s b h it counts 4 for the inputs of two layer norms; 11 for attention, which are the input of q, k and v
 2, q and k 4, v 2, the input of the output projection 2, and a dropout mask 1; and 19 for the MLP, which are the inputs
 of its two matrices 2 + 8, GELU's input 8, and a mask 1. In multiples of a s^2 b: softmax's output 2, dropout's mask 1,
-dropout's output 2. It leaves out means and deviations of the norms, the embeddings and the loss.
+dropout's output 2. It leaves out means and deviations of the norms; the embeddings and the loss stand in section 4.3.
 """
 
 FORMULAS = {each.name: each for each in (ZERO, KORTHIKANTI)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -15,6 +16,7 @@ from course.lessons.experiments import (
     checkpoint_runs,
     planned,
     profiled,
+    rebuilt,
     segments,
     selective,
     utilised,
@@ -27,6 +29,7 @@ from course.reference.gradient_checkpointing.attention_tiled import attention_ti
 from course.reference.gradient_checkpointing.attention_tiled_backward import attention_tiled_backward
 from course.reference.gradient_checkpointing.longest_chain import longest_chain
 from course.reference.gradient_checkpointing.policy import policy
+from course.reference.gradient_checkpointing.reversible_backward import reversible_backward
 from course.reference.gradient_checkpointing.utilization import utilization
 
 torch.set_num_threads(1)
@@ -99,7 +102,7 @@ def more_each_step(name: str) -> float:
 
 @cache
 def gpt_blocks() -> tuple[list[tuple[int, int]], list[int], int]:
-    """Bytes and FLOPs of each block of the GPT of section 7, and the rest at the peak."""
+    """Bytes and FLOPs of each block of the GPT of section 8, and the rest at the peak."""
     return planned.measured(*planned.problem())
 
 
@@ -121,6 +124,11 @@ def block_costs() -> tuple[selective.Cost, selective.Cost, selective.Cost]:
     ways = (selective.keep_all, planned.torchs, selective.selective(policy))
     keep_all, plain, chosen = (selective.cost(way) for way in ways)
     return keep_all, plain, chosen
+
+
+def kept_by_all() -> float:
+    """What a block keeps besides its input and output, in KiB."""
+    return block_costs()[0].kept / 2**10
 
 
 def share_kept() -> float:
@@ -153,6 +161,14 @@ def kept_mib(way: str) -> float:
     return attention_bytes.cost(way, ways[way], longest).kept / 2**20
 
 
+# --- nothing kept ----------------------------------------------------------------------------------------
+
+
+def rebuilt_digits() -> int:
+    """Of the input of the longest chain, which is about 1 in size, rebuilt in float32."""
+    return int(-math.log10(rebuilt.error(reversible_backward, torch.float32, rebuilt.DEPTHS[-1])))
+
+
 # --- the whole budget --------------------------------------------------------------------------------
 
 
@@ -169,6 +185,11 @@ def full() -> Activations:
 def full_total() -> float:
     """Its whole budget in GB."""
     return budget(GPT2, SETTING, ZERO, Checkpointing.FULL).total / GB
+
+
+def logits_gb() -> float:
+    """A number of 4 bytes for each token and word of GPT-2's vocabulary."""
+    return 4 * SETTING.size * SETTING.sequence * 50_257 / GB
 
 
 def whole_total() -> float:

@@ -116,8 +116,8 @@ def keeps_everything(fn: Callable[..., Any], *args: Any) -> Any:
 
 once = partial(edited, checkpoint)
 RUN = "return fn(*args)"
-FORK, SET = "stack.enter_context(torch.random.fork_rng(self.devices))", "torch.set_rng_state(self.random)"
-CAST = "stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))"
+FORK, SET = "entered.enter_context(torch.random.fork_rng(self.devices))", "torch.set_rng_state(self.random)"
+CAST = "entered.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))"
 CUT, FLAG = "tensor.detach().requires_grad_(tensor.requires_grad)", ".requires_grad_(tensor.requires_grad)"
 PAIRED, USED = "zip(outputs, grads, strict=True)", "if grad is not None and output.requires_grad"
 BACK = "torch.autograd.backward([output for output, _ in pairs], [grad for _, grad in pairs])"
@@ -180,7 +180,7 @@ WRONG = (
     wrong(
         "autocast_dtype_lost",
         "You turn autocast on again, with its default dtype. Note torch.get_autocast_dtype in forward as well.",
-        once((CAST, "stack.enter_context(torch.autocast(kind, enabled=enabled))")),
+        once((CAST, "entered.enter_context(torch.autocast(kind, enabled=enabled))")),
     ),
     wrong(
         "autocast_never_turned_off",

@@ -26,7 +26,7 @@ from course.lessons.models import GPT, CausalSelfAttention, GPTConfig, next_toke
 from course.meter import OverBudget, memory_limit, metered
 
 CONFIG = GPTConfig(vocabulary=len(grammar.ALPHABET), context=256, width=64, heads=4, layers=8)
-BATCH, TILE, RATE, STEPS = 2, 128, 0.1, 3
+BATCH, TILE, RATE, STEPS = 2, 64, 0.1, 3
 BUDGET = 9 * 2**20  # bytes that a training step may have live
 UNIT = 2**16  # bytes: plans are made in these
 WORK = 2**20  # bytes: left free by every plan, for what backward needs beside what is kept

@@ -44,9 +44,9 @@ def in_tiles(half: Callable[..., Any], other: Callable[..., Any], block: int, ca
     class Tiles(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            out, lse = half(q, k, v, block, causal)
-            ctx.save_for_backward(q, k, v, out, lse)
-            return cast(Tensor, out)
+            result, logs = half(q, k, v, block, causal)
+            ctx.save_for_backward(q, k, v, result, logs)
+            return cast(Tensor, result)
 
         @staticmethod
         def backward(ctx: Any, dout: Tensor) -> Any:

@@ -30,7 +30,7 @@ def masked(w, batches, lr, keep, draw, checkpoint):
         loss = (h - y).square().mean()
         loss.backward()
         w = w - lr * w.grad
-        losses.append(loss.item())
+        losses += [loss.item()]
         watched.append(h.abs().mean().item())
     return losses, watched
 """,
@@ -47,7 +47,7 @@ def watched(w, batches, lr, keep, draw, checkpoint):
         loss = (h - y).square().mean()
         loss.backward()
         w = w - lr * w.grad
-        losses.append(loss.item())
+        losses += [loss.item()]
     return losses, [float(torch.as_tensor(each).detach()) for each in watched]
 """,
 }

@@ -101,10 +101,11 @@ def live_bytes(bytes_: Sequence[tuple[int, int]], segments: Segments) -> list[in
     """For each segment what is live when backward has recomputed it; last, what is kept after forward."""
     whole = [0, *accumulate(map(sum, bytes_))]
     kept, at, live = 0, 0, []
-    for start, end in segments:
-        kept += whole[start] - whole[at]
-        live.append(kept + whole[end] - whole[start])
-        kept, at = kept + bytes_[start][0], end
+    for first, stop in segments:
+        kept += whole[first] - whole[at]
+        live.append(kept + whole[stop] - whole[first])
+        kept += bytes_[first][0]
+        at = stop
     return [*live, kept + whole[-1] - whole[at]]
 
 

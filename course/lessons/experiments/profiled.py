@@ -33,10 +33,10 @@ from course.lessons.experiments import recording
 from course.lessons.models import GPT, GPTConfig
 
 CONFIG = GPTConfig(vocabulary=64, context=128, width=128, heads=4, layers=3)
-BATCH, STEPS, SHOWN = 2, 5, 2  # the first step of which a trace may be returned, counted from 0: the queue is full
+BATCH, STEPS, RECORDED_STEPS, SHOWN = 2, 5, 20, 2  # the last: the first step whose trace may be shown, counted from 0
 DEVICE = "device: "  # begins the names of its work
 WAIT = 0.012  # seconds of the recorded loader, about half of what the device needs there
-MARKS = ("step", "data", "read", "forward", "backward", "optimizer", "item")
+MARKS = ("step", "data", "load", "forward", "backward", "optimizer", "item")
 Work = Callable[[], None]
 Event = dict[str, Any]
 
@@ -131,7 +131,7 @@ class Step:
 def run(*, slow_loader: bool, item: bool, wait: float, steps: int = STEPS) -> Profiled:
     """Some steps under the profiler.
 
-    slow_loader  whether the next batch takes `wait` seconds to read
+    slow_loader  whether the next batch takes `wait` seconds to load
     item         whether the loss is read in each step, for which the host waits until the device has done it
     """
     device, step, rng = Device(), Step(), torch.Generator().manual_seed(0)
@@ -176,9 +176,9 @@ def _quiet() -> Iterator[None]:
 
 
 def one_step(device: Device, step: Step, rng: torch.Generator, wait: float, *, item: bool) -> None:
-    """Reads a batch, launches the work on it, and reads the loss if wanted."""
+    """Loads a batch, launches the work on it, and reads the loss if wanted."""
     with record_function("data"):
-        with record_function("read"):
+        with record_function("load"):
             time.sleep(wait)
         tokens = torch.randint(CONFIG.vocabulary, (BATCH, CONFIG.context + 1), generator=rng)
     step.launch(device, tokens[:, :-1], tokens[:, 1:])
@@ -243,15 +243,15 @@ class Runs:
         return next(each for each in self.runs if (each.slow_loader, each.item) == (slow_loader, item))
 
 
-def four_runs(wait: float, repeats: int = 1) -> Runs:
+def four_runs(wait: float, repeats: int = 1, steps: int = STEPS) -> Runs:
     """With and without each of the two suspects, in turn, on this machine; of each choice the quickest run."""
     choices = [(slow_loader, item) for slow_loader in (True, False) for item in (True, False)]
-    rounds = [[_one_run(wait, *choice) for choice in choices] for _ in range(repeats)]
+    rounds = [[_one_run(wait, steps, *choice) for choice in choices] for _ in range(repeats)]
     return Runs(wait=wait, runs=[min(runs, key=lambda each: each.seconds_a_step) for runs in zip(*rounds, strict=True)])
 
 
-def _one_run(wait: float, slow_loader: bool, item: bool) -> Run:
-    found = run(slow_loader=slow_loader, item=item, wait=wait)
+def _one_run(wait: float, steps: int, slow_loader: bool, item: bool) -> Run:
+    found = run(slow_loader=slow_loader, item=item, wait=wait, steps=steps)
     return Run(slow_loader=slow_loader, item=item, seconds_a_step=found.seconds_a_step, events=found.events)
 
 
@@ -262,4 +262,4 @@ def recorded() -> recording.Recording[Runs]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(recording.record("profiled", lambda: four_runs(WAIT, repeats=9)))
+    print(recording.record("profiled", lambda: four_runs(WAIT, repeats=9, steps=RECORDED_STEPS)))

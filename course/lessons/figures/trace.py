@@ -37,17 +37,17 @@ def trace(traces: Mapping[str, Sequence[Event]], *, title: str) -> Picture:
 
 
 def _panel(axes: Axes, events: Sequence[Event], longest: float) -> None:
-    step = next(each for each in events if each["name"] == "step")
-    begin, end = step["start"], step["start"] + step["duration"]
+    whole = next(event for event in events if event["name"] == "step")
+    shown = whole["start"], whole["start"] + whole["duration"]
     host = sorted((each for each in events if each["lane"] == "host"), key=lambda each: -each["duration"])
     device = [each for each in events if each["lane"] == "device"]
     depths = [sum(_inside(each, other) for other in host[:at]) for at, each in enumerate(host)]
     low = max(depths) + 1
     for each, depth in zip(host, depths, strict=True):
-        _bar(axes, each, low - depth, HOST, (begin, end), longest)
-    axes.barh(0, step["duration"] / 1e3, 0.8, 0, color=IDLE[0], hatch=IDLE[1], edgecolor="0.5")  # under the work
+        _bar(axes, each, low - depth, HOST, shown, longest)
+    axes.barh(0, whole["duration"] / 1e3, 0.8, 0, color=IDLE[0], hatch=IDLE[1], edgecolor="0.5")  # under the work
     for each in device:
-        _bar(axes, each, 0, DEVICE, (begin, end), longest)
+        _bar(axes, each, 0, DEVICE, shown, longest)
     axes.set_yticks([0, *range(1, low + 1)], ["device", *["host" if at == low else "" for at in range(1, low + 1)]])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, longest * 1.01)

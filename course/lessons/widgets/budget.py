@@ -57,7 +57,7 @@ class Settings:
         return (
             f"{BARS[self.checkpointing].capitalize()}: {states:.1f} GB of states, {activations:.1f} GB of activations "
             f"and {whole.buffer / GB:.1f} GB of buffers, {whole.total / GB:.1f} GB in all. "
-            + (f"It fits into {fits[0]} GB." if fits else "It fits on none of the three devices.")
+            + (f"It fits into {fits[0]} GB, without the logits." if fits else "It fits on none of the three devices.")
         )
 
 

@@ -37,13 +37,13 @@ class Surroundings:
     @contextmanager
     def again(self) -> Iterator[None]:
         """As it was then; afterwards the random states are what they are now."""
-        with ExitStack() as stack:
-            stack.enter_context(torch.random.fork_rng(self.devices))
+        with ExitStack() as entered:
+            entered.enter_context(torch.random.fork_rng(self.devices))
             torch.set_rng_state(self.random)
             for device, state in zip(self.devices, self.random_on, strict=True):
                 torch.cuda.set_rng_state(state, device)
             for kind, dtype, enabled in self.autocast:
-                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
+                entered.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
             yield
 
 
