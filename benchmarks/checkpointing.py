@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint as torchs_checkpoint
 
-from course.lessons.experiments.assembled_checkpointing import explicit
+from course.lessons.experiments.attention_bytes import explicit
 from course.lessons.experiments.planned import forward
 from course.lessons.models import GPT, GPTConfig, next_token_loss
 from course.meter import metered
@@ -41,7 +41,7 @@ CHECKPOINTS: dict[str, Callable[..., Tensor] | None] = {
 }
 ATTENTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "torch, fused": functools.partial(F.scaled_dot_product_attention, is_causal=True),
-    "all scores": explicit,
+    "all scores": functools.partial(explicit, causal=True),
     "ours, tiled": lambda q, k, v: TiledAttention.apply(q, k, v, TILE, True),  # type: ignore[no-untyped-call]
 }
 

@@ -313,7 +313,7 @@ if solved(chain_costs):
     sizes = [block.input, block.kept - block.input] * n  # each block as two layers: its input, and what is inside
     peak = chain_costs(sizes, [2 * start for start in range(0, n, s)])[1]
     print(f"your chain_costs, {s} blocks in a segment: {peak / 2**20:.2f} MiB")
-memory_and_time(recorded.data, segments.seconds(), title="The lowest peak is at two blocks, where the law has it")
+memory_and_time(recorded.data, segments.seconds(), title="Short segments lower the peak, the shortest do not")
 
 # %% [markdown]
 # The best $s$ is smaller. With $a$ bytes for the input of a block,
@@ -701,7 +701,7 @@ else:
 # %%
 from course.lessons.experiments import selective
 
-print(selective.table(selective.ops()))
+print(selective.table(selective.ops(), "KiB of results"))
 
 # %% [markdown]
 # Only {{ spelled(len(products())) }} kinds of op have FLOPs that count. All others read and write their tensors once,
@@ -754,7 +754,7 @@ def with_policy(block, x):
 ways = {"keep all": selective.keep_all, "checkpoint": planned.torchs}
 if solved(policy):
     ways["your policy"] = with_policy
-print(selective.table({words: selective.cost(way) for words, way in ways.items()}))
+print(selective.table({words: selective.cost(way) for words, way in ways.items()}, "KiB kept besides input and output"))
 
 # %% [markdown]
 # The policy keeps {{ 100 * share_kept() : .0f }}% of the bytes and runs {{ spelled(flops_again()) }} FLOPs of products

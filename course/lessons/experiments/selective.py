@@ -79,8 +79,10 @@ def _sum(costs: list[tuple[int, int]]) -> Cost:
     return Cost(kept=sum(made for made, _ in costs), flops=sum(flops for _, flops in costs))
 
 
-def table(costs: dict[str, Cost]) -> str:
-    """One line for each, with bytes in KiB and millions of FLOPs."""
+def table(costs: dict[str, Cost], kept: str) -> str:
+    """One line for each, with bytes in KiB, under the heading `kept`, and millions of FLOPs."""
     wide = max(map(len, costs))
-    lines = [f"{name:{wide}} {each.kept / 2**10:10,.0f} {each.flops / 1e6:10,.1f}" for name, each in costs.items()]
-    return "\n".join([f"{'':{wide}} {'KiB':>10} {'MFLOP':>10}", *lines])
+    lines = [
+        f"{name:{wide}} {each.kept / 2**10:{len(kept)},.0f} {each.flops / 1e6:10,.1f}" for name, each in costs.items()
+    ]
+    return "\n".join([f"{'':{wide}} {kept} {'MFLOP':>10}", *lines])

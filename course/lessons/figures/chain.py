@@ -17,7 +17,7 @@ PANEL, TOP, CHART = 86, 58, 180  # heights
 KEY = "filled: alive; with a bar: kept to recompute from; \u25b6 evaluates; \u25c0 goes back"
 BLUE, ORANGE, INK, PALE = "var(--value)", "var(--slope)", "var(--ink)", "var(--pale)"
 DASHES = ("", "7 4", "2 3")
-COLOURS = (BLUE, ORANGE, INK)
+COLOURS = (BLUE, INK, ORANGE)  # orange is what boxes with a checkpoint are
 
 
 def chain_at(lines: Lines, step: int, *, layers: int, title: str) -> Svg:

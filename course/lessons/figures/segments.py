@@ -14,7 +14,7 @@ MIB = 2**20
 
 
 def memory_and_time(found: Peaks, seconds: Mapping[int, float], *, title: str) -> Picture:
-    """Left the measured peak of each length beside the law and its minimum; right the seconds of a step."""
+    """Left the measured peak of each length beside a (n/s + k s) and its minimum; right the seconds of a step."""
     figure = picture(title, 3.9)
     left, right = figure.subplots(1, 2)
     _memory(left, found)
@@ -34,7 +34,7 @@ def memory_and_time(found: Peaks, seconds: Mapping[int, float], *, title: str) -
 def _memory(axes: Axes, found: Peaks) -> None:
     lengths = np.geomspace(min(found.lengths), max(found.lengths), 200)
     peaks = [each / MIB for each in found.peaks]
-    axes.plot(lengths, [found.law(each) / MIB for each in lengths], LINES[1], color=COLOURS[0], label="the law")
+    axes.plot(lengths, [found.law(each) / MIB for each in lengths], LINES[1], color=COLOURS[0], label="a (n/s + k s)")
     axes.plot(found.lengths, peaks, MARKERS[0], color=COLOURS[5], label="measured peak (recorded)")
     axes.plot(
         found.best,
@@ -42,9 +42,9 @@ def _memory(axes: Axes, found: Peaks) -> None:
         "*",
         color="black",
         markersize=13,
-        label=f"its least, at {found.best:.1f} blocks",
+        label=f"least of it, at {found.best:.1f} blocks",
     )
     axes.set_yscale("log", base=2)
     ticks = [2.0**power for power in range(2, 8)]
     axes.set_yticks(ticks, [f"{each:.0f}" for each in ticks])
-    axes.set_ylabel("live bytes at the peak (MiB)")
+    axes.set_ylabel("live bytes of the step at the peak (MiB)")
