@@ -125,7 +125,6 @@ watch_chain(12)
 # Memory no longer depends on the number of layers: two activations are alive, $x_0$ and the input of the layer at
 # work. The price is {{ chain_evaluations("keep none", 12) }} evaluations in place of 12. Now write it. Beware of what
 # Python keeps alive for you: a list, a variable, or a call that has not returned yet.
-
 #
 # Every exercise has three hints. The first of this one is:
 
@@ -609,8 +608,8 @@ for plan in ((), ((0, 12),), ((0, 4), (4, 8), (8, 12))):
     print(f"{plan!s:30} predicted {predicted / 2**20:5.2f} MiB, measured {peak.live / 2**20:5.2f} MiB")
 
 # %% [markdown]
-# The rule foretells the meter, and one segment of all twelve blocks saves nothing: when it is run again, all of it is
-# live.
+# The rule predicts what the meter sees, and one segment of all twelve blocks saves nothing: when it is run again, all
+# of it is live.
 #
 # **Predict.** All blocks of this GPT are equal. Six of them may keep everything; the other six form two segments of
 # three. Should the six that keep everything be the first or the last? Or does it not matter?
@@ -689,9 +688,9 @@ else:
     print("This cell needs your `best_cuts`.")
 
 # %% [markdown]
-# No peak exceeds its room. Torch runs a little less again than our costs say: it stops when the last tensor that
-# backward needs is there (`set_checkpoint_early_stop` in `torch.utils.checkpoint`), and does not compute a segment's
-# output.
+# No peak exceeds its room. (Some room stays unused, because a block fills {{ block_units() }} units at once.) Torch
+# runs a little less again than our costs say: it stops when the last tensor that backward needs is there
+# (`set_checkpoint_early_stop` in `torch.utils.checkpoint`), and does not compute a segment's output.
 #
 # ## 9. Cut inside a block
 #
@@ -929,8 +928,8 @@ attention_bytes(rows)
 # Besides q, k and v, at T = {{ longest : , }} the explicit softmax keeps {{ kept_mib('explicit') : .1f }} MiB, the
 # fused kernel {{ kept_mib('fused') : .2f }} MiB: out and one number for each query, as in tiles. On these axes a slope
 # of 2 is T², and a slope of 1 is T. So what is kept doubles with T in tiles, and grows fourfold with the whole matrix.
-# The largest tensor of the tiled one is a tile, however long the sequence. What the fused kernel uses inside is not a
-# tensor that the meter could see.
+# The largest tensor of the tiled one is a tile, as long as q and out are smaller. What the fused kernel uses inside is
+# not a tensor that the meter could see.
 #
 # The price is the recomputation of the scores in backward: one product of five there that forward had done already.
 # On a GPU the tiles stay in the memory of the chip, and the slow memory outside of it is read and written less: Dao et
@@ -1022,9 +1021,10 @@ else:
 #   section 3.2, footnote 3), of 2 bytes, with which their 60 GB come out;
 # - $T B d\, (34 + 5\, h T / d)\, L$ (Korthikanti et al., arXiv 2205.05198, section 4.1, equation 1).
 #
-# **Predict.** GPT-2 with {{ GPT2.parameters / 1e9 : .1f }} billion parameters has $d = {{ GPT2.width }}$ and
-# $h = {{ GPT2.heads }}$. How many times as large as the first formula is the second at $T = {{ SETTING.sequence }}$?
-# Which of them changes if $T$ is halved and $B$ doubled? Then try it on the board.
+# **Predict.** GPT-2 with {{ GPT2.parameters / 1e9 : .1f }} billion parameters has $d = {{ GPT2.width }}$,
+# $h = {{ GPT2.heads }}$ and $L = {{ GPT2.layers }}$; let $B$ be {{ SETTING.size }}. How many times as large as the
+# first formula is the second at $T = {{ SETTING.sequence }}$? Which of them changes if $T$ is halved and $B$ doubled?
+# Then try it on the board.
 
 # %%
 from course.lessons.widgets.budget import budget_board
@@ -1264,7 +1264,8 @@ if solved(utilization):
         print(f"recomputed {words[0]:8} MFU {mfu:.1%}, HFU {hfu:.1%}")
 
 # %% [markdown]
-# **At scale.** Published runs on A100s. Their HFU fixes the tokens a second; your function then gives their MFU.
+# **At scale.** Published runs on A100s. Their HFU tells how many tokens they did in a second, and your function then
+# gives their MFU.
 
 # %%
 if solved(utilization):

@@ -106,6 +106,11 @@ def gpt_blocks() -> tuple[list[tuple[int, int]], list[int], int]:
     return planned.measured(*planned.problem())
 
 
+def block_units() -> int:
+    """What one of its blocks keeps, its input included, in the units of its plans."""
+    return sum(planned.in_units(gpt_blocks()[0])[0])
+
+
 def six(*, first: bool) -> float:
     """MiB at the peak where six blocks keep everything and six stand in two segments of three."""
     bytes_, _, rest = gpt_blocks()
