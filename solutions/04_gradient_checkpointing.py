@@ -400,8 +400,7 @@ else:
 
 # %% [markdown]
 # # Part II: any function
-
-# %% [markdown]
+#
 # ## 6. A checkpoint around any function
 #
 # A chain whose layers come with a `backward` of their own is a special case. In PyTorch a block is a function, and
@@ -771,8 +770,7 @@ print(selective.table({words: selective.cost(way) for words, way in ways.items()
 
 # %% [markdown]
 # # Part III: inside one operation
-
-# %% [markdown]
+#
 # ## 10. Attention without its matrix
 #
 # With T queries and T keys, attention computes T × T scores, takes the softmax of each row, and multiplies by the
@@ -1008,8 +1006,7 @@ else:
 
 # %% [markdown]
 # # Part IV: the whole step
-
-# %% [markdown]
+#
 # ## 12. The whole budget
 #
 # A step holds more than activations: *states*, which are parameters, gradients, Adam's moments and perhaps a master
