@@ -84,9 +84,9 @@ from typing import Any
 def backward_keep_all(chain: tuple[Any, ...], x: Any, dy: Any) -> tuple[Any, Any]:
     """Forward and backward through a chain of layers, every one evaluated once.
 
-    chain    n layers, n >= 1. layer.forward(x) gives the layer's output, and is an evaluation. layer.backward(x, dy)
-             takes the layer's input x and dy, the gradient with respect to its output, and gives the gradient with
-             respect to x; a call of backward is no evaluation.
+    chain    n layers, n >= 1; a layer may stand in it twice. layer.forward(x) gives the layer's output, and is an
+             evaluation. layer.backward(x, dy) takes the layer's input x and dy, the gradient with respect to its
+             output, and gives the gradient with respect to x; a call of backward is no evaluation.
     x, dy    the chain's input, and the gradient of a loss with respect to the chain's output: tensors, or tokens that
              stand for them. Only layers compute with them.
     Returns  (y, dx): the chain's output, and the gradient with respect to its input
@@ -270,8 +270,8 @@ def chain_costs(sizes: list[int], cuts: list[int]) -> tuple[int, int]:
     Backward  takes the segments from the last to the first. It runs any but the last again from its checkpoint, keeping
               the inputs of its layers; its last layer is not evaluated again. What a segment kept is freed, with its
               checkpoint, before another segment is run again.
-    Returns   (evaluations, peak): calls of layers' forward in both passes; and the most bytes of inputs that are kept
-              at one time. Gradients, and inputs that are not kept, do not count.
+    Returns   (evaluations, peak), ints, exact at any size: calls of layers' forward in both passes; and the most bytes
+              of inputs that are kept at one time. Gradients, and inputs that are not kept, do not count.
     Refused   with a ValueError: empty cuts, a first cut that is not 0, cuts that do not increase, a cut of n or more
     Example   sizes [4, 2, 8, 2, 2] and cuts [0, 3] give (7, 14).
     """
@@ -559,16 +559,16 @@ def mend_the_steps() -> dict[str, tuple[int, str]]:
     Returns   for "masked" and "watched" the number of a line as it is printed above, and the line that replaces it, a
               str without a line break. Its indentation is kept, and may be left out; `torch` is imported.
     Judged    by the losses and means of the program with your line in it, which are those of its plain run, and by the
-              bytes alive at the highest of each step, on other numbers; any spelling of a cure is right. Bytes may be
-              a quarter above ours.
-    Example   {"masked": (2, "losses, watched = [], [0]"), ...} would replace the second line of `masked`.
+              bytes alive at the highest of each step, on other numbers; any spelling of a cure is right. Masks still
+              come from `draw`. Bytes may be a quarter above ours.
+    Example   {"masked": (2, "losses, means = [], [0]"), ...} would replace the second line of `masked`.
     """
     return {
         "masked": (
             6,
             "layer = lambda h, m=torch.rand(h.shape, generator=draw) < keep: (h @ w).sin().exp().cos() * m",
         ),  # drawn where the layer is made, once
-        "watched": (9, "watched.append(h.abs().mean().item())"),  # a number holds no graph
+        "watched": (9, "means.append(h.abs().mean().item())"),  # a number holds no graph
     }
 
 
@@ -714,14 +714,14 @@ print(selective.table(selective.ops(), "KiB of results"))
 def policy(op_name: str) -> str:
     """Whether a selective checkpoint saves the result of an op, or recomputes it in backward.
 
-    op_name  any op of ATen by its full name, in any overload: "aten.mm.default"
-    Returns  "save" for products: mm, addmm, bmm and baddbmm; convolutions, whichever library computes them; attention,
-             whose fused kernels are named _scaled_dot_product_... "recompute" for everything else. For a view (t,
-             view, transpose), which has no bytes of its own, either word is right.
+    op_name  an op of ATen that a forward calls, by its full name, in any overload: "aten.mm.default"
+    Returns  "save" for products. Of matrices: mm, addmm, bmm and baddbmm, and no others. Convolutions: names that
+             contain convolution. Attention's fused kernels: names that begin with _scaled_dot_product. "recompute" for
+             everything else. For a view (t, view, transpose), which has no bytes of its own, either word is right.
     Example  policy("aten.addmm.default") returns "save", policy("aten.gelu.default") returns "recompute".
     """
     name = op_name.split(".")[1]
-    if name in ("mm", "addmm", "bmm", "baddbmm") or name.endswith("convolution"):
+    if name in ("mm", "addmm", "bmm", "baddbmm") or "convolution" in name:
         return "save"
     return "save" if name.startswith("_scaled_dot_product") else "recompute"
 

@@ -83,10 +83,21 @@ WRONG = (
     ),
     wrong(
         "recomputes_what_is_kept",
-        "You evaluate layers a second time, although everything that backward needs has been computed once. Keep the "
-        "inputs on the way to y.",
+        "You call a layer more often than once, although everything that backward needs has been computed by then. "
+        "Keep the inputs on the way to y.",
         edit(("layer.backward(inputs.pop(), dy)", "(layer.backward(inputs[-1], dy), layer.forward(inputs.pop()))[0]")),
         edit((LOOP, f"    x = inputs[0]\n    for layer in chain:\n        x = layer.forward(x)\n{LOOP}")),
+        fails=("each_layer_once",),
+    ),
+    wrong(
+        "one_input_for_each_layer_object",
+        "You look up a layer's input by the layer. One that stands in the chain twice has two inputs, and the second "
+        "has taken the place of the first: look it up by the layer's place in the chain.",
+        edit(
+            ("inputs = []", "inputs = {}"),
+            ("inputs.append(x)", "inputs[layer] = x"),
+            ("inputs.pop()", "inputs[layer]"),
+        ),
     ),
     wrong(
         "returns_the_input_for_y",

@@ -90,14 +90,21 @@ WRONG = (
             ),
         ),
         recurses,
-        fails=("nothing_kept",),
+        fails=("nothing_kept", "no_variable_too_many"),
+    ),
+    wrong(
+        "one_variable_too_many",
+        "Nothing grows with the chain, but a variable too many still names an activation while a layer is called. Let "
+        "the next one take its place, or delete it.",
+        edit(("at = x", "a = b = at = x"), ("at = layer.forward(at)", "a, b, at = b, at, layer.forward(at)")),
+        fails=("no_variable_too_many",),
     ),
     wrong(
         "keeps_all",
         "You keep every input and recompute nothing: that is the other end. Here nothing but the chain's own input is "
         "kept.",
         keeps_all,
-        fails=("evaluations", "nothing_kept"),
+        fails=("evaluations", "nothing_kept", "no_variable_too_many"),
     ),
     wrong(
         "evaluates_the_layer_itself_too",

@@ -138,7 +138,23 @@ WRONG = (
         "cuts_appended",
         "You append n to the caller's own list. Make a new one: [*cuts, n].",
         edit(("segments =", "cuts.append(n)\n    segments ="), ("pairwise([*cuts, n])", "pairwise(cuts)")),
+        edit(
+            ("    n = len(sizes)", "    n = len(sizes)\n    cuts.append(n)"),
+            ("if not cuts or", "if cuts == [n] or"),
+            ("[*cuts, n]", "cuts"),
+            ("    return", "    cuts.pop()\n    return"),
+        ),
+        edit(("    return", "    sizes[:] = map(float, sizes)\n    return")),
         fails=("lists_unchanged",),
+    ),
+    wrong(
+        "numbers_of_another_kind",
+        "You return a float, or a number of NumPy's or torch's. Add up and return ints of Python's: they hold any "
+        "number of bytes exactly.",
+        edit(("return evaluations, peak", "return evaluations, float(peak)")),
+        partial(edited, closed)(("int(peak)", "peak")),
+        partial(edited, closed)(("np.array(sizes)", "np.array(sizes).astype(np.int32)")),
+        fails=("whole_numbers",),
     ),
     wrong(
         "refuses_short_segments",

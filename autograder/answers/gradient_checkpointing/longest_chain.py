@@ -34,6 +34,16 @@ def product(slots: int, sweeps: int) -> int:
 
 RIGHT = (right(binomial, independent="math.comb"), right(recursion), right(product))
 
+
+def stopped_by_hand(slots: int, sweeps: int) -> int:
+    """Each pair again and again, and given up where that takes long: it stands for what the time limit ends."""
+    if math.comb(slots + sweeps, sweeps) > 10_000:
+        raise TimeoutError("too many calls")
+    if slots == 0 or sweeps == 0:
+        return 1
+    return stopped_by_hand(slots, sweeps - 1) + stopped_by_hand(slots - 1, sweeps)
+
+
 two_parts = partial(edited, recursion)
 closed = partial(edited, binomial)
 factors = partial(edited, product)
@@ -48,6 +58,12 @@ WRONG = (
         "You have a slot too many: x_0 lies in one of them.",
         closed((COMB, "math.comb(slots + 1 + sweeps, sweeps)")),
         two_parts(("return 1", "return 1 + (sweeps if slots == 0 else 0)")),
+    ),
+    wrong(
+        "slot_of_the_first_input_lost",
+        "You have a slot too few. The slot of x_0 counts among `slots`, and the activation in hand lies in none: with "
+        "one slot you can still walk from x_0 to any layer, as often as there are sweeps.",
+        closed((COMB, "math.comb(slots - 1 + sweeps, sweeps)")),
     ),
     wrong(
         "one_sweep_short",
@@ -93,10 +109,19 @@ WRONG = (
     ),
     wrong(
         "in_floats",
-        "A float has 53 bits, and your number has many more: use `//`, math.comb or sums of ints.",
+        "A float has 53 bits, and your number has many more: use `//`, math.comb or sums of ints. A number of NumPy's "
+        "or torch's has 64, and is no int of Python's.",
         factors(("layers * (slots + i) // i", "layers * (slots + i) / i")),
         closed((COMB, f"round(math.exp({LOGARITHM}))")),
         factors(("return layers", "return int(float(layers))")),
+        closed((COMB, f"{COMB} if min(slots, sweeps) > 9 else float({COMB})")),
         fails=("many",),
+    ),
+    wrong(
+        "works_out_the_same_pair_again",
+        "Your recursion is right, and works out the same pair again and again: as many calls as the number that it "
+        "returns. Keep what you have found (functools.cache, or a table), or fill a table row by row.",
+        stopped_by_hand,
+        fails=("in_time", "many"),
     ),
 )

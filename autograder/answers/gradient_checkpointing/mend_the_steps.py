@@ -14,7 +14,7 @@ def in_other_lines() -> dict[str, tuple[int, str]]:
     mask = "torch.rand(h.shape, generator=draw) < keep"
     return {
         "masked": (7, f"h = checkpoint(lambda h, mask: (h @ w).sin().exp().cos() * mask, h, {mask})"),
-        "watched": (9, "    watched.append(h.detach().abs().mean())"),
+        "watched": (9, "    means.append(h.detach().abs().mean())"),
     }
 
 
@@ -23,15 +23,16 @@ def held_by_a_function() -> dict[str, tuple[int, str]]:
     layer = "lambda mask: lambda h: (h @ w).sin().exp().cos() * mask"
     return {
         "masked": (6, f"layer = ({layer})(torch.rand(h.shape, generator=draw) < keep)"),
-        "watched": (9, "with torch.no_grad(): watched.append(torch.linalg.vector_norm(h, 1) / h.numel())"),
+        "watched": (9, "with torch.no_grad(): means.append(torch.linalg.vector_norm(h, 1) / h.numel())"),
     }
 
 
 RIGHT = (right(in_other_lines), right(held_by_a_function, independent="torch.linalg.vector_norm"))
 
 runs = partial(edited, mend_the_steps)
+MASK = "torch.rand(h.shape, generator=draw) < keep"
 LAYER = '(6, f"layer = lambda h, {drawn_once}: (h @ w).sin().exp().cos() * mask")'
-WATCH = '(9, "watched.append(h.abs().mean().item())")'
+WATCH = '(9, "means.append(h.abs().mean().item())")'
 
 WRONG = (
     wrong(
@@ -46,9 +47,15 @@ WRONG = (
     ),
     wrong(
         "other_masks",
-        "The two runs of a layer in `masked` have one mask now, and not the one that `draw` gives next: you draw from "
-        "torch's own generator, or seed `draw` anew for every layer.",
+        "The two runs of a layer in `masked` have one mask now, and not the one that `draw` gives next: you seed "
+        "`draw` anew for every layer.",
         runs(("generator=draw)", "generator=draw.manual_seed(0))")),
+    ),
+    wrong(
+        "last_mask_for_all",
+        "Each lambda of `masked` reads `mask` when it runs. In backward all four see the last one that was drawn: give "
+        "each its own, as an argument or as a default value.",
+        runs((LAYER, f'(6, "mask = {MASK}; layer = lambda h: (h @ w).sin().exp().cos() * mask")')),
     ),
     wrong(
         "generator_left_back",
@@ -71,14 +78,21 @@ WRONG = (
     wrong(
         "another_number_watched",
         "`watched` puts another number into its list than the mean of |h|.",
-        runs((WATCH, '(9, "watched.append(0.0)")')),
-        runs((WATCH, '(9, "watched.append(h.mean().item())")')),
+        runs((WATCH, '(9, "means.append(0.0)")')),
+        runs((WATCH, '(9, "means.append(h.mean().item())")')),
     ),
     wrong(
         "still_holds_its_graph",
         "What `watched` puts into its list still has a grad_fn, and with it the graph of its step and h. Make a "
         "number of it, or detach it.",
-        runs((WATCH, '(9, "watched.append(h.abs().mean().clone())")')),
-        runs((WATCH, '(9, "watched.append(h.abs().detach().requires_grad_().mean())")')),
+        runs((WATCH, '(9, "means.append(h.abs().mean().clone())")')),
+        runs((WATCH, '(9, "means.append(h.abs().detach().requires_grad_().mean())")')),
+    ),
+    wrong(
+        "torchs_own_generator",
+        "`masked` draws its masks from torch's own generator now. Both runs of a layer have one mask, and not the one "
+        "that `draw` gives next: draw it from `draw`, once, before the checkpoint is called.",
+        runs((", generator=draw", "")),
+        runs((LAYER, '(6, "layer = lambda h: (h @ w).sin().exp().cos() * (torch.rand(h.shape) < keep)")')),
     ),
 )

@@ -19,7 +19,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     def draw(low: int, high: int) -> int:
         return int(torch.randint(low, high + 1, (), generator=rng))
 
-    full = [(4, 2), (6, 3), (40, 5), (36, 6), (40, 8), *((every * draw(2, 40 // every), every) for every in (2, 3, 4))]
+    full = [(4, 2), (6, 3), (6, 3), (40, 5), (36, 6), (40, 8), (100, 10)]  # (6, 3): called twice
+    full += [(every * draw(2, 40 // every), every) for every in (2, 3, 4)]
     each = [(n, every) for n in range(3, 41) for every in [draw(2, n - 1)] if n % every]
     remainders = [(36 + rest, 6) for rest in range(1, 5)] + [(21, 4), (22, 4), (23, 4), (3, 2), (10, 9), (40, 7)]
     one = [(n, every) for n in (1, 2, 3, 7, 40) for every in sorted({1, n, n + 1, 2 * n + draw(0, 3)})]

@@ -7,12 +7,12 @@ import torch
 from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, case, evaluated, probe, tensors
 from course.performing.exercise import Case, Exercise, Property
 
-ALL = "1 to 40 layers"
+ALL = "1 to 100 layers"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Every length, and one chain of real layers."""
-    return [case(rng, ALL, [(n, 0) for n in range(1, 41)]), tensors(rng, 5)]
+    """All short lengths, one of them with a second call, two long ones, and one chain of real layers."""
+    return [case(rng, ALL, [(n, 0) for n in (1, 2, 3, 3, *range(4, 11), 40, 100)]), tensors(rng, 5)]
 
 
 EXERCISE = Exercise(
@@ -47,8 +47,9 @@ EXERCISE = Exercise(
     ),
     promises={
         "n >= 1": (ALL,),
+        "may stand in it twice": (TENSORS,),
         "tensors, or tokens that stand for them": (ALL, TENSORS),
-        "the chain's output, and the derivative by its input": ("y", "dx"),
+        "the chain's output, and the gradient with respect to its input": ("y", "dx"),
         "each layer's forward once and each layer's backward once": ("each_layer_once",),
     },
     oracle=ChainOracle,

@@ -9,14 +9,15 @@ import torch
 from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, alive, case, evaluated, probe, tensors
 from course.performing.exercise import Case, Exercise, Property
 
-TOKENS = "1 to 40 layers"
+TOKENS = "1 to 64 layers"
 ALIVE = 3  # right answers have 2, and Python may hold one more in a variable
+FEW_MORE = 5  # variables; whoever keeps inputs has more than these in the longest chain
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """All short chains, a long one, and one of real layers; costs grow with the square of the length."""
-    drawn = int(torch.randint(9, 40, (), generator=rng))
-    return [case(rng, TOKENS, [(n, 0) for n in (*range(1, 9), drawn, 40)]), tensors(rng, 5)]
+    """All short chains, one called twice, a long one, and one of real layers; costs grow with the length's square."""
+    drawn = int(torch.randint(9, 20, (), generator=rng))
+    return [case(rng, TOKENS, [(n, 0) for n in (1, 2, 3, 3, *range(4, 9), drawn, 64)]), tensors(rng, 5)]
 
 
 EXERCISE = Exercise(
@@ -45,7 +46,17 @@ EXERCISE = Exercise(
             "nothing_kept",
             "Only the chain's input and the input of the layer at work may be alive. A list, a dict, or calls that "
             "have not returned yet hold the others.",
-            points=3,
+            points=2,
+            evidence="ledger",
+            holds=alive(lambda n, every: ALIVE, FEW_MORE),
+            beside=("dx",),
+            cases=(TOKENS,),
+            needs=("dx",),
+        ),
+        Property(
+            "no_variable_too_many",
+            "Three are alive at most: the chain's input, the input of the layer at work, and one more. Any other "
+            "variable that still names an activation while a layer is called keeps it alive.",
             evidence="ledger",
             holds=alive(lambda n, every: ALIVE),
             beside=("dx",),
@@ -62,9 +73,9 @@ EXERCISE = Exercise(
     promises={
         "n >= 1": (TOKENS,),
         "tensors, or tokens that stand for them": (TOKENS, TENSORS),
-        "the chain's output, and the derivative by its input": ("y", "dx"),
+        "the chain's output, and the gradient with respect to its input": ("y", "dx"),
         "n for y, then i for the input of layer i = n - 1, ..., 0": ("evaluations",),
-        "at most 3 activations are alive": ("nothing_kept",),
+        "at most 3 activations are alive": ("nothing_kept", "no_variable_too_many"),
     },
     oracle=partial(ChainOracle, allowed=lambda n, every: ALIVE),
 )

@@ -5,6 +5,7 @@ The two numbers are judged apart. The peak is judged where it lies: in the only 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 from course.performing.refusals import all_refused, refused
 
 ONE, LAST, ELSEWHERE = "one segment", "the peak in the last segment", "the peak in another"
-SHORT, ASKED = "short segments", "what is refused"
+SHORT, LARGE, ASKED = "short segments", "sizes above 2**53", "what is refused"
 Chain = dict[str, Any]
 
 
@@ -55,23 +56,33 @@ def cases(rng: torch.Generator) -> list[Case]:
             "neighbours at the end": chain([0, n - 2, n - 1], n, at=n - 3),
             "two layers": chain([0, 1], 2),
         },
+        LARGE: {"whole": {"sizes": [2**54 + draw(1, 2**50) * 2 + 1 for _ in range(n)], "cuts": cuts}},
         ASKED: {"chain": chain(cuts, n)},
     }
     return [Case(name=name, inputs={**asked}) for name, asked in drawn.items()]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call for each chain, and whether the two lists are what they were; or the calls that are to be refused."""
+    """One call for each chain, and both lists as text afterwards; or the calls that are to be refused.
+
+    Text tells 3 from 3.0 and from a number of NumPy's, and has all digits.
+    """
     if [*inputs] == ["chain"]:
-        sizes, n = inputs["chain"]["sizes"], len(inputs["chain"]["sizes"])
-        calls = {words: lambda cuts=cuts: answer([*sizes], cuts) for words, cuts in _nonsense(n).items()}
-        return observe({"refused": {**refused(calls)}})
+        sizes, n = [*inputs["chain"]["sizes"]], len(inputs["chain"]["sizes"])
+        given = _nonsense(n)
+        came = refused({words: partial(answer, sizes, cuts) for words, cuts in given.items()})
+        return observe({"refused": {**came, "left": {**_as_text({**given, "sizes": sizes})}}})
     values: dict[str, Any] = {}
     for label, chain in inputs.items():
         sizes, cuts = [*chain["sizes"]], [*chain["cuts"]]
-        values[label] = outputs(answer(sizes, cuts), "evaluations", "peak")
-        values[label]["left"] = {"sizes": [*sizes], "cuts": [*cuts]}
+        found = outputs(answer(sizes, cuts), "evaluations", "peak")
+        values[label] = _as_text(found) if label == "whole" else found
+        values[label]["left"] = _as_text({"sizes": sizes, "cuts": cuts})
     return observe(values)
+
+
+def _as_text(values: dict[str, Any]) -> dict[str, str]:
+    return {name: repr(value)[:1000] for name, value in values.items()}
 
 
 def _nonsense(n: int) -> dict[str, list[int]]:
@@ -125,6 +136,14 @@ EXERCISE = Exercise(
             cases=(ELSEWHERE,),
         ),
         Property(
+            "whole_numbers",
+            "Both numbers are ints of Python's, with all their digits: a float has 53 bits, NumPy's and torch's whole "
+            "numbers have 64 at most.",
+            keys=("whole/evaluations", "whole/peak"),
+            cases=(LARGE,),
+            needs=("evaluations", "peak_in_the_last_segment", "peak_anywhere"),
+        ),
+        Property(
             "refusals",
             "Raise a ValueError where cuts are empty, do not begin with 0, do not increase, or end at n or beyond.",
             holds=all_refused,
@@ -133,9 +152,10 @@ EXERCISE = Exercise(
         ),
         Property(
             "lists_unchanged",
-            "A list was changed in place (append, pop, sort). The caller still needs it: make a new one, [*cuts, n].",
-            keys=("*/left/*",),
-            cases=USUAL,
+            "A list was changed in place (append, pop, sort), perhaps in a call that was refused. The caller still "
+            "needs it: make a new one, [*cuts, n].",
+            keys=("*left/*",),
+            cases=(*USUAL, ASKED),
             needs=("evaluations",),
         ),
     ),
@@ -154,8 +174,9 @@ EXERCISE = Exercise(
         "in the last segment it keeps every layer's input": ("peak_in_the_last_segment", "one_segment"),
         "It runs any but the last again": ("evaluations", "peak_anywhere"),
         "its last layer is not evaluated again": ("evaluations",),
-        "freed, with its checkpoint, before the next one is run again": ("peak_anywhere",),
+        "freed, with its checkpoint, before another segment is run again": ("peak_anywhere",),
         "(evaluations, peak)": ("evaluations", "peak_anywhere"),
+        "ints, exact at any size": ("whole_numbers",),
         "Gradients, and inputs that are not kept, do not count": ("one_segment", "peak_anywhere"),
         "empty cuts": ("refusals",),
         "a first cut that is not 0": ("refusals",),

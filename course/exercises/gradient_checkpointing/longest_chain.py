@@ -26,6 +26,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "one slot": [(1, 0), (1, 1), (1, 2), (1, draw(5, FEW)), (1, draw(50, MOST))],
         "one sweep or none": [(1, 1), (2, 1), (3, 1), (draw(5, FEW), 1), (draw(5, FEW), 0), (draw(50, MOST), 1)],
         "few slots and sweeps": [*few, (draw(5, FEW), draw(2, 5)), (draw(2, 5), draw(5, FEW))],
+        "few of one, many of the other": [(4, MOST), (MOST, 4)],
         "many": [
             (draw(100, 150), draw(150, MOST)),
             (draw(150, MOST), draw(100, 150)),
@@ -33,15 +34,18 @@ def cases(rng: torch.Generator) -> list[Case]:
             (2, draw(100, MOST)),
         ],
     }
-    return [Case(name=name, inputs={"asked": [list(pair) for pair in pairs]}) for name, pairs in drawn.items()]
+    return [
+        Case(name=name, inputs={"asked": [list(pair) for pair in pairs], "exact": name == "many"})
+        for name, pairs in drawn.items()
+    ]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call for each pair. A number of more digits than a float has is read as text."""
+    """One call for each pair. Text has all digits, and tells an int from other numbers."""
     values: dict[str, Any] = {}
     for slots, sweeps in inputs["asked"]:
         layers = answer(slots, sweeps)
-        values[f"{slots} slots, {sweeps} sweeps"] = layers if min(slots, sweeps) < FEW else f"{layers}"
+        values[f"{slots} slots, {sweeps} sweeps"] = repr(layers)[:300] if inputs["exact"] else layers
     return observe(values)
 
 
@@ -70,10 +74,15 @@ EXERCISE = Exercise(
             cases=("few slots and sweeps",),
         ),
         Property(
+            "in_time",
+            "With 4 slots and 200 sweeps, a recursion that works out the same pair again and again does not end in "
+            "time: keep what you have found.",
+            cases=("few of one, many of the other",),
+        ),
+        Property(
             "many",
-            "The numbers are whole and have many digits: a float does not hold them, so do not divide with `/`. A "
-            "recursion that works out the same pair again and again does not end in time: keep what you have found.",
-            points=2,
+            "The numbers are whole and have many digits: a float does not hold them, so do not divide with `/`. Return "
+            "an int of Python's, and not a number of NumPy's or torch's.",
             cases=("many",),
         ),
     ),
@@ -88,8 +97,9 @@ EXERCISE = Exercise(
         "at least 1": ("one_slot",),
         "at least 0": ("one_slot", "one_sweep"),
         "up to 200": ("many",),
+        "an int": ("many",),
         "exact": ("many",),
-        "at most one second": ("many",),
+        "at most one second": ("in_time",),
     },
     seconds=1.0,
 )

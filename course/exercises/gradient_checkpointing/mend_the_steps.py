@@ -17,7 +17,7 @@ from course.lessons.experiments import checkpoint_runs, programs
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.tree import Tree
 
-MORE = 1.25  # times our bytes: a cure may keep a mask in a wider dtype
+MORE = 1.25  # times our bytes: a cure may keep a mask in a wider dtype, but not in float64
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -39,8 +39,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     given: dict[str, Any] = {key: each.double() if isinstance(each, Tensor) else each for key, each in inputs.items()}
     name = given.pop("program")
     log = checkpoint_runs.run(name, checkpoint_runs.mended(name, *programs.replacement(answer(), name)), **given)
-    numbers = {"losses": torch.tensor(log.losses), "watched": torch.tensor(log.watched)}
-    return observe({name: {**numbers, "peaks": torch.tensor(log.peaks)}})
+    numbers = {"losses": torch.tensor(log.losses), "means": torch.tensor(log.means)}
+    return observe({name: {**numbers, "peaks": torch.tensor(log.peaks), "drawn": log.drawn}})
 
 
 def _as_few_bytes(name: str, inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -57,7 +57,7 @@ def _judged(name: str, numbers: str, bytes_: str) -> tuple[Property, Property]:
             numbers,
             points=2,
             roundings=256,
-            keys=(f"{name}/losses", f"{name}/watched"),
+            keys=(f"{name}/losses", f"{name}/means"),
             cases=(name,),
         ),
         Property(
@@ -80,7 +80,8 @@ EXERCISE = Exercise(
             "masked",
             "`masked` must have the losses of its plain run: every layer draws one mask from `draw`, and the second "
             "run of the layer uses that one again. A checkpoint restores the state of torch's own generator only.",
-            "The layers of `masked` must stay checkpointed: what a layer computes is not kept.",
+            "The layers of `masked` must stay checkpointed: what a layer computes is not kept, and a mask is kept as "
+            "bool, one byte for each number.",
         ),
         *_judged(
             "watched",
@@ -92,8 +93,8 @@ EXERCISE = Exercise(
     hints=(
         "In which of the two do the losses differ from the plain run's, and from which step on? In which do the bytes "
         "grow?",
-        "A first loss that is right, and a second that is not: the first gradient was wrong. What does the second run "
-        "of a layer draw? A tensor in a list keeps its graph as long as the list lives.",
+        "A first loss that is right, and a second that is not: what went wrong in the backward between them? What does "
+        "the second run of a layer draw? A tensor in a list keeps its graph as long as the list lives.",
         "Draw the mask once, before the checkpoint is called, and let the layer hold it (a lambda's default value is "
         "computed where the lambda is made). Put a Python number into the list.",
     ),
@@ -101,6 +102,7 @@ EXERCISE = Exercise(
         'for "masked" and "watched" the number': ("masked_losses", "watched_bytes"),
         "Its indentation is kept, and may be left out": ("masked_losses", "watched_bytes"),
         "by the losses and means of the program with your line in it": ("masked_losses", "watched_losses"),
+        "Masks still come from `draw`": ("masked_losses",),
         "Bytes may be a quarter above ours": ("masked_bytes", "watched_bytes"),
         "bytes alive at the highest": ("masked_bytes", "watched_bytes"),
         "any spelling of a cure is right": ("masked_losses", "watched_bytes"),

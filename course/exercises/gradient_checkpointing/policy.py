@@ -31,13 +31,24 @@ BLOCKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("_softmax.default", "native_dropout.default", "masked_fill.Scalar", "div.Tensor", "clone.default"),
     ),
     "convolutions": (
-        ("convolution.default", "cudnn_convolution.default", "_scaled_dot_product_cudnn_attention.default"),
+        (
+            "convolution.default",
+            "cudnn_convolution.default",
+            "cudnn_convolution_transpose.default",
+            "convolution_overrideable.default",
+            "mkldnn_convolution.default",
+            "_scaled_dot_product_cudnn_attention.default",
+        ),
         ("native_batch_norm.default", "native_group_norm.default", "relu.default", "max_pool2d_with_indices.default"),
     ),
 }
 VIEWS = ("view.default", "t.default", "transpose.int", "detach.default", "expand.default", "_unsafe_view.default")
 OTHER_OVERLOADS = ("mm.out", "addmm.out", "bmm.dtype", "baddbmm.dtype", "mm.dtype_out", "addmm.dtype")
-LOOK_ALIKE = ("digamma.default", "lgamma.default", "cummax.default", "_convert_indices_from_csr_to_coo.default")
+LOOK_ALIKE = (
+    *("digamma.default", "lgamma.default", "cummax.default", "_convert_indices_from_csr_to_coo.default"),
+    *("mv.default", "addmv.default", "dot.default", "addbmm.default", "sspaddmm.default", "_sparse_mm.default"),
+    *("prod.default", "embedding.default"),
+)
 UNKNOWN = ("erfinv.default", "sinh.out", "hypot.default", "addcmul.default", "add.out", "_log_softmax.default")
 OVERLOADS, LOOKS = "other overloads", "names that look alike"
 
@@ -119,7 +130,8 @@ EXERCISE = Exercise(
         ),
         judged(
             "convolutions",
-            "Convolutions are products, whichever library computes them; norms, activations and pooling are not.",
+            "Convolutions are products, whichever library computes them: their names contain `convolution`. Norms, "
+            "activations and pooling are none.",
             cases=tuple(BLOCKS)[3:],
         ),
         judged(
@@ -130,24 +142,24 @@ EXERCISE = Exercise(
         ),
         judged(
             "look_alikes",
-            "Some names have `mm` or `conv` in them and are no product, such as lgamma: compare the whole name between "
-            "the dots.",
+            "Some names have `mm` or `conv` in them and are no product, such as lgamma; and of the products of "
+            "matrices and vectors only four are asked for: compare the whole name between the dots.",
             cases=(LOOKS,),
         ),
     ),
     hints=(
         "Which of the ops in the table above have FLOPs? What do the others cost, if they are run again?",
-        "Split the name at its dots. Which names between the dots stand for a product? torch.utils.flop_counter has a "
-        "registry of those whose FLOPs it counts.",
-        'Four matrix products, the names that end in "convolution", and those that begin with "_scaled_dot_product": '
+        "Split the name at its dots. Which names between the dots stand for a product? Some are whole names, some only "
+        "begin alike or have a word in common.",
+        'Four matrix products, the names that contain "convolution", and those that begin with "_scaled_dot_product": '
         "save these, whatever the overload; recompute the rest.",
     ),
     promises={
-        "any op of ATen": ("other_overloads", "look_alikes"),
+        "an op of ATen that a forward calls": ("other_overloads", "look_alikes"),
         "in any overload": ("other_overloads",),
-        "mm, addmm, bmm and baddbmm": ("transformer_blocks", "attention_written_out"),
-        "convolutions": ("convolutions",),
-        "fused kernels": ("transformer_blocks",),
+        "mm, addmm, bmm and baddbmm, and no others": ("transformer_blocks", "attention_written_out", "look_alikes"),
+        "names that contain convolution": ("convolutions",),
+        "names that begin with _scaled_dot_product": ("transformer_blocks",),
         "everything else": ("attention_written_out", "look_alikes"),
         "either word is right": ("transformer_blocks",),
     },

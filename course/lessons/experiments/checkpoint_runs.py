@@ -21,7 +21,7 @@ from course.meter import KeptBytes, kept_bytes
 PROGRAMS = {
     "masked": """\
 def masked(w, batches, lr, keep, draw, checkpoint):
-    losses, watched = [], []
+    losses, means = [], []
     for x, y in batches:
         w, h = w.detach().requires_grad_(), x
         for _ in range(4):
@@ -31,35 +31,39 @@ def masked(w, batches, lr, keep, draw, checkpoint):
         loss.backward()
         w = w - lr * w.grad
         losses += [loss.item()]
-        watched.append(h.abs().mean().item())
-    return losses, watched
+        means.append(h.abs().mean().item())
+    return losses, means
 """,
     "watched": """\
 def watched(w, batches, lr, keep, draw, checkpoint):
-    losses, watched = [], []
+    losses, means = [], []
     for x, y in batches:
         w, h = w.detach().requires_grad_(), x
         for _ in range(4):
             mask = torch.rand(h.shape, generator=draw) < keep
             layer = lambda h, mask: (h @ w).sin().exp().cos() * mask
             h = checkpoint(layer, h, mask)
-        watched.append(h.abs().mean())
+        means.append(h.abs().mean())
         loss = (h - y).square().mean()
         loss.backward()
         w = w - lr * w.grad
         losses += [loss.item()]
-    return losses, [float(torch.as_tensor(each).detach()) for each in watched]
+    return losses, [float(torch.as_tensor(each).detach()) for each in means]
 """,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """For each step its loss, the mean of the last layer's outputs, and the bytes alive at the highest."""
+    """For each step its loss, the mean of the last layer's outputs, and the bytes alive at the highest.
+
+    drawn  whether `draw` was used at all
+    """
 
     losses: list[float]
-    watched: list[float]
+    means: list[float]
     peaks: list[int]
+    drawn: bool
 
 
 def listing(name: str) -> str:
@@ -94,12 +98,13 @@ def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: An
     with kept_bytes(after=alive.look):
         found = function(batches=alive.steps(x, y), checkpoint=torchs if checkpointed else plain, **given)
     try:
-        losses, watched = ([float(each) for each in column] for column in found)
+        losses, means = ([float(each) for each in column] for column in found)
     except (TypeError, ValueError, RuntimeError):
         raise WrongOutput(f"{name} must return two lists of numbers, got {type(found).__name__}") from None
-    if not len(losses) == len(watched) == len(x):
+    if not len(losses) == len(means) == len(x):
         raise WrongOutput(f"{name} must return a loss and a mean for each of {len(x)} steps, got {len(losses)} losses")
-    return Log(losses=losses, watched=watched, peaks=alive.peaks)
+    drawn = draw.get_state().ne(torch.Generator().manual_seed(inputs["seed"]).get_state()).any().item()
+    return Log(losses=losses, means=means, peaks=alive.peaks, drawn=bool(drawn))
 
 
 class Highest:

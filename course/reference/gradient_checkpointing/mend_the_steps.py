@@ -8,5 +8,5 @@ def mend_the_steps() -> dict[str, tuple[int, str]]:
     drawn_once = "mask=torch.rand(h.shape, generator=draw) < keep"
     return {
         "masked": (6, f"layer = lambda h, {drawn_once}: (h @ w).sin().exp().cos() * mask"),
-        "watched": (9, "watched.append(h.abs().mean().item())"),  # a number holds no graph
+        "watched": (9, "means.append(h.abs().mean().item())"),  # a number holds no graph
     }
