@@ -237,16 +237,13 @@ WRONG = (
     wrong(
         "what_follows_counted",
         "You count what stands after a segment as live when it is run again. Backward comes from the end and has freed "
-        "that: what is kept before the segment counts.",
-        edited(
-            every_plan,
-            ("def live(plan: Plan)", "def live(plan: Plan, follows: int = 1)"),
-            (
-                "sum(map(sum, bytes_[start:end])) for",
-                "sum(map(sum, bytes_[start:end])) + follows * sum(kept[end:]) for",
-            ),
-            ("<= budget]", "<= budget] or [plan for plan in plans(0) if live(plan, 0) <= budget]"),
+        "that: what is kept of the blocks before the segment counts.",
+        table(
+            (START, "    bytes_, cost = bytes_[::-1], cost[::-1]\n" + START),
+            (SEGMENT, "kept + bytes_[end - 1][0], again"),
+            ("segments[::-1]", "[(n - end, n - start) for start, end in segments]"),
         ),
+        by_chance=True,  # whether that fits
     ),
     wrong(
         "costs_forgotten",
