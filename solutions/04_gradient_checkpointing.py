@@ -452,14 +452,15 @@ import torch
 def checkpoint(fn: Callable[..., Any], *args: Any) -> Any:
     """Returns fn(*args), and keeps of it nothing but args: backward runs fn again.
 
-    fn        returns a tensor, or a tuple of tensors (integer and detached ones too) and None. It may hold parameters
-              that are not among args, draw random numbers of torch on the CPU, and call checkpoint itself
+    fn        returns a tensor, or a tuple of tensors (integer and detached ones and args too) and None. It may hold
+              parameters that are not among args, but not return one; draw random numbers of torch on the CPU; and call
+              checkpoint itself. A detached output may come back with requires_grad
     args      tensors, views among them, in any floating dtype or integer; the same one twice; None, numbers. Some
               require a gradient and some do not; at least one does
     Backward  is called with `.backward()`, once, on any of the outputs. It gives args and parameters the gradients that
-              fn alone would give them
+              fn alone would give them; zeros may stand for no gradient
     Calls     fn once in forward and once in backward; once in all under torch.no_grad()
-    Memory    from forward to backward: the tensors of args, and up to 8 KiB for a random state
+    Memory    from forward to backward: the tensors of args, no copies, and up to 8 KiB for a random state
     Random    the second run draws what the first one drew. What the program draws after forward, and after backward, is
               what it would draw if fn had run once
     Autocast  the second run is under the CPU autocast of the first, on or off and with its dtype, wherever backward is
@@ -641,6 +642,7 @@ def best_cuts(bytes_: list[tuple[int, int]], cost: list[int], budget: int) -> li
     Live     after the forward: all that is kept. When backward has run a segment again: what is kept of the blocks
              before it, and all inputs and insides of its own blocks, its checkpoint counted once.
     Returns  the list of segments: none where everything fits. Any plan of least cost is right.
+             Neither list is changed.
     Refused  with a ValueError: a budget in which no plan fits
     Example  bytes_ = [(1, 5), (1, 5), (1, 5)], cost = [2, 3, 4]. All of it is 18. With a budget of 13 it returns
              [(0, 1)]: 1 + 6 + 6 = 13 are kept, and 6 are live in the segment. With 12 it returns [(0, 2)]: 1 + 6 = 7

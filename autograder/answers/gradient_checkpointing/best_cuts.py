@@ -18,7 +18,7 @@ Plan = list[tuple[int, int]]
 
 def every_plan(bytes_: Blocks, cost: list[int], budget: int) -> Plan:
     """All plans of a short row are tried. In a long one, the least costly way through places and kept bytes."""
-    if len(cost) > 9:
+    if len(cost) > 8:
         return cheapest_way(bytes_, cost, budget)
 
     def plans(start: int) -> list[Plan]:
@@ -158,8 +158,8 @@ WRONG = (
     ),
     wrong(
         "most_bytes_first",
-        "You checkpoint the blocks with most bytes inside, one by one, until the rest fits. They may be the dearest to "
-        "run again, and each of them keeps its input: search over segments.",
+        "You checkpoint the blocks with most bytes inside, one by one, until the rest fits. They may be the most "
+        "expensive to run again, and each of them keeps its input: search over segments.",
         thumb((PLANS, GREEDY.format("-bytes_[i][1]"))),
     ),
     wrong(
@@ -170,14 +170,14 @@ WRONG = (
     ),
     wrong(
         "only_a_suffix_keeps_all",
-        "In your plans the last blocks keep all, and every block before them is run again. Where blocks differ, a dear "
-        "one early in the row should keep all too.",
+        "In your plans the last blocks keep all, and every block before them is run again. Where blocks differ, an "
+        "expensive one early in the row should keep all too.",
         table((LIVE, f"if start and (not plan or plan[1][1] != start):\n                continue\n            {LIVE}")),
     ),
     wrong(
         "one_way_to_each_place",
         "For each place in the row you go on from the cheapest start only. It may keep so much that the rest becomes "
-        "dear or does not fit: keep the cheapest for each number of bytes kept.",
+        "expensive or does not fit: keep the cheapest for each number of bytes kept.",
         table(ways("way[1][0]")),
         by_chance=True,  # whether the rest fits at all
     ),
@@ -196,7 +196,7 @@ WRONG = (
     ),
     wrong(
         "fewest_blocks",
-        "You run as few blocks again as you can. Two cheap ones are better than a dear one: add up their costs.",
+        "You run as few blocks again as you can. Two cheap ones are better than an expensive one: add up their costs.",
         table(("again += cost[end - 1]", "again += 1")),
     ),
     wrong(
@@ -233,6 +233,36 @@ WRONG = (
         "before its last block's backward can begin.",
         table(CAPPED, (f"live += {FULL}", f"live = max(live, kept + {FULL})")),
         by_chance=True,  # which of several plans of one cost comes out
+    ),
+    wrong(
+        "what_follows_counted",
+        "You count what stands after a segment as live when it is run again. Backward comes from the end and has freed "
+        "that: what is kept of the blocks before the segment counts.",
+        table(
+            (START, "    bytes_, cost = bytes_[::-1], cost[::-1]\n" + START),
+            (SEGMENT, "kept + bytes_[end - 1][0], again"),
+            ("segments[::-1]", "[(n - end, n - start) for start, end in segments]"),
+        ),
+        by_chance=True,  # whether that fits
+    ),
+    wrong(
+        "costs_forgotten",
+        "You remember plans by their bytes and budget, and give the old one where the costs are others. Remember by "
+        "all arguments, or nothing.",
+        table(
+            ("def best_cuts", "known = {}\n\ndef best_cuts"),
+            (START, "    if (seen := (*bytes_, budget)) in known:\n        return known[seen]\n" + START),
+            ("return segments[::-1]", "return known.setdefault(seen, segments[::-1])"),
+        ),
+    ),
+    wrong(
+        "lists_changed",
+        "You write into `cost` or `bytes_`, which the caller still needs: make new lists.",
+        table(
+            (START, START + "    for i in range(1, n):\n        cost[i] += cost[i - 1]\n"),
+            ("again += cost[end - 1]", "again = spent + cost[end - 1] - (cost[start - 1] if start else 0)"),
+        ),
+        fails=("lists_unchanged",),
     ),
     wrong(
         "checkpoint_counted_twice",
@@ -284,8 +314,9 @@ WRONG = (
         table(("segments[::-1]", "segments")),
     ),
     wrong(
-        "nothing_refused",
-        "Where no plan fits you return one all the same. Raise a ValueError, so that nobody runs out of memory later.",
+        "no_value_error",
+        "Where no plan fits you return one all the same, or run into another error. Raise a ValueError, so that nobody "
+        "runs out of memory later.",
         table(
             (
                 "    if not table[n]:\n        raise ValueError",

@@ -115,7 +115,7 @@ def keeps_everything(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 once = partial(edited, checkpoint)
-RUN = "return fn(*args)"
+RUN, SAVED = "return fn(*args)", "ctx.set_materialize_grads(False)"
 FORK, SET = "entered.enter_context(torch.random.fork_rng(self.devices))", "torch.set_rng_state(self.random)"
 CAST = "entered.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))"
 CUT, FLAG = "tensor.detach().requires_grad_(tensor.requires_grad)", ".requires_grad_(tensor.requires_grad)"
@@ -140,10 +140,17 @@ WRONG = (
         keeps_everything,
     ),
     wrong(
-        "keeps_outputs",
-        "Besides the inputs you keep what fn returned. The second run makes it again: an output stays alive only as "
-        "long as somebody else needs it.",
+        "keeps_more_than_arguments",
+        "Besides the arguments you keep what fn returned, or copies of arguments (clone, contiguous). The second run "
+        "makes an output again, and the caller holds the arguments themselves: save them as they are.",
         once((RUN, "ctx.outputs = fn(*args)\n        return ctx.outputs")),
+        once((SAVED, "ctx.copies = [args[place].clone() for place in ctx.places]\n        " + SAVED)),
+    ),
+    wrong(
+        "none_taken_for_a_tensor",
+        "You put a tensor wherever you find None, 0 or False among the other arguments. They are arguments too: note "
+        "the places of the tensors.",
+        once(("return fn(*args)", "return fn(*(arg if isinstance(arg, Tensor) else arg or None for arg in args))")),
     ),
     wrong(
         "another_mask",
@@ -162,6 +169,12 @@ WRONG = (
         "The second run gets the first one's mask, and leaves the generator where that run left it: what the program "
         "draws next, it has drawn before. Put back the state that was there: torch.random.fork_rng does it.",
         once((FORK, "pass")),
+    ),
+    wrong(
+        "put_back_in_forward",
+        "You put the random state back after the first run too, so that the program draws the numbers of fn once more. "
+        "A plain run moves the generator on; only the second run must leave it alone.",
+        once((RUN, "with torch.random.fork_rng([]):\n            " + RUN)),
     ),
     wrong(
         "seeds_itself",
@@ -239,6 +252,7 @@ WRONG = (
         "Of a tuple you take the first output through backward alone. Each output that requires a gradient, and got "
         "one, takes part.",
         once((PAIRED, "zip(outputs[:1], grads[:1], strict=True)")),
+        once((BACK, BACK.replace("in pairs", "in pairs[:1]"))),
     ),
     wrong(
         "every_output_differentiated",

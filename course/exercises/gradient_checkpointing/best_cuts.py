@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, cast
 
 import torch
@@ -29,6 +29,7 @@ UNEVEN, LONG, EXACT, SMALLEST, TOO_FEW = (
     "what is refused",
 )
 BLOCKS = 200
+LEFT = "lists afterwards"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -46,14 +47,18 @@ def cases(rng: torch.Generator) -> list[Case]:
         return {"bytes_": bytes_, "cost": cost, "budget": round(least + share * (most - least))}
 
     long: Question = dict(zip(("bytes_", "cost"), row(BLOCKS, 1, 2), strict=True))
+    one_long: Question = {"bytes_": [*[[1, 1]] * 41, [1, 80]], "cost": [1] * 42, "budget": 82}  # (0, 41)
     dozens = [(at, min(at + 12, BLOCKS)) for at in range(0, BLOCKS, 12)]
-    uneven = {f"a share of {share}": between(share, *row(9, 8, 16)) for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.6)}
+    uneven = {f"a share of {share}": between(share, *row(8, 8, 16)) for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.6)}
+    above = [10**9 + more for more in (9, 1, 5, 7)]  # alike in float32
+    uneven["costs above 10**9"] = {"bytes_": [[1, 9]] * 4, "cost": above, "budget": 31}
+    uneven["the same bytes at other costs"] = {**uneven["costs above 10**9"], "cost": above[1:] + above[:1]}
     one, (few, costs) = [[draw(1, 9), draw(1, 99)]], row(5, 9, 30)
     some = between(0.5, *row(6, 2, 5))
-    fits = {
+    fits: dict[str, Question] = {
         "one block": {"bytes_": one, "cost": [draw(1, 999)], "budget": sum(one[0])},
         "five blocks": {"bytes_": few, "cost": costs, "budget": _peak(few, [])},
-        "much room": {**some, "budget": 200},
+        "all of 200 units": {"bytes_": [[60, 40], [50, 50]], "cost": [1, 1], "budget": 200},
     }
     too_few = {
         "one block, a byte too few": {**fits["one block"], "budget": sum(one[0]) - 1},
@@ -66,7 +71,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         Case(name=UNEVEN, inputs={**uneven}),
         Case(name=EXACT, inputs=_exact(draw)),
         Case(name=SMALLEST, inputs={**fits}),
-        Case(name=LONG, inputs={"all": {**long, "budget": _peak(long["bytes_"], dozens) + draw(2, 4)}}),
+        Case(
+            name=LONG, inputs={"all": {**long, "budget": _peak(long["bytes_"], dozens) + draw(2, 4)}, "one": one_long}
+        ),
         Case(name=TOO_FEW, inputs={**too_few}),
     ]
 
@@ -94,14 +101,23 @@ def _peak(bytes_: list[list[int]], plan: Plan) -> int:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call for each question: the plan, int64 (segments, 2), under the question's label."""
+    """One call for each question: the plan, int64 (segments, 2), under its label; its lists afterwards under LEFT."""
+    left: dict[str, Any] = {}
 
-    def ask(bytes_: list[list[int]], cost: list[int], budget: int) -> Tensor:
-        return _pairs(answer([(given, inside) for given, inside in bytes_], [*cost], budget))
+    def ask(label: str, bytes_: list[list[int]], cost: list[int], budget: int) -> Tensor:
+        left[label] = [(given, inside) for given, inside in bytes_], [*cost]
+        return _pairs(answer(*left[label], budget))
 
+    calls = {label: partial(ask, label, **asked) for label, asked in inputs.items()}
     if "no bytes" in inputs:
-        return observe({"refused": {**refused({label: partial(ask, **asked) for label, asked in inputs.items()})}})
-    return observe({label: ask(**asked) for label, asked in inputs.items()})
+        found: dict[str, Any] = {"refused": {**refused(calls)}}
+    else:
+        found = {label: call() for label, call in calls.items()}
+    return observe({**found, LEFT: {label: _numbers(*lists) for label, lists in left.items()}})
+
+
+def _numbers(bytes_: list[tuple[int, int]], cost: list[int]) -> Tensor:
+    return torch.tensor([*chain.from_iterable(bytes_), *cost])
 
 
 def _pairs(plan: Any) -> Tensor:
@@ -201,11 +217,19 @@ EXERCISE = Exercise(
         Property(
             "200_blocks",
             "A row of 200 blocks needs a plan in seconds. There are more plans than can be tried: keep for each place "
-            "in the row, and each number of bytes kept so far, only the cheapest way to come there.",
+            "in the row, and each number of bytes kept so far, only the cheapest way to come there. A segment of 41 "
+            "blocks is allowed too.",
             points=2,
             holds=_least,
             cases=(LONG,),
             needs=("least_cost",),
+        ),
+        Property(
+            "lists_unchanged",
+            "The caller still needs `bytes_` and `cost`, also where you refuse: work on new lists.",
+            keys=(f"{LEFT}/*",),
+            cases=(UNEVEN, TOO_FEW),
+            needs=("segments",),
         ),
         Property(
             "refusals",
@@ -238,6 +262,7 @@ EXERCISE = Exercise(
         "Any plan of least cost is right": ("least_cost", "the_last_byte"),
         "none where everything fits": ("nothing_recomputed",),
         "a budget in which no plan fits": ("refusals",),
+        "Neither list is changed": ("lists_unchanged",),
     },
     seconds=5.0,
 )

@@ -4,7 +4,8 @@ Each case is a scenario with a function of ours, that counts its calls, and with
 returned. Values are those of fn without any checkpoint.
 
 Memory is that of a chain of layers: a short one, whose tensors are counted, in a notebook; large tensors, whose process
-is measured from outside, in grading. Something stands between two layers, so that an output is not an input.
+is measured from outside, in grading. Something stands between two layers, so that an output is not an input. Inputs are
+held outside too, so that a copy of one counts besides; they are transposed, and one does not require a gradient.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from course.performing.forms import in_dtype, strided
 from course.performing.oracle import is_here
 from course.tree import Tree
 
-LAYERS = 12
+LAYERS = 16
 BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 128, 2  # numbers and blocks of a tensor: 1 MiB in grading, 16 KiB in a notebook
 STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: torch's random state has 5,056
 MEMORY = "many layers"
-PEAK = 30 * 2**20  # bytes in grading: right answers take 23 to 25 MiB, one tensor more for each layer 35 and more
+PEAK = 34 * 2**20  # bytes in grading: right answers take 29 to 31 MiB, one tensor more for half of the layers 39
 
 
 class Counted:
@@ -68,8 +69,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         "two tensors": {"asks": "plain", **many("x", "w", "dy")},
         "one tensor twice": {"asks": "same", **many("x", "dy")},
         "other arguments": {"asks": "arguments", **many("x", "frozen", "unused"), **many("dy", shape=(5, 4))}
-        | {"rows": rows, "factor": 3, "shift": 0.5},
-        "all outputs used": {"asks": "outputs", **many("x", "w", "dy"), "used": [0, 3, 4]},
+        | {"rows": rows, "factor": 3, "shift": 0.5, **many("b", shape=())},
+        "all outputs used": {"asks": "outputs", **many("x", "w", "dy"), "used": [0, 3, 4, 5]},
         "one output used": {"asks": "outputs", **many("x", "w", "dy"), "used": [3]},
         "a tuple of one": {"asks": "single", **many("x", "w", "dy")},
         "parameters": {"asks": "parameters", **weights},
@@ -77,7 +78,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "bfloat16": {"asks": "autocast", **whole(4_000), "to": "bfloat16"},
         "float16": {"asks": "autocast", **whole(4_000), "to": "float16"},
         "backward under autocast": {"asks": "autocast", **whole(8), "to": ""},
-        "no recording": {"asks": "no grad", **many("x", "w")},
+        "no recording": {"asks": "no grad", **many("x", "w"), "seed": seed},
         "one in another": {"asks": "nested", **many("x", "w", "dy")},
         MEMORY: {"asks": "memory", "seed": seed_of_blocks, "scale": scale},
     }
@@ -130,28 +131,33 @@ def _same(answer: Any, inputs: Inputs) -> dict[str, Any]:
 
 
 def _arguments(answer: Any, inputs: Inputs) -> dict[str, Any]:
-    def body(rows: Tensor, x: Tensor, mask: None, factor: int, frozen: Tensor, unused: Tensor, shift: float) -> Tensor:
-        if mask is not None or type(factor) is not int:
-            raise WrongOutput("fn must get its arguments as they are, None and numbers too")
-        return (x[rows] * factor).sin() * frozen[rows] + shift
+    def body(rows: Tensor, x: Tensor, *others: Any) -> Tensor:
+        if [type(each) for each in others[:4]] != [type(None), int, bool, int]:
+            raise WrongOutput("fn must get its arguments as they are, None and numbers too, also 0 and False")
+        factor, frozen, _, scale, shift = others[3:]
+        y: Tensor = (x[rows] * factor).sin() * frozen[rows] * scale + shift
+        return y
 
-    args = [inputs[name] for name in ("rows", "x", "factor", "frozen", "unused", "shift")]
-    return _run(answer, Counted(body), [*args[:2], None, *args[2:]], inputs, "x unused")
+    args = [inputs[name] for name in ("rows", "x", "factor", "frozen", "unused", "b", "shift")]
+    return _run(answer, Counted(body), [*args[:2], None, 0, False, *args[2:]], inputs, "x unused b")
 
 
 def _outputs(answer: Any, inputs: Inputs) -> dict[str, Any]:
-    """A tuple with None, integers, and one that does not require a gradient, of which the loss uses some."""
+    """A tuple with None, integers, a detached tensor and an argument itself, of which the loss uses some."""
 
     def body(x: Tensor, w: Tensor) -> tuple[Tensor | None, ...]:
         h = (x * w).sin()
-        return h, None, x.argmax(-1), w.exp() * x, h.detach() * 2
+        return h, None, x.argmax(-1), w.exp() * x, h.detach() * 2, x
 
-    outputs = answer(Counted(body), inputs["x"], inputs["w"])
-    if not isinstance(outputs, tuple) or len(outputs) != 5 or outputs[1] is not None:
-        raise WrongOutput("must return what fn returns: a tuple of five here, the second of them None")
+    fn = Counted(body)
+    outputs = answer(fn, inputs["x"], inputs["w"])
+    if not isinstance(outputs, tuple) or len(outputs) != 6 or outputs[1] is not None:
+        raise WrongOutput("must return what fn returns: a tuple of six here, the second of them None")
+    before = fn.calls
     loss = torch.stack([(outputs[place] * (place + 1) * inputs["dy"]).sum() for place in inputs["used"]]).sum()
     _back(loss, torch.ones_like(loss))
-    return {"y": [outputs[place] for place in (0, 2, 3, 4)], **_grads(inputs, "x w")}
+    y = [outputs[place] for place in (0, 2, 3, 4, 5)]
+    return {"y": y, "calls": torch.tensor([before, fn.calls]), **_grads(inputs, "x w")}
 
 
 def _single(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -170,16 +176,18 @@ def _parameters(answer: Any, inputs: Inputs) -> dict[str, Any]:
     return _run(answer, fn, (inputs["x"],), inputs, "x w b")
 
 
+def masked(x: Tensor, w: Tensor) -> Tensor:
+    """A layer that draws a mask."""
+    mask = torch.rand(x.shape, dtype=torch.float64) < 0.5
+    return wave(x, w) * mask
+
+
 def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
     """Two layers with a mask each; who draws in between, and afterwards, draws what a plain run would leave."""
-
-    def body(x: Tensor, w: Tensor) -> Tensor:
-        return wave(x, w) * (torch.rand(x.shape, dtype=torch.float64) < 0.5)
-
     torch.manual_seed(inputs["seed"])
-    h = answer(Counted(body), inputs["x"], inputs["w"])
+    h = answer(Counted(masked), inputs["x"], inputs["w"])
     between = torch.rand(3, dtype=torch.float64)
-    y = _tensor(answer(Counted(body), h, inputs["w"]))
+    y = _tensor(answer(Counted(masked), h, inputs["w"]))
     before = torch.rand(3, dtype=torch.float64)
     _back(y, inputs["dy"])
     draws = {"forward": torch.cat([between, before]), "backward": torch.rand(3, dtype=torch.float64)}
@@ -207,10 +215,12 @@ def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
 
 
 def _no_grad(answer: Any, inputs: Inputs) -> dict[str, Any]:
-    fn = Counted(wave)
+    fn = Counted(masked)
+    torch.manual_seed(inputs["seed"])
     with torch.no_grad():
         y = _tensor(answer(fn, inputs["x"], inputs["w"]))
-    return {"y": y, "calls": torch.tensor([fn.calls, int(y.requires_grad)])}
+    draws = {"forward": torch.rand(3, dtype=torch.float64)}
+    return {"y": y, "draws": draws, "calls": torch.tensor([fn.calls, int(y.requires_grad)])}
 
 
 def _nested(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -239,23 +249,30 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     An answer of which nothing is seen does not hold: memory that torch does not own (a NumPy copy) is not counted.
     """
     if not is_here(ask):
-        leaf, y = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
+        leaf, y, _ = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
         return observe(_a_piece(leaf, y, number(ask, "block"), number(ask, "start")))
     first = number(ask, "block")
     few = draw(inputs["seed"], range(first, first + FEW_BLOCKS), BLOCK)
     with kept_bytes() as meter:
-        leaf, y = _chain(answer, inputs, few)
+        leaf, y, held = _chain(answer, inputs, few)
     kept = meter.bytes_alive(ignore=[leaf, y])
-    return observe(_a_piece(leaf, y, 0, number(ask, "start")), {"kept_bytes": kept})
+    held.clear()
+    seen = meter.bytes_alive(ignore=[leaf, y])
+    return observe(_a_piece(leaf, y, 0, number(ask, "start")), {"kept_bytes": kept if seen else 0})
 
 
-def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """A leaf, and what comes out of the chain; what comes out of a layer is not what goes into the next."""
+def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """A leaf, what comes out of the chain, and the inputs of its layers. Every second layer returns a tuple."""
     leaf = (numbers * inputs["scale"]).requires_grad_()
-    w, y = torch.ones((), dtype=torch.float64), leaf * 1
-    for _ in range(LAYERS):
-        y = _tensor(answer(Counted(wave), y, w)) + 1
-    return leaf, y
+    y, held = leaf * 1, []
+    for layer in range(LAYERS):
+        held.append(y)
+        if layer % 2:
+            (out,) = answer(Counted(lambda x, w: (wave(x, w),)), y.T, numbers.T)
+        else:
+            out = answer(Counted(wave), y.T, numbers.T)
+        y = _tensor(out).T + 1  # what comes out of a layer is not what goes into the next
+    return leaf, y, held
 
 
 def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
@@ -313,6 +330,7 @@ EXERCISE = Exercise(
             "fn may return a tuple, with None, integers or a detached tensor in it, and the loss need not use all. "
             "Only outputs that require a gradient, and got one, can take part in the backward of the second run.",
             points=2,
+            keys=("y", "y/*", "dx", "dw"),
             cases=("all outputs used", "one output used", "a tuple of one"),
         ),
         Property(
@@ -336,7 +354,7 @@ EXERCISE = Exercise(
             "A program that draws after your forward, or after your backward, must draw as if fn had run once: put "
             "back, after the second run, the state that was there before it.",
             keys=("draws/*",),
-            cases=("random numbers",),
+            cases=("random numbers", "no recording"),
         ),
         Property(
             "same_autocast",
@@ -350,8 +368,8 @@ EXERCISE = Exercise(
             "two_calls",
             "fn is called once in forward and once more in backward; where nothing is recorded, once in all.",
             points=2,
-            keys=("y", "calls"),
-            cases=("two tensors", "parameters", "no recording"),
+            keys=("y", "y/*", "calls"),
+            cases=("two tensors", "parameters", "all outputs used", "no recording"),
         ),
         Property(
             "one_in_another",
@@ -362,7 +380,7 @@ EXERCISE = Exercise(
         Property(
             "keeps_only_inputs",
             "From forward to backward only the arguments stay, with ctx.save_for_backward, and a random state. Neither "
-            "a graph of the first run nor an output, wherever it is kept.",
+            "a graph of the first run nor an output, wherever it is kept, nor copies of what the caller holds.",
             points=3,
             evidence="ledger",
             holds=_inputs_alone,
@@ -380,12 +398,12 @@ EXERCISE = Exercise(
         "what else fn depends on.",
         "forward: note the random state, and whether autocast is on and its dtype; save; call fn. backward: detached "
         "arguments with the same requires_grad; in torch.random.fork_rng, torch.enable_grad and torch.autocast with "
-        "what was noted, fn again; backward from the outputs that require a gradient; return two or so times None, "
-        "then each argument's .grad.",
+        "what was noted, fn again; backward from the outputs that require a gradient; return None for each argument of "
+        "forward that is not in args, then each one's .grad.",
     ),
     forms=ONCE,
     promises={
-        "a tensor, or a tuple of tensors (integer and detached ones too) and None": ("tuple_outputs", "value"),
+        "a tensor, or a tuple of tensors (integer and detached ones and args too) and None": ("tuple_outputs", "value"),
         "parameters": ("parameters",),
         "may hold parameters": ("parameters",),
         "random numbers of torch on the CPU": ("same_random_numbers",),
@@ -397,7 +415,7 @@ EXERCISE = Exercise(
         "gradients that fn alone would give them": ("value", "parameters"),
         "fn once in forward and once in backward": ("two_calls",),
         "once in all under torch.no_grad()": ("no recording",),
-        "the tensors of args, and up to 8 KiB": ("keeps_only_inputs",),
+        "the tensors of args, no copies, and up to 8 KiB": ("keeps_only_inputs",),
         "draws what the first one drew": ("same_random_numbers",),
         "what it would draw if fn had run once": ("random_state_afterwards",),
         "on or off and with its dtype": ("same_autocast",),
