@@ -959,17 +959,18 @@ def reversible_backward(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Rebuilds the input of a reversible block from its output, and goes back through the block.
 
-    block      has block.f and block.g, nn.Modules that return the same for the same input, a tensor of its shape:
-               y1 = x1 + f(x2), then y2 = x2 + g(y1)
-    y, dy      pairs (y1, y2) and (dy1, dy2): the block's output, and the gradient of a loss with respect to it. All
-               four are of one shape, float32 or float64; they may be views, and may require a gradient
-    Returns    (x1, x2), (dx1, dx2): the block's input, and the gradient with respect to it, in the same dtype. They
-               require no gradient, and hold no graph.
-
-    Gradients of f's and g's parameters, some of which may be frozen, are added to what stands in .grad. f and g are
-    each called once. Recording may be on or off where this is called. y and dy stay as they are.
-
-    Example: with f(v) = 2 v and g(v) = 3 v, y = (5, 17) and dy = (1, 1) give x = (1, 2) and dx = (4, 9).
+    block       has block.f and block.g, nn.Modules: y1 = x1 + f(x2), then y2 = x2 + g(y1). Each returns the same for
+                the same input: a tensor of its shape, which may be the input itself, and which depends on it and on
+                each of the layer's parameters
+    y, dy       pairs (y1, y2) and (dy1, dy2): the block's output, and the gradient of a loss with respect to it. All
+                four are of one shape, float32 or float64. They may be views, and may require a gradient
+    Returns     (x1, x2), (dx1, dx2): the block's input, and the gradient with respect to it, in the same dtype. They
+                require no gradient, and hold no graph
+    Parameters  Gradients of f's and g's parameters are added to what stands in .grad. Some may be frozen: they stay as
+                they are
+    Unchanged   y and dy stay as they are. Recording may be on or off where this is called, and is so afterwards
+    Cost        f and g are each called once
+    Example     f(v) = 2 v, g(v) = 3 v, y = (5, 17) and dy = (1, 1): x = (1, 2) and dx = (4, 9)
     """
     (y1, y2), (dy1, dy2) = ([each.detach() for each in pair] for pair in (y, dy))
     with torch.enable_grad():
