@@ -1145,20 +1145,21 @@ def find_stall(events: list[dict[str, Any]]) -> tuple[int, str | None]:
     """How long the device is idle in one step, and the name of the host's mark to blame.
 
     events    dicts with "name", "lane" ("host" or "device"), and "start" and "duration" in whole microseconds, 0 or
-              more for a duration, in any order. An event runs from start up to, but not at, start + duration.
-              One host event is named "step"; the others of the host lie inside it or outside, and of any two of the
-              host one lies inside the other, or they do not overlap. No two have the same start and duration.
-              Device events may overlap, lie outside of the step, or cross its ends.
-    Returns   (idle, name). idle is the number of microseconds of the step in which no device event runs, its begin and
-              its end included. Each of them is put down to the innermost host event that runs then (the step itself
-              where there is no other). name is the name with most of them, added up by name. It leads alone.
-              name is None if the device is never idle.
+              more, in any order. An event runs from start up to, but not at, start + duration.
+              One host event is named "step", and is longer than 0. Of any two of the host one lies inside the other,
+              or they do not overlap; none lies around the step, and no two have the same start and duration.
+              Device events may have any name, may overlap, lie outside of the step, or cross its ends. There may be
+              none.
+    Returns   (idle, name). idle is the number of microseconds of the step in which no device event runs, also before
+              the first and after the last device event. Each of them is put down to the innermost host event that
+              runs then (the step itself where there is no other). name is the name with most of them, added up by
+              name; no other has as many. name is None if the device is never idle.
     Example   step 0 to 100 and data 0 to 30 on the host, kernels 20 to 60 and 50 to 90 on the device: (30, "data").
     """
     spans = [(each["start"], each["start"] + each["duration"], each) for each in events]
-    begin, end = next((start, stop) for start, stop, each in spans if each["name"] == "step")
     device = [(start, stop) for start, stop, each in spans if each["lane"] == "device"]
     host = [(stop - start, start, stop, each["name"]) for start, stop, each in spans if each["lane"] == "host"]
+    begin, end = next((start, stop) for _, start, stop, name in host if name == "step")
     edges = sorted({edge for start, stop, _ in spans for edge in (start, stop) if begin <= edge <= end})
     idle = Counter()
     for left, right in pairwise(edges):  # between two edges nothing begins or ends
