@@ -1212,11 +1212,8 @@ trace({str(both): both.events, str(quiet): quiet.events}, title="Without item th
 
 
 # %% exercise
-from collections.abc import Sequence
-
-
 def utilization(
-    model: dict[str, int], recomputed: Sequence[str], tokens_per_second: float, peak: float
+    model: dict[str, int], recomputed: list[str], tokens_per_second: float, peak: float
 ) -> tuple[float, float]:
     """MFU and HFU of a training run of a GPT.
 
@@ -1227,12 +1224,13 @@ def utilization(
                        MLP of two matrices with `hidden` between. After the last block comes the head's matrix, width
                        to vocabulary; tokens are looked up, not multiplied. A query meets all `sequence` keys (what the
                        mask hides counts too). Every matrix is trained, and the input of every product needs a gradient.
-    recomputed         for each block what its forward repeats in backward: "nothing", "scores", "mlp" or "block".
+    recomputed         a list, never empty: for each block what of its forward is repeated in backward, "nothing",
+                       "scores", "mlp" or "block".
                        "scores" are the products queries x keys and weights x values, "mlp" the two of the MLP,
                        "block" all products of the block.
-    tokens_per_second  of the whole run
+    tokens_per_second  of the whole run; this and peak may be a whole number
     peak               FLOPs a second
-    Returns            (MFU, HFU), as shares: 0.5 is half of the peak
+    Returns            (MFU, HFU), as shares: 0.5 is half of the peak. model and recomputed stay as they are
     Example            one block of width 4, 2 heads of each kind, hidden 16, vocabulary 10 and sequence 8, recomputed
                        ["block"], 100 tokens a second and a peak of 1e6: (0.1776, 0.2288)
     """
