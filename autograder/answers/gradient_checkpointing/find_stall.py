@@ -212,6 +212,13 @@ WRONG = (
         swept((INNER, INNER.replace("right <= each[2]", "left <= each[2]"))),
     ),
     wrong(
+        "no_device_event_forgotten",
+        "There may be no device event at all: then the whole step is idle. Look at the first of them only if there is "
+        "one.",
+        swept(("edges = sorted(", "first = device[0]\n    edges = sorted(")),
+        swept(("edges = sorted(", "first = min(device)\n    edges = sorted(")),
+    ),
+    wrong(
         "never_idle_forgotten",
         "Where the device is never idle there is nothing to blame: return (0, None).",
         swept((" if idle else (0, None)", "")),

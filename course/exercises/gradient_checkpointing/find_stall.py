@@ -73,6 +73,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         "never or always idle": {
             "never": trace(loop, [(-10, 700), (700, 2_000)]),
             "always": trace({"data": (10, 1_900), "item": (1_900, 2_000)}, [(2_000, 2_500)]),
+        },
+        "one lane almost empty": {
             "no device event": trace({"data": (0, a)}, []),
             "no mark but the step": trace({}, [(a, 1_900)]),
         },
@@ -148,7 +150,7 @@ EXERCISE = Exercise(
             "never_or_always_idle",
             "Where the device is never idle return (0, None). Where it never works, the whole step is idle.",
             roundings=0,
-            cases=("never or always idle",),
+            cases=("never or always idle", "one lane almost empty"),
         ),
     ),
     hints=(
@@ -166,7 +168,7 @@ EXERCISE = Exercise(
         "Device events may have any name": ("ends_of_the_step",),
         "may overlap": ("two_streams",),
         "or cross its ends": ("ends_of_the_step",),
-        "There may be none": ("never_or_always_idle",),
+        "There may be none": ("one lane almost empty",),
         "in which no device event runs": ("idle_time",),
         "also before the first and after the last device event": ("ends_of_the_step",),
         "the innermost host event that runs then": ("innermost_mark",),
