@@ -958,17 +958,18 @@ def reversible_backward(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Rebuilds the input of a reversible block from its output, and goes back through the block.
 
-    block      has block.f and block.g, nn.Modules that return the same for the same input, a tensor of its shape:
-               y1 = x1 + f(x2), then y2 = x2 + g(y1)
-    y, dy      pairs (y1, y2) and (dy1, dy2): the block's output, and the gradient of a loss with respect to it. All
-               four are of one shape, float32 or float64; they may be views, and may require a gradient
-    Returns    (x1, x2), (dx1, dx2): the block's input, and the gradient with respect to it, in the same dtype. They
-               require no gradient, and hold no graph.
-
-    Gradients of f's and g's parameters, some of which may be frozen, are added to what stands in .grad. f and g are
-    each called once. Recording may be on or off where this is called. y and dy stay as they are.
-
-    Example: with f(v) = 2 v and g(v) = 3 v, y = (5, 17) and dy = (1, 1) give x = (1, 2) and dx = (4, 9).
+    block       has block.f and block.g, nn.Modules: y1 = x1 + f(x2), then y2 = x2 + g(y1). Each returns the same for
+                the same input: a tensor of its shape, which may be the input itself, and which depends on it and on
+                each of the layer's parameters
+    y, dy       pairs (y1, y2) and (dy1, dy2): the block's output, and the gradient of a loss with respect to it. All
+                four are of one shape, float32 or float64. They may be views, and may require a gradient
+    Returns     (x1, x2), (dx1, dx2): the block's input, and the gradient with respect to it, in the same dtype. They
+                require no gradient, and hold no graph
+    Parameters  Gradients of f's and g's parameters are added to what stands in .grad. Some may be frozen: they stay as
+                they are
+    Unchanged   y and dy stay as they are. Recording may be on or off where this is called, and is so afterwards
+    Cost        f and g are each called once
+    Example     f(v) = 2 v, g(v) = 3 v, y = (5, 17) and dy = (1, 1): x = (1, 2) and dx = (4, 9)
     """
     (y1, y2), (dy1, dy2) = ([each.detach() for each in pair] for pair in (y, dy))
     with torch.enable_grad():
@@ -1143,20 +1144,21 @@ def find_stall(events: list[dict[str, Any]]) -> tuple[int, str | None]:
     """How long the device is idle in one step, and the name of the host's mark to blame.
 
     events    dicts with "name", "lane" ("host" or "device"), and "start" and "duration" in whole microseconds, 0 or
-              more for a duration, in any order. An event runs from start up to, but not at, start + duration.
-              One host event is named "step"; the others of the host lie inside it or outside, and of any two of the
-              host one lies inside the other, or they do not overlap. No two have the same start and duration.
-              Device events may overlap, lie outside of the step, or cross its ends.
-    Returns   (idle, name). idle is the number of microseconds of the step in which no device event runs, its begin and
-              its end included. Each of them is put down to the innermost host event that runs then (the step itself
-              where there is no other). name is the name with most of them, added up by name. It leads alone.
-              name is None if the device is never idle.
+              more, in any order. An event runs from start up to, but not at, start + duration.
+              One host event is named "step", and is longer than 0. Of any two of the host one lies inside the other,
+              or they do not overlap; none lies around the step, and no two have the same start and duration.
+              Device events may have any name, may overlap, lie outside of the step, or cross its ends. There may be
+              none.
+    Returns   (idle, name). idle is the number of microseconds of the step in which no device event runs, also before
+              the first and after the last device event. Each of them is put down to the innermost host event that
+              runs then (the step itself where there is no other). name is the name with most of them, added up by
+              name; no other has as many. name is None if the device is never idle.
     Example   step 0 to 100 and data 0 to 30 on the host, kernels 20 to 60 and 50 to 90 on the device: (30, "data").
     """
     spans = [(each["start"], each["start"] + each["duration"], each) for each in events]
-    begin, end = next((start, stop) for start, stop, each in spans if each["name"] == "step")
     device = [(start, stop) for start, stop, each in spans if each["lane"] == "device"]
     host = [(stop - start, start, stop, each["name"]) for start, stop, each in spans if each["lane"] == "host"]
+    begin, end = next((start, stop) for _, start, stop, name in host if name == "step")
     edges = sorted({edge for start, stop, _ in spans for edge in (start, stop) if begin <= edge <= end})
     idle = Counter()
     for left, right in pairwise(edges):  # between two edges nothing begins or ends
@@ -1209,11 +1211,8 @@ trace({str(both): both.events, str(quiet): quiet.events}, title="Without item th
 
 
 # %% exercise
-from collections.abc import Sequence
-
-
 def utilization(
-    model: dict[str, int], recomputed: Sequence[str], tokens_per_second: float, peak: float
+    model: dict[str, int], recomputed: list[str], tokens_per_second: float, peak: float
 ) -> tuple[float, float]:
     """MFU and HFU of a training run of a GPT.
 
@@ -1224,12 +1223,13 @@ def utilization(
                        MLP of two matrices with `hidden` between. After the last block comes the head's matrix, width
                        to vocabulary; tokens are looked up, not multiplied. A query meets all `sequence` keys (what the
                        mask hides counts too). Every matrix is trained, and the input of every product needs a gradient.
-    recomputed         for each block what its forward repeats in backward: "nothing", "scores", "mlp" or "block".
+    recomputed         a list, never empty: for each block what of its forward is repeated in backward, "nothing",
+                       "scores", "mlp" or "block".
                        "scores" are the products queries x keys and weights x values, "mlp" the two of the MLP,
                        "block" all products of the block.
-    tokens_per_second  of the whole run
+    tokens_per_second  of the whole run; this and peak may be a whole number
     peak               FLOPs a second
-    Returns            (MFU, HFU), as shares: 0.5 is half of the peak
+    Returns            (MFU, HFU), as shares: 0.5 is half of the peak. model and recomputed stay as they are
     Example            one block of width 4, 2 heads of each kind, hidden 16, vocabulary 10 and sequence 8, recomputed
                        ["block"], 100 tokens a second and a peak of 1e6: (0.1776, 0.2288)
     """

@@ -17,7 +17,7 @@ Events = Sequence[dict[str, Any]]
 
 def by_microsecond(events: Events) -> tuple[int, str | None]:
     """An array with an entry for each microsecond; longer marks are painted over by shorter ones."""
-    step = next(each for each in events if each["name"] == "step")
+    step = next(each for each in events if each["lane"] == "host" and each["name"] == "step")
     zero, length = step["start"], step["duration"]
     names: list[str] = []
     owner, idle = np.zeros(length, int), np.ones(length, bool)
@@ -72,6 +72,8 @@ BUSY = "if not any(start <= left and right <= stop for start, stop in device):"
 INNER = "innermost = min(each for each in host if each[1] <= left and right <= each[2])"
 MARKS = '(each for each in host if each[1] <= left and right <= each[2] and each[3] != "step")'
 BLAMED = "max(idle, key=lambda name: idle[name])"
+AFTER_THE_FIRST = ("= [], begin", "= [], min(kernels, default=(end,))[0]")
+BEFORE_THE_LAST = ("[*kernels, (end, end)]", "kernels")
 UNDER = "max(0, min(stop, right) - max(start, left)) for left, right in gaps"
 
 WRONG = (
@@ -139,8 +141,9 @@ WRONG = (
         "ends_left_out",
         "You look only between device events. The device is idle, too, from the step's begin to the first of them, and "
         "from the last to the step's end.",
-        gapped(("= [], begin", "= [], min(kernels)[0]")),
-        gapped(("[*kernels, (end, end)]", "kernels")),
+        gapped(AFTER_THE_FIRST),
+        gapped(BEFORE_THE_LAST),
+        gapped(AFTER_THE_FIRST, BEFORE_THE_LAST),
     ),
     wrong(
         "beyond_the_step",
@@ -150,6 +153,33 @@ WRONG = (
                 "((max(begin, start), min(end, stop)) for start, stop in kernels if start < end and stop > begin)",
                 "(kernels)",
             )
+        ),
+    ),
+    wrong(
+        "crossing_dropped",
+        "You leave out device events that begin before the step or end after it. The device works in the part of them "
+        "that lies within.",
+        gapped(("if start < end and stop > begin", "if start >= begin and stop <= end")),
+    ),
+    wrong(
+        "step_of_another_lane",
+        "You take the first event named `step`, whatever its lane. A device event may have that name too.",
+        swept(
+            ('_, start, stop, name in host if name == "step"', 'start, stop, each in spans if each["name"] == "step"')
+        ),
+    ),
+    wrong(
+        "all_that_run",
+        "You give an idle microsecond to every mark that runs then, so the outer ones and the step get most. It "
+        "belongs to the innermost alone.",
+        swept(
+            ("= Counter()", "= Counter()\n    total = 0"),
+            (INNER, "total += right - left"),
+            (
+                "idle[innermost[3]] += right - left",
+                "idle.update({n: right - left for _, start, stop, n in host if start <= left and right <= stop})",
+            ),
+            ("idle.total()", "total"),
         ),
     ),
     wrong(
@@ -180,6 +210,13 @@ WRONG = (
         "covers nothing.",
         numbered(('["duration"] - zero, 0)', '["duration"] - zero + 1, 0)')),
         swept((INNER, INNER.replace("right <= each[2]", "left <= each[2]"))),
+    ),
+    wrong(
+        "no_device_event_forgotten",
+        "There may be no device event at all: then the whole step is idle. Look at the first of them only if there is "
+        "one.",
+        swept(("edges = sorted(", "first = device[0]\n    edges = sorted(")),
+        swept(("edges = sorted(", "first = min(device)\n    edges = sorted(")),
     ),
     wrong(
         "never_idle_forgotten",

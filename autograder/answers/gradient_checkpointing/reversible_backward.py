@@ -55,6 +55,7 @@ RIGHT = (
 )
 
 mistaken = partial(edited, reversible_backward)
+summed = partial(edited, with_autograd_grad)
 
 DETACHED = "y1, y2, dy1, dy2 = (each.detach() for each in (*y, *dy))"
 X2, DX1, F = "x2 = y2 - g_of_y1", "dx1 = dy1 + through_g", "f_of_x2, through_f = _both_ways(block.f, x2, dx1)"
@@ -127,6 +128,7 @@ WRONG = (
         "You evaluate f and g twice: once to rebuild the inputs, and once to go back. One recorded evaluation does "
         "both: its value, detached, rebuilds.",
         mistaken((BOTH, "with torch.no_grad():\n        return layer(x), leaf.grad")),
+        fails=("each_called_once",),
     ),
     wrong(
         "graph_kept",
@@ -161,5 +163,29 @@ WRONG = (
         "You add into dy, or subtract from y, in place. They are the caller's: make new tensors.",
         mistaken((DX1, "dx1 = dy1.add_(through_g)")),
         mistaken((X2, "x2 = y2.sub_(g_of_y1)")),
+    ),
+    wrong(
+        "recording_left_on",
+        "You switch recording on and leave it on. Use `with torch.enable_grad():`, which sets it back.",
+        mistaken(("with torch.enable_grad():", "torch.set_grad_enabled(True)\n    if True:")),
+    ),
+    wrong(
+        "frozen_parameters",
+        "Some of a layer's parameters may be frozen, and others not. Ask each of them; torch.autograd.grad takes only "
+        "those that require a gradient. A frozen one stays frozen, and its .grad None.",
+        summed(("if p.requires_grad]", "]")),
+        summed(("if p.requires_grad]", "if all(each.requires_grad for each in layer.parameters())]")),
+        mistaken((LEAF, f"layer.requires_grad_()\n        {LEAF}")),
+    ),
+    wrong(
+        "output_overwritten",
+        "You compute in the tensor that g returned. It may be g's input itself, and so y1: make a new one.",
+        mistaken((X2, "x2 = g_of_y1.neg_().add_(y2)")),
+    ),
+    wrong(
+        "float32_inside",
+        "You convert to float32. Where y is in float64, so is all that you return, with all of its digits.",
+        mistaken((X2, "x2 = (y2 - g_of_y1).float().to(y2.dtype)")),
+        rounds_to=torch.float32,
     ),
 )

@@ -127,6 +127,7 @@ WRONG = (
         "head_recomputed",
         "You repeat the whole forward. The head stands behind the last block and is not recomputed.",
         counted((LAST, LAST.replace("again", '(again + 2 * d * model["vocabulary"] * (again > 0))'))),
+        counted((AGAIN, AGAIN.replace("block}", 'block + 2 * d * model["vocabulary"]}'))),
     ),
     wrong(
         "always_four_thirds",
@@ -135,13 +136,20 @@ WRONG = (
     ),
     wrong(
         "all_blocks_recomputed",
-        "You repeat every block as soon as one is recomputed. `recomputed` has a word for each block.",
+        "You repeat all blocks alike. `recomputed` has a word for each block: add up what each of them names.",
         counted((LAST, LAST.replace("again", "block * len(recomputed) * (again > 0)"))),
+        counted(("[each] for each in recomputed", "[recomputed[0]] for each in recomputed")),
+    ),
+    wrong(
+        "each_word_once",
+        "You count each word once. It stands once for each block that repeats it.",
+        counted(("for each in recomputed", "for each in set(recomputed)")),
     ),
     wrong(
         "recomputed_with_backward",
         "Recomputation repeats the forward only. The backward of a recomputed block is done once, as without.",
         counted((LAST, LAST.replace("again", "3 * again"))),
+        counted((AGAIN, AGAIN.replace(": scores", ": 3 * scores"))),
     ),
     wrong(
         "recomputation_in_mfu",
@@ -153,6 +161,32 @@ WRONG = (
         "only_whole_blocks",
         'You repeat something for "block" only.',
         counted((AGAIN, '"scores": 0, "mlp": 0, "block": block}')),
+    ),
+    wrong(
+        "one_product_of_two",
+        '"scores" repeats two products, with the keys and with the values, and "mlp" two, one for each of its '
+        "matrices. You repeat one of them.",
+        counted((AGAIN, AGAIN.replace(": scores", ": scores // 2"))),
+        counted((AGAIN, AGAIN.replace(": mlp", ": mlp // 2"))),
+    ),
+    wrong(
+        "part_of_the_block",
+        '"block" repeats all products of the block: those of attention and of the MLP, and those with the matrices of '
+        "queries, keys, values and output.",
+        counted((AGAIN, AGAIN.replace(": block", ": scores + mlp"))),
+        counted((AGAIN, AGAIN.replace(": block", ": block - scores"))),
+    ),
+    wrong(
+        "first_input_without_gradient",
+        "You leave out the gradient of the first block's input. Here every product's input needs one: what stands "
+        "before the first block is trained too.",
+        counted((NEEDED, f"{NEEDED} - 2 * (d * d + keys_and_values)")),
+    ),
+    wrong(
+        "arguments_changed",
+        "You take something out of `model` or `recomputed`. They are the caller's: read them only.",
+        counted(('model["vocabulary"]', 'model.pop("vocabulary")')),
+        counted(("for each in recomputed", "for each in [recomputed.pop() for _ in [*recomputed]]")),
     ),
     wrong(
         "parts_swapped",

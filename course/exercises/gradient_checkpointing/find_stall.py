@@ -25,7 +25,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     def trace(host: dict[str, tuple[int, int]], device: list[tuple[int, int]], step: int = 2_000) -> Trace:
         """Marks (their names up to a space) and kernels by begin and end, in the order in which they begin."""
-        zero = int(torch.randint(10**6, 10**9, (), generator=rng))
+        zero = int(torch.randint(2**32, 2**40, (), generator=rng))
         spans = [("step", "host", (0, step))] if step else []
         spans += [(name.partition(" ")[0], "host", span) for name, span in host.items()]
         spans += [(f"kernel{at}", "device", span) for at, span in enumerate(device)]
@@ -44,6 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     inside = {"data": (5, 1_500), "read": (10, 400), "decode": (400, 400 + a), "augment": (1_300, 1_400)}
     at_once = {"data": (0, 900), "read": (0, a), "item": (900, 2_000)}
     bare = {"data": (0, b), "forward": (b + a, 2_000)}
+    nested = {"data 1": (0, 1_000), "data 2": (100, 100 + c), "item": (1_000, 2_000)}
     last = {"data": (0, b), "forward": (b, 1_400), "save": (1_500, 2_000)}
     beyond = {"item": (-3_000, -100), "data": (50, 50 + a), "forward": (50 + a, 1_900), "save": (2_000, 4_000)}
     streams = {"data": (100, 200 + c), "forward": (600, 1_000), "optimizer": (1_200, 1_250 + b)}
@@ -58,18 +59,24 @@ def cases(rng: torch.Generator) -> list[Case]:
         "marks inside marks": {
             "the inner one": trace(inside, [(0, 300), (500 + a, 1_350), (1_350, 2_000)]),
             "both begin at once": trace(at_once, [(0, 20), (a + b, 2_000)]),
+            "one in another of its name": trace(nested, [(0, 100 + c), (300 + c + b, 1_500 - c), (1_500, 2_000)]),
             "under none": trace(bare, [(0, b - 50), (a + b + 20, 2_000)]),
         },
         "ends of the step": {
             "at its begin": trace({"data": (0, a), "item": (a, 2_000)}, [(a + 30, 1_970)]),
             "at its end": trace(last, [(0, b), (b, 1_550)]),
             "kernels cross them": trace(beyond, [(-500, 80), (40 + a, 1_500), (1_560, 2_600), (3_500, 3_900)]),
+            "a kernel named step": [{**waits[-1], "lane": "device", "name": "step"}, *waits],
         },
         "two streams": {"overlaps": trace(streams, over), "a kernel twice": trace(loop, [(0, 30), (a, 2_000)] * 2)},
         "no length": {"marks and kernels": trace(points, [(0, 15), (20, 20), (a + 5, 2_000)])},
         "never or always idle": {
             "never": trace(loop, [(-10, 700), (700, 2_000)]),
             "always": trace({"data": (10, 1_900), "item": (1_900, 2_000)}, [(2_000, 2_500)]),
+        },
+        "one lane almost empty": {
+            "no device event": trace({"data": (0, a)}, []),
+            "no mark but the step": trace({}, [(a, 1_900)]),
         },
     }
     mixed = {
@@ -143,7 +150,7 @@ EXERCISE = Exercise(
             "never_or_always_idle",
             "Where the device is never idle return (0, None). Where it never works, the whole step is idle.",
             roundings=0,
-            cases=("never or always idle",),
+            cases=("never or always idle", "one lane almost empty"),
         ),
     ),
     hints=(
@@ -157,9 +164,13 @@ EXERCISE = Exercise(
         "in any order": ("any_order",),
         "whole microseconds": ("idle_time",),
         "0 or more": ("no_length",),
+        'One host event is named "step"': ("ends_of_the_step",),
+        "Device events may have any name": ("ends_of_the_step",),
         "may overlap": ("two_streams",),
         "or cross its ends": ("ends_of_the_step",),
-        "in which no device event runs": ("idle_time", "ends_of_the_step"),
+        "There may be none": ("one lane almost empty",),
+        "in which no device event runs": ("idle_time",),
+        "also before the first and after the last device event": ("ends_of_the_step",),
         "the innermost host event that runs then": ("innermost_mark",),
         "added up by name": ("blame",),
         "None if the device is never idle": ("never_or_always_idle",),

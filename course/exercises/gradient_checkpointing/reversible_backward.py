@@ -1,8 +1,8 @@
 """`reversible_backward(block, y, dy)`: a block's inputs from its outputs, and its gradients on the way.
 
-Halves, weights and gradients are whole numbers, and f and g are made of squares or of clamped numbers, so every order
-of operations gives the same bits. Memory is that of a chain of blocks: a small one in a notebook, whose tensors are
-counted; a large one, measured from outside, in grading.
+Halves and gradients are small numbers and a half, weights whole ones, and f and g are made of squares or of clamped
+numbers, so every order of operations gives the same bits. Memory is that of a chain of blocks: a small one in a
+notebook, where it is counted what grows; a large one, measured from outside, in grading.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ from course.performing.exercise import (
     observe,
     outputs,
 )
-from course.performing.forms import cut, in_dtype, leaves, put, strided
+from course.performing.forms import at_once, cut, in_dtype, leaves, put, strided, times
 from course.performing.oracle import is_here
 from course.tree import Tree
 
 WIDTH, CHAIN = 4, "a chain of blocks"
-DEPTH, ROWS, BLOCKS = 8, 8, 2**12  # BLOCKS times ROWS rows of 4 numbers in float64: 1 MiB for each half in grading
-PEAK = 32 * 2**20  # bytes in grading: right answers take 15 to 21 MiB, graphs of all blocks over 60
-KEPT = 24  # tensors of a half's size that a chain may have alive at once in a notebook
+DEPTH, ROWS, BLOCKS = 4, 8, 2**13  # BLOCKS times ROWS rows of 4 numbers in float64: 2 MiB for each half in grading
+PEAK = 56 * 2**20  # bytes in grading: right answers take 37 to 42 MiB, graphs of all blocks over 70
+GRADS_OF_CHAIN = DEPTH * 2 * WIDTH * 8  # bytes; all that grows along a chain, but for some tensors of a half's size
 
 
 class Squares(nn.Module):
-    """v -> (v * v) @ weight: its derivative depends on v."""
+    """v -> (v * v) @ weight + bias: its derivative depends on v."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(weight[0].clone())
 
     def forward(self, v: Tensor) -> Tensor:
         """The same shape."""
-        return (v * v) @ self.weight
+        return (v * v) @ self.weight + self.bias
 
 
 class Clamped(nn.Module):
@@ -71,7 +72,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return (signs * torch.randint(1, most + 1, shape, generator=rng)).float()
 
     def case(name: str, *shape: int, **more: Any) -> Case:
-        inputs: dict[str, Any] = {each: [whole(*shape, WIDTH), whole(*shape, WIDTH)] for each in ("y", "dy")}
+        inputs: dict[str, Any] = {each: [whole(*shape, WIDTH, most=2) - 0.5 for _ in range(2)] for each in ("y", "dy")}
         inputs["weights"] = [whole(WIDTH, WIDTH, most=2) for _ in "fg"]
         inputs |= {"before": [whole(WIDTH, WIDTH) for _ in "fg"] if more.pop("twice", False) else [], "recording": True}
         return Case(name=name, inputs=inputs | more)
@@ -95,28 +96,47 @@ def _one(answer: Answer, inputs: Inputs) -> Observation:
     f, g = (Squares(each.detach().clone()) for each in inputs["weights"])
     for layer, grad in zip((f, g), inputs["before"], strict=False):
         layer.weight.grad = grad.detach().clone()
-    f.weight.requires_grad_(not inputs.get("frozen"))
-    given = [*inputs["y"], *inputs["dy"]]
-    needed = [each.requires_grad for each in given]
-    with forward_calls(f) as f_calls, forward_calls(g) as g_calls, torch.set_grad_enabled(inputs["recording"]):
-        x, dx = _pairs(answer(SimpleNamespace(f=f, g=g), tuple(inputs["y"]), tuple(inputs["dy"])))
+    block: dict[str, nn.Module] = {"f": f, "g": nn.Identity() if inputs.get("handed_on") else g}
+    parameters = {f"{name}.{part}": p for name, layer in block.items() for part, p in layer.named_parameters()}
+    for name in inputs.get("frozen", ()):
+        if name in parameters:
+            parameters[name].requires_grad_(False)
+    given = dict(zip(("y1", "y2", "dy1", "dy2"), [*inputs["y"], *inputs["dy"]], strict=True))
+    as_it_was = {name: _state(each) for name, each in {**given, **parameters}.items()}
+    f_calls, g_calls = (forward_calls(layer) for layer in block.values())
+    with f_calls as of_f, g_calls as of_g, torch.set_grad_enabled(inputs["recording"]):
+        x, dx = _pairs(answer(SimpleNamespace(**block), tuple(inputs["y"]), tuple(inputs["dy"])))
+        recording = torch.is_grad_enabled()
+    found = dict(zip(("x1", "x2", "dx1", "dx2"), [*x, *dx], strict=True))
+    left = {name: _changed(as_it_was[name], _state(each)) for name, each in {**given, **parameters}.items()}
+    left["recording"] = "as it was" if recording == inputs["recording"] else f"{'on' if recording else 'off'} now"
     return observe(
         {
             "x": [each.detach() for each in x],
             "dx": [each.detach() for each in dx],
-            "grads": {name: _grad(each) for name, each in (("f", f), ("g", g))},
-            "records": [each.requires_grad for each in (*x, *dx)],
-            "left_alone": [
-                each.requires_grad == need and (not each.is_leaf or each.grad is None)
-                for each, need in zip(given, needed, strict=True)
-            ],
-            "calls": {"f": f_calls.calls, "g": g_calls.calls},
+            "grads": {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in parameters.items()},
+            "left": left,
+            "result": {name: _result(each, inputs["y"][0].dtype) for name, each in found.items()},
+            "calls": {"f": of_f.calls, "g": of_g.calls},
         }
     )
 
 
-def _grad(layer: Squares) -> Tensor:
-    return torch.zeros_like(layer.weight) if layer.weight.grad is None else layer.weight.grad
+def _state(tensor: Tensor) -> tuple[bool, bool]:
+    """Whether it requires a gradient, and whether one stands in its .grad that does not belong there."""
+    trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad
+    return tensor.requires_grad, tensor.is_leaf and not trained and tensor.grad is not None
+
+
+def _changed(before: tuple[bool, bool], now: tuple[bool, bool]) -> str:
+    if before == now:
+        return "as it was"
+    return "has a .grad now" if before[0] == now[0] else f"requires {'a' if now[0] else 'no'} gradient now"
+
+
+def _result(tensor: Tensor, dtype: torch.dtype) -> str:
+    """What is wrong with a tensor that was returned, apart from its numbers."""
+    return "requires a gradient" if tensor.requires_grad else "as asked" if tensor.dtype == dtype else "another dtype"
 
 
 def _pairs(result: object) -> tuple[list[Tensor], list[Tensor]]:
@@ -131,18 +151,15 @@ def _chain(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     rng = torch.Generator().manual_seed(inputs["seed"])
     signs = 2 * torch.randint(0, 2, (DEPTH, 2, WIDTH), generator=rng).double() - 1
     blocks = [SimpleNamespace(f=Clamped(f), g=Clamped(g)) for f, g in signs]
-    most = 0
+    alive: list[int] = []  # after each block
 
-    def highest(meter: KeptBytes) -> None:
-        nonlocal most
-        most = max(most, meter.bytes_alive())
-
-    def run(rows: range) -> list[Tensor]:
+    def run(rows: range, meter: KeptBytes | None = None) -> list[Tensor]:
         drawn = (draw(inputs["seed"] + half * BLOCKS, rows, ROWS * WIDTH).view(-1, WIDTH) for half in range(4))
         y1, y2, dy1, dy2 = ((5 * half).floor() - 2 for half in drawn)
         y, dy = [y1, y2], [dy1, dy2]
         for block in reversed(blocks):
             y, dy = _pairs(answer(block, tuple(y), tuple(dy)))
+            alive.append(meter.bytes_alive() if meter else 0)
         return [half.detach() for half in (*y, *dy)]
 
     if not is_here(ask):
@@ -150,9 +167,9 @@ def _chain(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
         start = ROWS * number(ask, "block")
         return observe(_named([half[start : start + ROWS].clone() for half in found]))
     which = number(ask, "block")
-    with kept_bytes(after=highest):
-        found = run(range(which, which + 1))
-    return observe(_named(found), {"alive_bytes": most})
+    with kept_bytes() as meter:
+        found = run(range(which, which + 1), meter)
+    return observe(_named(found), {"grown_bytes": alive[-1] - alive[0]})
 
 
 def _named(halves: list[Tensor]) -> dict[str, Tree]:
@@ -164,10 +181,10 @@ def _flat(inputs: Inputs, got: Values, expected: Values) -> str | None:
     if "peak_bytes" in got:
         peak = got["peak_bytes"]
         return None if isinstance(peak, int) and peak <= PEAK else f"{peak:,} bytes, where {PEAK:,} are enough"
-    alive, allowed = got["alive_bytes"], KEPT * ROWS * WIDTH * 8 + DEPTH * 2 * WIDTH * 8
-    if isinstance(alive, int) and 0 < alive <= allowed:
+    grown, allowed = got["grown_bytes"], GRADS_OF_CHAIN + 4 * ROWS * WIDTH * 8
+    if isinstance(grown, int) and grown <= allowed:
         return None
-    return f"{alive} bytes are alive at the highest, where {allowed} are enough for a chain of any length"
+    return f"{grown} bytes more are kept after {DEPTH} blocks than after one, where {allowed} are enough"
 
 
 def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -175,10 +192,10 @@ def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return None if calls == {"f": 1, "g": 1} else f"f was called {calls['f']} times, g {calls['g']} times"
 
 
-ALONE = ("one block", "gradients that are there", "inside a backward")
-ONE, BACK, GRADS = "one row", "inside a backward", "parameters_have_their_gradients"
-
-REQUIRE, FROZEN = "tensors that require a gradient", "f without a trained parameter"
+ALONE, BACK = ("one block", "gradients that are there"), "inside a backward"
+ONE, GRADS, REQUIRE = "one row", "parameters_have_their_gradients", "tensors that require a gradient"
+FROZEN, PARTLY, HANDED_ON = "no trained parameter", "trained and frozen parameters", "g returns its input itself"
+VIEWS, FINE = "views that are not contiguous", "in float64"
 
 EXERCISE = Exercise(
     id="gradient_checkpointing.reversible_backward",
@@ -207,6 +224,12 @@ EXERCISE = Exercise(
             cases=ALONE,
         ),
         Property(
+            "inside_a_backward",
+            "Recording is off inside a backward. Enable it for f and g, in a `with` that leaves it as it was.",
+            keys=("x/*", "dx/*", "grads/*", "left/recording"),
+            cases=(BACK,),
+        ),
+        Property(
             "each_called_once",
             "One recorded evaluation gives both the value, to rebuild with, and the way back.",
             holds=_once,
@@ -217,7 +240,7 @@ EXERCISE = Exercise(
             "nothing_recorded_stays",
             "What you return requires no gradient, and y and dy are as they were: detach what you get before you let "
             "it require a gradient.",
-            keys=("records", "left_alone"),
+            keys=("left/*", "result/*"),
             needs=("inputs_rebuilt",),
             cases=("one block", REQUIRE),
         ),
@@ -229,11 +252,11 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=_flat,
             beside=("x/*", "dx/*"),
-            shows="alive_bytes",
+            shows="grown_bytes",
             cases=(CHAIN,),
             needs=("inputs_rebuilt", "gradients_of_the_inputs"),
         ),
-        replace(arguments_unchanged(needs=("inputs_rebuilt",)), cases=(*ALONE, REQUIRE)),
+        replace(arguments_unchanged(needs=("inputs_rebuilt",)), cases=(*ALONE, BACK, FINE, REQUIRE, HANDED_ON)),
     ),
     hints=(
         "Which of f and g can be evaluated when only y1 and y2 are known?",
@@ -244,23 +267,31 @@ EXERCISE = Exercise(
     ),
     keeps=("y", "dy"),
     forms=(
-        in_dtype(torch.float64, "y", "dy", "weights", "before", of="gradients that are there"),
+        at_once(
+            FINE,
+            in_dtype(torch.float64, "y", "dy", "weights", "before"),
+            times("more digits than float32 has", 1 + 2.0**-26, "y", "dy"),
+            of="gradients that are there",
+        ),
         strided("y", "dy"),
         leaves("y", "dy"),
         cut(ONE, y=(0, 1), dy=(0, 1)),
-        put(FROZEN, frozen=True),
+        put(FROZEN, frozen=["f.weight", "f.bias", "g.weight", "g.bias"]),
+        put(PARTLY, frozen=["f.weight", "g.bias"]),
+        put(HANDED_ON, handed_on=True),
     ),
     promises={
         "y1 = x1 + f(x2), then y2 = x2 + g(y1)": ("inputs_rebuilt", "gradients_of_the_inputs"),
-        "are of one shape": ("one block", "gradients that are there", ONE),
-        "float32 or float64": ("inputs_rebuilt", "in float64"),
-        "they may be views, and may require a gradient": ("views that are not contiguous", REQUIRE),
-        "in the same dtype": ("in float64",),
-        "f's and g's parameters, some of which may be frozen": (FROZEN, GRADS),
+        "which may be the input itself": (HANDED_ON, "arguments_unchanged"),
+        "are of one shape": (*ALONE, ONE),
+        "float32 or float64": ("inputs_rebuilt", FINE),
+        "may be views, and may require a gradient": (VIEWS, REQUIRE),
+        "in the same dtype": (FINE, "nothing_recorded_stays"),
+        "require no gradient, and hold no graph": ("nothing_recorded_stays", "memory_of_one_block"),
         "added to what stands in .grad": (GRADS, "gradients that are there"),
-        "Recording may be on or off": (BACK,),
+        "Some may be frozen: they stay as they are": (FROZEN, PARTLY),
         "each called once": ("each_called_once",),
-        "require no gradient": ("nothing_recorded_stays", "memory_of_one_block"),
+        "Recording may be on or off where this is called, and is so afterwards": ("inside_a_backward",),
         "y and dy stay as they are": ("arguments_unchanged", "nothing_recorded_stays"),
         "(x1, x2), (dx1, dx2)": ("inputs_rebuilt", "gradients_of_the_inputs"),
     },

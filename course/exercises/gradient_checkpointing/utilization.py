@@ -42,11 +42,13 @@ def cases(rng: torch.Generator) -> list[Case]:
             "few blocks": run(*["nothing"] * few),
             "long sequences": run(*["nothing"] * many, sequence=65_536),
             "a large vocabulary": run("nothing", vocabulary=256_000),
+            "whole numbers, above the peak": {**run("nothing"), "tokens_per_second": draw(5_000, 9_000), "peak": 10**9},
         },
         "other shapes": {
             "a narrow MLP": run(*["nothing"] * few, hidden=draw(3, 9) * 64),
             "a wide MLP": run(*["nothing"] * many, hidden=draw(9, 20) * 1_000),
             "shared keys and values": run(*["nothing"] * few, heads=16, kv_heads=2, width=1_024),
+            "one head": run(*["nothing"] * few, heads=1, kv_heads=1),
             "one head of them": run(*["nothing"] * few, heads=32, kv_heads=1, width=4_096),
         },
         "blocks": {
@@ -70,7 +72,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """One call for each run."""
 
     def ask(model: dict[str, int], recomputed: list[str], **rates: float) -> dict[str, Any]:
-        return outputs(answer(dict(model), tuple(recomputed), **rates), "mfu", "hfu")
+        given = dict(model), list(recomputed)
+        shares = outputs(answer(*given, **rates), "mfu", "hfu")
+        return {**shares, "left": "as they were" if given == (model, recomputed) else "changed"}
 
     return observe({label: ask(**run) for label, run in inputs.items()})
 
@@ -82,7 +86,7 @@ def _right_share_again(inputs: Inputs, got: Values, expected: Values) -> str | N
             [_number(values[f"{label}/{name}"]) for name in ("mfu", "hfu")] for values in (got, expected)
         )
         if not abs(hfu - mfu - (whole - needed)) <= 1e-9 * needed:
-            return f"{label}: HFU - MFU is {hfu - mfu:.6g}, where {whole - needed:.6g} is right"
+            return f"{label}: HFU - MFU is {hfu - mfu:.9g}, where {whole - needed:.9g} is right"
     return None
 
 
@@ -140,12 +144,19 @@ EXERCISE = Exercise(
             "MFU is the same whatever is recomputed: the model needs no recomputation.",
             keys=("*/mfu",),
             cases=("blocks", "parts"),
+            needs=("mfu", "other_shapes"),
+        ),
+        Property(
+            "nothing_changed",
+            "`model` and `recomputed` are the caller's: read them, and take nothing out.",
+            keys=("*/left",),
+            needs=("mfu",),
         ),
     ),
     hints=(
         "Which matrices is one token's vector multiplied with in a block, and how many multiplications is each?",
         "A linear layer from m to n takes 2 m n FLOPs a token. A query meets `sequence` keys, in all heads together "
-        "2 sequence width FLOPs; the weights meet the values likewise. Backward doubles each product.",
+        "2 sequence width FLOPs; the weights meet the values likewise. Backward takes two products for each.",
         "needed = 3 (blocks x block + head); recomputed = one more forward of what each word names. MFU is needed x "
         "tokens per second / peak, HFU (needed + recomputed) x tokens per second / peak.",
     ),
@@ -153,7 +164,8 @@ EXERCISE = Exercise(
         "width, heads, hidden, vocabulary, sequence": ("mfu", "other_shapes"),
         "kv_heads, which may be fewer than heads": ("other_shapes",),
         '"nothing", "scores", "mlp" or "block"': ("recomputed_blocks", "recomputed_parts"),
-        "of the whole run": ("mfu",),
+        "of the whole run; this and peak may be a whole number": ("mfu",),
+        "stay as they are": ("nothing_changed",),
         "FLOPs a second": ("mfu",),
         "as shares": ("mfu",),
     },

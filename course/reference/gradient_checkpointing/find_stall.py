@@ -11,9 +11,9 @@ from typing import Any
 def find_stall(events: Sequence[dict[str, Any]]) -> tuple[int, str | None]:
     """Between two neighbouring edges nothing begins or ends: there one look tells who runs."""
     spans = [(each["start"], each["start"] + each["duration"], each) for each in events]
-    begin, end = next((start, stop) for start, stop, each in spans if each["name"] == "step")
     device = [(start, stop) for start, stop, each in spans if each["lane"] == "device"]
     host = [(stop - start, start, stop, each["name"]) for start, stop, each in spans if each["lane"] == "host"]
+    begin, end = next((start, stop) for _, start, stop, name in host if name == "step")
     edges = sorted({edge for start, stop, _ in spans for edge in (start, stop) if begin <= edge <= end})
     idle: Counter[str] = Counter()
     for left, right in pairwise(edges):
