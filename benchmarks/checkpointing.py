@@ -25,12 +25,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint as torchs_checkpoint
 
-from course.lessons.experiments.attention_bytes import explicit
+from course.lessons.experiments.attention_bytes import explicit, in_tiles
 from course.lessons.experiments.planned import forward
 from course.lessons.models import GPT, GPTConfig, next_token_loss
 from course.meter import metered
+from course.reference.gradient_checkpointing.attention_tiled import attention_tiled
+from course.reference.gradient_checkpointing.attention_tiled_backward import attention_tiled_backward
 from course.reference.gradient_checkpointing.checkpoint import checkpoint
-from course.reference.gradient_checkpointing.tiled_attention import TiledAttention
 
 TILE, TIME, VOCABULARY = 64, 128, 64
 CHECKPOINTS: dict[str, Callable[..., Tensor] | None] = {
@@ -42,7 +43,7 @@ CHECKPOINTS: dict[str, Callable[..., Tensor] | None] = {
 ATTENTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "torch, fused": functools.partial(F.scaled_dot_product_attention, is_causal=True),
     "all scores": functools.partial(explicit, causal=True),
-    "ours, tiled": lambda q, k, v: TiledAttention.apply(q, k, v, TILE, True),  # type: ignore[no-untyped-call]
+    "ours, tiled": in_tiles(attention_tiled, attention_tiled_backward, TILE, causal=True),
 }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from course.lessons.experiments.attention_bytes import in_tiles
 from course.reference.gradient_checkpointing.attention_tiled import attention_tiled
-from course.reference.gradient_checkpointing.tiled_attention import TiledAttention
+from course.reference.gradient_checkpointing.attention_tiled_backward import attention_tiled_backward
 
 
 @settings(max_examples=25, deadline=None)
@@ -29,7 +29,7 @@ def test_value_and_gradients_are_torchs(queries: int, keys: int, block: int, lea
         torch.randn(*lead, *shape, generator=drawn, dtype=torch.float64).mul_(4).requires_grad_() for shape in shapes
     ]
     theirs = q, k, v = [each.detach().clone().requires_grad_() for each in ours]
-    got: Tensor = TiledAttention.apply(*ours, block, causal)  # type: ignore[no-untyped-call]
+    got = in_tiles(attention_tiled, attention_tiled_backward, block, causal)(*ours)
     wanted = scaled_dot_product_attention(q, k, v, is_causal=causal)
     torch.testing.assert_close(got, wanted)
     dout = torch.randn(got.shape, generator=drawn, dtype=torch.float64)
