@@ -98,17 +98,17 @@ def _one(answer: Answer, inputs: Inputs) -> Observation:
         layer.weight.grad = grad.detach().clone()
     block: dict[str, nn.Module] = {"f": f, "g": nn.Identity() if inputs.get("handed_on") else g}
     parameters = {f"{name}.{part}": p for name, layer in block.items() for part, p in layer.named_parameters()}
-    for name in inputs.get("frozen", ()):
-        if name in parameters:
-            parameters[name].requires_grad_(False)
+    for name in parameters.keys() & {*inputs.get("frozen", ())}:
+        parameters[name].requires_grad_(False)
     given = dict(zip(("y1", "y2", "dy1", "dy2"), [*inputs["y"], *inputs["dy"]], strict=True))
-    as_it_was = {name: _state(each) for name, each in {**given, **parameters}.items()}
+    watched = {**given, **parameters}
+    before = {name: _state(each) for name, each in watched.items()}
     f_calls, g_calls = (forward_calls(layer) for layer in block.values())
     with f_calls as of_f, g_calls as of_g, torch.set_grad_enabled(inputs["recording"]):
         x, dx = _pairs(answer(SimpleNamespace(**block), tuple(inputs["y"]), tuple(inputs["dy"])))
         recording = torch.is_grad_enabled()
     found = dict(zip(("x1", "x2", "dx1", "dx2"), [*x, *dx], strict=True))
-    left = {name: _changed(as_it_was[name], _state(each)) for name, each in {**given, **parameters}.items()}
+    left: dict[str, Tree] = {name: _changed(before[name], _state(each)) for name, each in watched.items()}
     left["recording"] = "as it was" if recording == inputs["recording"] else f"{'on' if recording else 'off'} now"
     return observe(
         {
