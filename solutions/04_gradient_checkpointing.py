@@ -815,7 +815,7 @@ def attention_tiled(q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = 
     block    queries and keys of a tile, at least 1; T and S need be no multiples of it, and may be smaller
     causal   whether query i sees keys 0 to i only; then T = S
     Returns  out (..., T, e) in q's dtype, and lse (..., T), the logarithm of the sum of exp over a row of scaled scores
-             that the query sees: in float32, or in float64 where q is. All sums are kept in that dtype.
+             that the query sees: in float32, or in float64 where q is. All arithmetic is in that dtype.
     Cost     no tensor has more numbers than the largest of q, k, v, out and a tile (block × block for each leading
              index)
     Refused  with a ValueError: a block below 1, causal where T differs from S
@@ -875,7 +875,7 @@ def attention_tiled_backward(
     dout       like out, its gradient. None of them is changed; none requires a gradient.
     block      queries and keys of a tile, at least 1; T and S need be no multiples of it, and may be smaller
     causal     hides the same scores as forward did; then T = S
-    Returns    dq, dk and dv, each in its tensor's dtype; sums are kept in the dtype of lse
+    Returns    dq, dk and dv, each in its tensor's dtype; all arithmetic is in the dtype of lse
     Cost       no tensor has more numbers than the largest of q, k, v, out and a tile (block × block for each leading
                index)
     Refused    with a ValueError: a block below 1, causal where T differs from S

@@ -104,6 +104,7 @@ HIGHER = "higher = torch.maximum(top, scores.amax(-1, keepdim=True))"
 MASK = "scores.masked_fill_(above_diagonal(scores, start, at), -torch.inf)"
 START = "x.new_full((*q.shape[:-1], 1), -torch.inf)"
 PADDED = "torch.nn.functional.pad({}[..., at : at + block, :], (0, 0, 0, max(0, at + block - k.shape[-2]))).to(dtype)"
+WIDE_LSE = (".squeeze(-1)", ".squeeze(-1).to(torch.promote_types(q.dtype, torch.float32))")
 
 WRONG = (
     wrong(
@@ -117,7 +118,6 @@ WRONG = (
     wrong(
         "shrinks_the_wrong_way",
         "Your factor is exp(new - old), which is at least 1. Terms relative to a higher score are smaller.",
-        mistaken(("(top - higher).exp()", "(higher - top).exp()"), (START, "x.new_full((*q.shape[:-1], 1), -1e4)")),
         mistaken(("(top - higher).exp()", "(higher - top).exp()")),
     ),
     wrong(
@@ -127,10 +127,16 @@ WRONG = (
         mistaken((HIGHER, "higher = scores.amax(-1, keepdim=True)")),
     ),
     wrong(
-        "largest_starts_at_zero",
-        "Your running maximum starts at 0. Where all scores are far below it every exp is 0, and 0 / 0 is nan. "
-        "Before the first tile there is no largest score: start at -inf.",
-        mistaken((START, "x.new_zeros(*q.shape[:-1], 1)")),
+        "largest_starts_at_a_number",
+        "Your running maximum starts at 0, or at a number such as -1e9. Where all scores are far below it every exp is "
+        "0, and 0 / 0 is nan. Before the first tile there is no largest score: start at -inf.",
+        mistaken((START, "x.new_full((*q.shape[:-1], 1), -1e9)")),
+    ),
+    wrong(
+        "hidden_scores_get_a_number",
+        "You set the scores that a query may not see to a number such as -1e9. Scores that it sees may be lower still: "
+        "set hidden ones to -inf.",
+        mistaken((MASK, MASK.replace("-torch.inf", "-1e9"))),
     ),
     wrong(
         "no_largest_subtracted",
@@ -195,7 +201,6 @@ WRONG = (
         "Your lse is the logarithm of the running sum, whose terms are relative to the largest score: add that score.",
         mistaken(("(top + total.log())", "(total.log())")),
         mistaken(("(top + total.log())", "(top + total)")),
-        mistaken(("(top + total.log())", "(top * total.log())")),
     ),
     wrong(
         "not_normalised",
@@ -204,16 +209,33 @@ WRONG = (
     ),
     wrong(
         "keeps_the_scores",
-        "You make all scores at once, or a whole row of tiles: memory grows with the sequence times the sequence, or "
-        "times the block. Loop over blocks of queries and of keys, and keep three sums for each query.",
+        "You make a tensor larger than a tile and than q, k, v and out. All scores, or a mask for them, grow with the "
+        "sequence times the sequence, a row of tiles with the sequence times the block. Loop over blocks of queries "
+        "and of keys, and keep three sums for each query.",
         whole_matrix,
         rows_of_tiles,
+        fails=("one_tile_at_a_time",),
     ),
     wrong(
-        "sums_in_half_precision",
+        "all_in_half_precision",
         "You compute in the dtype of q. In half precision scores overflow at 65504, or keep three digits: convert each "
         "tile to float32, and round at the end.",
         mistaken(("torch.promote_types(q.dtype, torch.float32)", "q.dtype")),
+    ),
+    wrong(
+        "digits_lost",
+        "Something of yours has fewer digits than it should before the end: q times its scale, the exponentials that "
+        "meet v, or a running sum. Convert the blocks of q, k and v first: to float32, or to float64 where q is in it.",
+        mistaken(("q.to(dtype) / math.sqrt(q.shape[-1])", "(q / math.sqrt(q.shape[-1])).to(dtype)")),
+        mistaken(("p @ v[..., at : at + block, :].to(dtype)", "p.to(v.dtype) @ v[..., at : at + block, :]")),
+        mistaken(
+            (
+                "block, :].to(dtype)\n        top = higher",
+                "block, :].to(dtype)\n        out = out.to(v.dtype)\n        top = higher",
+            )
+        ),
+        mistaken(WIDE_LSE, ("torch.promote_types(q.dtype, torch.float32)\n", "torch.float32\n")),
+        fails=("precision",),
     ),
     wrong(
         "lse_in_half_precision",
@@ -235,15 +257,13 @@ WRONG = (
     wrong(
         "takes_a_view",
         "`.view` wants tensors that are contiguous. Use slices, or reshape.",
-        mistaken(
-            ("q.to(dtype) /", "q.view(q.shape).flatten().view(q.shape).to(dtype) /"),
-            ("return torch.cat(outs", "q.view(-1)\n    return torch.cat(outs"),
-        ),
+        mistaken(("return torch.cat(outs", "q.view(-1, *q.shape[-2:])\n    return torch.cat(outs")),
     ),
     wrong(
         "refuses_nothing",
         "A block of 0, or a mask for a matrix of scores that is not square, must raise ValueError.",
         mistaken(("if block < 1 or (causal and q.shape[-2] != k.shape[-2]):", "if block == 0:")),
         mistaken(("block < 1 or (causal", "block < 1 and (causal")),
+        fails=("refusals",),
     ),
 )

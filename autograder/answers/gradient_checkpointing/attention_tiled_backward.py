@@ -94,8 +94,8 @@ WRONG = (
         "You leave out what a score takes from the others of its row. Through the softmax goes p (dp - D), and D is "
         "the row's mean of dp weighted by p: dout times out, summed over the row.",
         mistaken((" - along[..., rows, :]", "")),
-        mistaken((" - along[..., rows, :]", " + along[..., rows, :]")),
         mistaken((DS, "ds = (dout_at @ v_at.mT - along[..., rows, :]) * scale")),
+        mistaken((".sum(-1, keepdim=True)", ".mean(-1, keepdim=True)")),
     ),
     wrong(
         "mean_of_the_tile",
@@ -109,7 +109,6 @@ WRONG = (
         mistaken((DS, DS.removesuffix(" * scale"))),
         mistaken(("ds @ k_at", "ds @ k_at / scale")),
         mistaken(("ds.mT @ q_at", "ds.mT @ q_at / scale")),
-        mistaken(("ds @ k_at", "ds @ k_at * scale"), ("ds.mT @ q_at", "ds.mT @ q_at * scale")),
     ),
     wrong(
         "scores_not_scaled",
@@ -121,15 +120,13 @@ WRONG = (
         "exp(score) is no probability: divide by the sum of its row, which is to subtract lse before exp. The softmax "
         "of a tile alone is none either.",
         mistaken((P, "p = scores.exp()")),
-        mistaken((P, "p = (scores - scores.amax(-1, keepdim=True)).exp()")),
         mistaken((P, "p = scores.softmax(-1)")),
     ),
     wrong(
         "overwritten_not_added",
         "You write a block's gradient where you should add to it: only the last share is left.",
         mistaken(("dq[..., rows, :] +=", "dq[..., rows, :] =")),
-        mistaken(("dk[..., keys, :] +=", "dk[..., keys, :] =")),
-        mistaken(("dv[..., keys, :] +=", "dv[..., keys, :] =")),
+        mistaken(("dk[..., keys, :] +=", "dk[..., keys, :] ="), ("dv[..., keys, :] +=", "dv[..., keys, :] =")),
     ),
     wrong(
         "last_tile_dropped",
@@ -141,6 +138,17 @@ WRONG = (
         "You leave whole tiles out and mask nothing inside the one on the diagonal. exp(score - lse) of a hidden score "
         "is no 0: forward did not count it.",
         mistaken((MASK, "pass")),
+    ),
+    wrong(
+        "diagonal_tile_dropped",
+        "You leave the tile on the diagonal out. Its query i still sees the tile's keys up to i.",
+        mistaken((STARTS, "range(at + block if causal else 0, q.shape[-2], block)")),
+    ),
+    wrong(
+        "hidden_scores_get_a_number",
+        "You set the scores that a query may not see to a number such as -1e9. lse may be lower still, and exp of "
+        "their difference is then inf: set hidden scores to -inf.",
+        mistaken((MASK, MASK.replace("-torch.inf", "-1e9"))),
     ),
     wrong(
         "mask_shifted",
@@ -156,22 +164,41 @@ WRONG = (
     ),
     wrong(
         "all_probabilities_at_once",
-        "You make all probabilities at once, or a row of tiles: the memory that forward saved is needed in backward.",
+        "You make a tensor larger than a tile and than q, k, v and out: all probabilities at once, a mask for them, a "
+        "row of tiles, two gradients in one. The memory that forward saved is then needed in backward.",
         whole_matrix,
         mistaken(
             (STARTS, "range(1)"),
             ("slice(start, start + block)", "slice(0, None)"),
             ("above_diagonal(scores, start, at)", "above_diagonal(scores, 0, at)"),
         ),
+        fails=("one_tile_at_a_time",),
     ),
     wrong(
-        "sums_in_half_precision",
-        "You compute in the dtype of q. In half precision each sum loses digits: convert to float32 first, and round "
-        "at the end.",
+        "digits_lost",
+        "Something of yours has fewer digits than lse before the end: q times its scale, p, ds, dout times out, or one "
+        "of the sums. Convert to the dtype of lse first, which is float32 or float64, and round only what you return.",
         mistaken(
             ("torch.promote_types(q.dtype, torch.float32)", "q.dtype"),
             ("lse[..., rows, None]", "lse[..., rows, None].to(dtype)"),
         ),
+        mistaken(("q_at @ k_at.mT * scale", "(q[..., rows, :] * scale).to(dtype) @ k_at.mT")),
+        mistaken(("ds.mT @ q_at", "ds.to(q.dtype).to(dtype).mT @ q_at")),
+        mistaken(("p.mT @ dout_at", "p.to(q.dtype).to(dtype).mT @ dout_at")),
+        mistaken(
+            ("dq, dk, dv = (torch.zeros_like(x, dtype=dtype,", "dq, dk, dv = (torch.zeros_like(x, dtype=x.dtype,"),
+            ("+= ds @ k_at", "+= (ds @ k_at).to(q.dtype)"),
+        ),
+        mistaken(
+            ("torch.promote_types(q.dtype, torch.float32)", "torch.float32"),
+            ("lse[..., rows, None]", "lse[..., rows, None].to(dtype)"),
+        ),
+        fails=("precision",),
+    ),
+    wrong(
+        "takes_a_view",
+        "`.view` wants tensors that are contiguous. Use slices, or reshape.",
+        mistaken(("return dq.to", "q.view(-1, *q.shape[-2:])\n    return dq.to")),
     ),
     wrong(
         "gradients_in_float32",
@@ -179,14 +206,9 @@ WRONG = (
         mistaken(("return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)", "return dq, dk, dv")),
     ),
     wrong(
-        "always_float32",
-        "You convert to float32 also where q is in float64, and lose half of the digits.",
-        mistaken(("torch.promote_types(q.dtype, torch.float32)", "torch.float32")),
-        rounds_to=torch.float32,
-    ),
-    wrong(
         "refuses_nothing",
         "A block of 0, or a mask for a matrix of scores that is not square, must raise ValueError.",
         mistaken(("block < 1 or (causal", "block < 1 and (causal")),
+        fails=("refusals",),
     ),
 )

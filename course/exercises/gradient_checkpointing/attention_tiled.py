@@ -1,6 +1,7 @@
 """`attention_tiled(q, k, v, block, causal)`: attention that makes one tile of scores at a time.
 
-Scores of the cases are exact in float32, and in float16 where they fit: q and k are whole numbers, and sqrt(d) is 2.
+Scores of the cases are exact in float32, and in float16 where they fit: q and k are whole numbers, and sqrt(d) is 2;
+not where products in half precision must show.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import torch
 from course.exercises.gradient_checkpointing.long_sequence import (
     LONG,
     NAMES,
+    far_below,
     largest,
     long_case,
     long_tensors,
+    many_digits,
     one_tile,
+    rounded_once,
     whole_numbers,
 )
 from course.meter import metered
@@ -42,27 +46,33 @@ from course.performing.oracle import is_here
 from course.performing.refusals import all_refused, refused
 
 EVEN, RAGGED, MASKED = "tiles that fit", "ragged tiles", "causal, ragged tiles"
-HIGH, LOW, LATER = "scores of hundreds", "scores of about -200", "causal, later scores far above"
+HIGH, FAR, LATER = "scores of hundreds", "causal, scores below -10**32", "causal, later scores far above"
 REFUSALS, BEYOND = "what is refused", "scores beyond float16, in float16"
+HALF, SHAPES = "sums in bfloat16", "other shapes"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Tiles that fit and that do not, with a mask and without, and scores whose exponentials are 0 or infinite."""
 
-    def case(name: str, lead: tuple[int, ...], sizes: tuple[int, int, int], *, causal: bool = False) -> Case:
-        queries, keys, block = sizes
-        shapes = (*lead, queries, 4), (*lead, keys, 4)
-        tensors = {key: whole_numbers(rng, *shape) for key, shape in zip("qk", shapes, strict=True)}
-        tensors["v"] = normal(rng, *lead, keys, 3)
-        return Case(name=name, inputs={**tensors, "block": block, "causal": causal, "refusals": False})
+    def drawn(
+        lead: tuple[int, ...], sizes: tuple[int, int, int], widths: tuple[int, int] = (4, 3), causal: bool = False
+    ) -> dict[str, Any]:
+        (queries, keys, block), (d, e) = sizes, widths
+        q, k = (whole_numbers(rng, *lead, length, d) for length in (queries, keys))
+        return {"q": q, "k": k, "v": normal(rng, *lead, keys, e), "block": block, "causal": causal}
 
-    high, low = case(HIGH, (2,), (5, 7, 3)), case(LOW, (2,), (5, 7, 3))
+    def case(name: str, lead: tuple[int, ...], sizes: tuple[int, int, int], *, causal: bool = False) -> Case:
+        return Case(name=name, inputs={**drawn(lead, sizes, causal=causal), "refusals": False})
+
+    high, far = case(HIGH, (2,), (5, 7, 3)), case(FAR, (), (5, 5, 3), causal=True)
     later = case(LATER, (2,), (7, 7, 3), causal=True)
     for key in "qk":
         high.inputs[key] = 6 * high.inputs[key]  # type: ignore[operator]
         high.inputs[key][..., 0] = 12.0  # type: ignore[call-overload, index]
-    for key, sign in (("q", 1.0), ("k", -1.0)):
-        low.inputs[key][..., 0] = 20.0 * sign  # type: ignore[call-overload, index]
+    far_below(far.inputs["q"], far.inputs["k"])  # type: ignore[arg-type]
+    far.inputs["out_alone"] = True  # whichever number stands for -inf, a wrong out is the same
+    fine = {"q": many_digits(rng, 8, 8), "k": many_digits(rng, 16, 8), "v": many_digits(rng, 16, 16).abs() + 1}
+    half: dict[str, Any] = {key: each.bfloat16() for key, each in fine.items()}
     later.inputs["q"][..., 0] = 16.0  # type: ignore[call-overload, index]
     later.inputs["k"][..., 0] = 16.0 * torch.arange(7)  # type: ignore[call-overload, index]
     refusals = case(REFUSALS, (), (2, 2, 1))
@@ -70,13 +80,23 @@ def cases(rng: torch.Generator) -> list[Case]:
     return [
         case(EVEN, (2,), (6, 9, 3)),
         case(RAGGED, (2, 2), (5, 7, 3)),
-        case(MASKED, (2, 1), (8, 8, 3), causal=True),
+        case(MASKED, (2, 2), (8, 8, 3), causal=True),
         case("a block longer than both", (), (3, 5, 8)),
-        case("blocks of 1", (2,), (2, 3, 1)),
-        case("causal, one block", (2,), (5, 5, 5), causal=True),
         high,
-        low,
+        far,
         later,
+        Case(name=HALF, inputs={**half, "block": 4, "causal": False, "refusals": False}, hard=True),
+        Case(
+            name=SHAPES,
+            inputs={
+                "rows": [
+                    drawn((2, 1, 2), (1, 3, 1), (1, 1)),
+                    drawn((), (3, 3, 8), (1, 5), causal=True),
+                    drawn((), (1, 1, 1), (4, 1), causal=True),
+                ]
+            },
+            hard=True,
+        ),
         refusals,
         long_case(rng),
     ]
@@ -86,9 +106,12 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """One call; on a long sequence what is made is measured."""
     if "seed" in inputs:
         return _long(answer, inputs, ask)
+    if "rows" in inputs:
+        return observe({"rows": [_called(answer, row) for row in inputs["rows"]]})
     q, k, v = (inputs[name] for name in NAMES)
-    more = {"causal": True} if inputs["causal"] else {}
-    values: dict[str, Any] = outputs(answer(q, k, v, inputs["block"], **more), "out", "lse")
+    values = _called(answer, inputs)
+    if inputs.get("out_alone"):
+        return observe({"out": values["out"]})
     values["dtypes"] = [str(getattr(values[name], "dtype", None)) for name in ("out", "lse")]
     if inputs["refusals"]:
         values["refused"] = refused(
@@ -100,6 +123,11 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
             }
         )
     return observe(values)
+
+
+def _called(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    more = {"causal": True} if inputs["causal"] else {}
+    return outputs(answer(*(inputs[name] for name in NAMES), inputs["block"], **more), "out", "lse")
 
 
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
@@ -146,13 +174,13 @@ EXERCISE = Exercise(
             "everything that was summed relative to the old one is too large by one factor.",
             points=3,
             keys=("out",),
-            cases=(EVEN, RAGGED, "a block longer than both", "blocks of 1"),
+            cases=(EVEN, RAGGED, "a block longer than both"),
         ),
         Property(
             "log_sum_exp",
             "lse is the logarithm of the sum of exp over a row of scaled scores: the largest score belongs to it.",
             keys=("lse",),
-            cases=(EVEN, RAGGED, "a block longer than both", "blocks of 1"),
+            cases=(EVEN, RAGGED, "a block longer than both"),
         ),
         Property(
             "causal",
@@ -160,7 +188,7 @@ EXERCISE = Exercise(
             "add where the tile begins.",
             points=2,
             keys=BOTH,
-            cases=(MASKED, "causal, one block"),
+            cases=(MASKED,),
             needs=("value",),
         ),
         Property(
@@ -170,10 +198,20 @@ EXERCISE = Exercise(
             points=2,
             keys=BOTH,
             roundings=1024,  # exp(score - lse) is right too, and lse has its digits before the point
-            cases=(HIGH, LOW, LATER),
+            cases=(HIGH, FAR, LATER),
             needs=("value",),
         ),
-        every_form(needs=("value",), keys=BOTH),
+        replace(
+            every_form(needs=("value",), keys=("*out", "*lse")), cases=(SHAPES, *(form.name for form in FORMS[1:]))
+        ),
+        Property(
+            "precision",
+            "Where q is in half precision its numbers are exact, and what is computed from them is not: convert to "
+            "float32 before the first product, and round only out. A q in float64 needs float64 all the way.",
+            holds=rounded_once,
+            cases=(HALF, "in float64"),
+            needs=("value",),
+        ),
         replace(arguments_unchanged(needs=("value",)), cases=(RAGGED, MASKED, "views that are not contiguous")),
         Property(
             "dtypes",
@@ -212,18 +250,19 @@ EXERCISE = Exercise(
     keeps=NAMES,
     forms=FORMS,
     promises={
-        "any number of the same leading dimensions": (RAGGED, MASKED, "a block longer than both"),
+        "any number of the same leading dimensions": (RAGGED, MASKED, "a block longer than both", SHAPES),
+        "are at least 1": (SHAPES, "one query", "one key"),
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
         "views too": ("views that are not contiguous",),
         "They are not changed": ("arguments_unchanged",),
         "any size of scores": ("any_size_of_scores", BEYOND),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, "a block longer than both"),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, "a block longer than both", SHAPES),
         "query i sees keys 0 to i": ("causal",),
         "in q's dtype": ("dtypes",),
         "in float32, or in float64 where q is": ("dtypes",),
         "no tensor has more numbers than": ("one_tile_at_a_time",),
         "in the dtype of q": ("in float16", "in bfloat16", "in float64"),
-        "All sums are kept in that dtype": ("in float16", BEYOND),
+        "All arithmetic is in that dtype": ("precision", BEYOND),
         "a block below 1, causal where T differs from S": ("refusals",),
     },
     removes=("torch.nn.functional.scaled_dot_product_attention",),

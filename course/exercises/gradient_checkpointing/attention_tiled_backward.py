@@ -13,10 +13,13 @@ from course.exercises.gradient_checkpointing.long_sequence import (
     LONG,
     NAMES,
     PIECE,
+    far_below,
     largest,
     long_case,
     long_tensors,
+    many_digits,
     one_tile,
+    rounded_once,
     scaled_scores,
     whole_numbers,
 )
@@ -42,7 +45,8 @@ from course.performing.oracle import is_here
 from course.performing.refusals import all_refused, refused
 
 EVEN, RAGGED, MASKED = "tiles that fit", "ragged tiles", "causal, ragged tiles"
-LATER, REFUSALS = "causal, later scores far above", "what is refused"
+LATER, FAR = "causal, later scores far above", "causal, scores below -10**32"
+REFUSALS, HALF, SHAPES = "what is refused", "sums in bfloat16", "other shapes"
 BEYOND = "scores beyond float16, in float16"
 GIVEN = (*NAMES, "out", "lse", "dout")
 GRADS = ("dq", "dk", "dv")
@@ -51,31 +55,50 @@ GRADS = ("dq", "dk", "dv")
 def cases(rng: torch.Generator) -> list[Case]:
     """Tiles that fit and that do not, with a mask and without, and masked scores whose exponentials are infinite."""
 
-    def case(name: str, lead: tuple[int, ...], sizes: tuple[int, int, int], *, causal: bool = False) -> Case:
-        queries, keys, block = sizes
-        q, k = (whole_numbers(rng, *lead, length, 4) for length in (queries, keys))
+    def drawn(
+        name: str,
+        lead: tuple[int, ...],
+        sizes: tuple[int, int, int],
+        widths: tuple[int, int] = (4, 3),
+        causal: bool = False,
+    ) -> dict[str, Any]:
+        (queries, keys, block), (d, e) = sizes, widths
+        q, k = ((many_digits if name == HALF else whole_numbers)(rng, *lead, length, d) for length in (queries, keys))
         if name == LATER:
             q[..., 0], k[..., 0] = 64.0, 64.0 * torch.arange(keys)
         if name == BEYOND:
             q[..., 0], k[..., 0] = 300.0, 300.0
-        v, dout = normal(rng, *lead, keys, 3), normal(rng, *lead, queries, 3)
-        inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **_forward(q, k, v, causal), "dout": dout}
-        return Case(name=name, inputs={**inputs, "block": block, "causal": causal, "refusals": False})
+        if name == FAR:
+            far_below(q, k)
+        draw = whole_numbers if name == FAR else normal  # whole: the gradients are 0, or sums of dout
+        v, dout = draw(rng, *lead, keys, e), draw(rng, *lead, queries, e)
+        given = {"q": q, "k": k, "v": v, **_forward(q, k, v, causal), "dout": dout}
+        return {**given, "block": block, "causal": causal, "refusals": False}
 
-    beyond = case(BEYOND, (2,), (5, 7, 3))
-    for name in (*NAMES, "out", "dout"):
-        beyond.inputs[name] = beyond.inputs[name].half()  # type: ignore[union-attr]
+    def case(name: str, lead: tuple[int, ...], sizes: tuple[int, int, int], *, causal: bool = False) -> Case:
+        return Case(name=name, inputs=drawn(name, lead, sizes, causal=causal))
+
+    beyond, half = case(BEYOND, (2,), (5, 7, 3)), Case(name=HALF, inputs=drawn(HALF, (), (8, 16, 4), (8, 8)), hard=True)
+    for coarse, dtype in ((beyond, torch.float16), (half, torch.bfloat16)):
+        for name in (*NAMES, "out", "dout"):
+            coarse.inputs[name] = coarse.inputs[name].to(dtype)  # type: ignore[union-attr]
+    shapes = [
+        drawn(SHAPES, (2, 1, 2), (1, 3, 1), (1, 1)),
+        drawn(SHAPES, (), (3, 3, 8), (1, 5), causal=True),
+        drawn(SHAPES, (), (1, 1, 1), (4, 1), causal=True),
+    ]
     refusals = case(REFUSALS, (), (2, 2, 1))
     refusals.inputs["refusals"] = True
     return [
         case(EVEN, (2,), (6, 9, 3)),
         case(RAGGED, (2, 2), (5, 7, 3)),
-        case(MASKED, (2, 1), (8, 8, 3), causal=True),
+        case(MASKED, (2, 2), (8, 8, 3), causal=True),
         case("a block longer than both", (), (3, 5, 8)),
-        case("blocks of 1", (2,), (2, 3, 1)),
-        case("causal, one block", (2,), (5, 5, 5), causal=True),
         case(LATER, (2,), (7, 7, 3), causal=True),
+        case(FAR, (), (5, 5, 3), causal=True),
         beyond,
+        half,
+        Case(name=SHAPES, inputs={"rows": list(shapes)}, hard=True),
         refusals,
         long_case(rng),
     ]
@@ -91,9 +114,10 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """One call; on a long sequence what is made is measured."""
     if "seed" in inputs:
         return _long(answer, inputs, ask)
+    if "rows" in inputs:
+        return observe({"rows": [_called(answer, row) for row in inputs["rows"]]})
     given = [inputs[name] for name in GIVEN]
-    more = {"causal": True} if inputs["causal"] else {}
-    values: dict[str, Any] = outputs(answer(*given, inputs["block"], **more), *GRADS)
+    values = _called(answer, inputs)
     values["dtypes"] = [str(getattr(values[name], "dtype", None)) for name in GRADS]
     if inputs["refusals"]:
         q, k, v, *rest = given
@@ -102,9 +126,17 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
                 "a block of 0": partial(answer, *given, 0),
                 "a block below 0": partial(answer, *given, -2),
                 "causal with fewer keys than queries": partial(answer, q, k[:1], v[:1], *rest, 1, causal=True),
+                "causal with more keys than queries": partial(
+                    answer, q, k.repeat(2, 1), v.repeat(2, 1), *rest, 1, causal=True
+                ),
             }
         )
     return observe(values)
+
+
+def _called(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    more = {"causal": True} if inputs["causal"] else {}
+    return outputs(answer(*(inputs[name] for name in GIVEN), inputs["block"], **more), *GRADS)
 
 
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
@@ -131,7 +163,7 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return f"{', '.join(others)}, where q, k and v are in {wanted}" if others else None
 
 
-PLAIN = (EVEN, RAGGED, "a block longer than both", "blocks of 1")
+PLAIN = (EVEN, RAGGED, "a block longer than both")
 
 EXERCISE = Exercise(
     id="gradient_checkpointing.attention_tiled_backward",
@@ -166,12 +198,20 @@ EXERCISE = Exercise(
             "times 0 is nan. Set such scores to -inf, counting from the beginning of the sequence.",
             points=2,
             keys=GRADS,
-            cases=(MASKED, "causal, one block", LATER),
+            cases=(MASKED, LATER, FAR),
             needs=("dv",),
         ),
         replace(
-            every_form(needs=("dq", "dk"), keys=GRADS),
-            cases=(BEYOND, "in float64", "in float16", "in bfloat16", "views that are not contiguous"),
+            every_form(needs=("dq", "dk"), keys=tuple(f"*{name}" for name in GRADS)),
+            cases=(BEYOND, SHAPES, "in float16", "in bfloat16", "views that are not contiguous"),
+        ),
+        Property(
+            "precision",
+            "Where q is in half precision its numbers are exact, and what is computed from them is not: convert to "
+            "the dtype of lse before the first product, and round only the three gradients.",
+            holds=rounded_once,
+            cases=(HALF, "in float64"),
+            needs=("dq", "dk"),
         ),
         replace(arguments_unchanged(needs=("dq",)), cases=(RAGGED, MASKED, "views that are not contiguous")),
         Property(
@@ -218,16 +258,16 @@ EXERCISE = Exercise(
         strided(*GIVEN, of=MASKED),
     ),
     promises={
-        "any number of leading dimensions": (RAGGED, MASKED, "a block longer than both"),
+        "any number of leading dimensions": (RAGGED, MASKED, "a block longer than both", SHAPES),
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
         "views too": ("views that are not contiguous",),
         "None of them is changed": ("arguments_unchanged",),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, "a block longer than both"),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, "a block longer than both", SHAPES),
         "hides the same scores as forward did": ("causal",),
         "each in its tensor's dtype": ("dtypes",),
         "no tensor has more numbers than": ("one_tile_at_a_time",),
         "what attention_tiled returned for them": ("dq", "dk", "dv"),
-        "sums are kept in the dtype of lse": ("in float16", BEYOND),
+        "all arithmetic is in the dtype of lse": ("precision", BEYOND),
         "a block below 1, causal where T differs from S": ("refusals",),
     },
     removes=("torch.nn.functional.scaled_dot_product_attention",),

@@ -1,4 +1,4 @@
-"""What both halves of tiled attention are judged on together: drawn tensors, refusals, and memory on a long sequence.
+"""What both halves of tiled attention are judged on together: drawn tensors, digits, and memory on a long sequence.
 
 On the long sequence attention is causal, so that the first queries need the first keys alone: they are looked at
 in a notebook, where the sequence ends with them and tensors are measured, and in grading, where it goes on and the
@@ -12,13 +12,15 @@ from torch import Tensor
 
 from course.meter.run import Run
 from course.performing.blocks import draw
+from course.performing.compare import EPS
 from course.performing.exercise import Case, Inputs, Values
 
 LONG = "a long sequence"
-PIECE, BLOCK, WIDTH = 64, 16, 4  # in a notebook; a row of tiles has four times as many numbers as q
+PIECE, BLOCK, WIDTH = 32, 11, 4  # in a notebook; q has a few more numbers than a tile
 LENGTH, LONG_BLOCK = 8192, 256  # in grading
 PEAK = 10 * 2**20  # bytes in grading: right answers take 2 to 7 MiB, two rows of tiles 16 MiB, a whole matrix 256 MiB
 NAMES = ("q", "k", "v")
+NOISE = 64  # roundings of the dtype computed in: far below one of half precision, where it is float32
 
 
 def long_case(rng: torch.Generator) -> Case:
@@ -61,8 +63,35 @@ def whole_numbers(rng: torch.Generator, *shape: int, spread: int = 2) -> Tensor:
     return torch.randint(-spread, spread + 1, shape, generator=rng).float()
 
 
+def many_digits(rng: torch.Generator, *shape: int) -> Tensor:
+    """In float32, and exact in bfloat16, in which their products are not."""
+    return whole_numbers(rng, *shape, spread=127) / 64
+
+
 def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     """All of them, in float64, -inf where a query may not see a key."""
     scores: Tensor = q.double() @ k.double().mT / q.shape[-1] ** 0.5
     hidden = torch.ones_like(scores, dtype=torch.bool).triu(1) & causal
     return scores.masked_fill(hidden, -torch.inf)
+
+
+def rounded_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: all is computed in float32 or in q's finer dtype, and rounded once."""
+    noise = NOISE * EPS[torch.promote_types(inputs["q"].dtype, torch.float32)]
+    for key, right in expected.items():
+        seen = got[key]
+        if not isinstance(right, Tensor) or not right.is_floating_point() or key.startswith("after/"):
+            continue
+        assert isinstance(seen, Tensor)
+        once = EPS[seen.dtype] / 2 * right.abs().frexp().exponent.sub(1).double().exp2()
+        if not bool(((seen.double() - right).abs() <= once + noise * right.abs().max()).all()):
+            return f"{key} differs from the exact one by more than one rounding of {seen.dtype}"
+    return None
+
+
+def far_below(q: Tensor, k: Tensor) -> None:
+    """Makes the scores of all queries -2**107 for key 0, and lower ones for each key after it: no softmax is closer to
+    its limit, and a number such as -1e9 or -1e30 is far above them.
+    """
+    q.zero_()[..., 0] = -(2.0**54)
+    k.zero_()[..., 0] = 2.0**54 * torch.arange(1, k.shape[-2] + 1)
