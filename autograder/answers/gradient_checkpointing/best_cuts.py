@@ -114,7 +114,6 @@ def best_of_a_few(bytes_: Blocks, cost: list[int], budget: int) -> Plan:
 
 RIGHT = (
     right(every_plan, independent="every plan is tried; for long rows heapq"),
-    right(cheapest_way),
     right(from_the_end),
 )
 
