@@ -53,6 +53,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     above = [10**9 + more for more in (9, 1, 5, 7)]  # alike in float32
     uneven["costs above 10**9"] = {"bytes_": [[1, 9]] * 4, "cost": above, "budget": 31}
     uneven["the same bytes at other costs"] = {**uneven["costs above 10**9"], "cost": above[1:] + above[:1]}
+    odd = [above[at] for at in (2, 0, 1, 3)]
+    uneven["a byte less"] = {**uneven["costs above 10**9"], "cost": odd, "budget": 30}  # (0, 1) and (2, 3)
     one, (few, costs) = [[draw(1, 9), draw(1, 99)]], row(5, 9, 30)
     some = between(0.5, *row(6, 2, 5))
     fits: dict[str, Question] = {
