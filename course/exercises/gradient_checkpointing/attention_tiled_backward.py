@@ -63,7 +63,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         causal: bool = False,
     ) -> dict[str, Any]:
         (queries, keys, block), (d, e) = sizes, widths
-        q, k = ((many_digits if name == HALF else whole_numbers)(rng, *lead, length, d) for length in (queries, keys))
+        q, k = (whole_numbers(rng, *lead, length, d) for length in (queries, keys))
+        if name == HALF:
+            q, k = many_digits(rng, queries, d), many_digits(rng, keys, d)
         if name == LATER:
             q[..., 0], k[..., 0] = 64.0, 64.0 * torch.arange(keys)
         if name == BEYOND:
@@ -72,6 +74,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             far_below(q, k)
         draw = whole_numbers if name == FAR else normal  # whole: the gradients are 0, or sums of dout
         v, dout = draw(rng, *lead, keys, e), draw(rng, *lead, queries, e)
+        if name == SHAPES:  # of few and like keys the gradient would be a difference of roundings
+            k[:], v[:] = (torch.arange(keys)[:, None] - shift for shift in (1.0, 0.0))
+            q.fill_(1), dout.abs_()
         given = {"q": q, "k": k, "v": v, **_forward(q, k, v, causal), "dout": dout}
         return {**given, "block": block, "causal": causal, "refusals": False}
 
@@ -84,7 +89,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             coarse.inputs[name] = coarse.inputs[name].to(dtype)  # type: ignore[union-attr]
     shapes = [
         drawn(SHAPES, (2, 1, 2), (1, 3, 1), (1, 1)),
-        drawn(SHAPES, (), (3, 3, 8), (1, 5), causal=True),
+        drawn(SHAPES, (), (3, 3, 8), (1, 2), causal=True),
         drawn(SHAPES, (), (1, 1, 1), (4, 1), causal=True),
     ]
     refusals = case(REFUSALS, (), (2, 2, 1))
