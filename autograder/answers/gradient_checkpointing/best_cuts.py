@@ -268,6 +268,7 @@ WRONG = (
         "You count the input of a segment's first block twice: as what is kept, and among what is live in the segment. "
         "It is one tensor.",
         table((LIVE, "live, again = kept + given, spent")),
+        same_as=("one_way_to_each_place",),  # where both find no plan in the same rows
     ),
     wrong(
         "checkpoint_forgotten",
