@@ -19,9 +19,10 @@ from autograder import bank as banks
 from autograder import recording
 from autograder.bank import Bank
 from course.errors import CourseError
-from course.exercises.computational_graphs import blocks, long_x, save_less
+from course.exercises.computational_graphs import long_x, save_less
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict
+from course.performing import blocks
 from course.performing.exercise import Case, Observation, Source
 from course.performing.oracle import with_costs
 from course.performing.perform import perform, perform_all
