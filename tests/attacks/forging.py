@@ -143,7 +143,7 @@ ATTACKS = [
     body("a_list_in_itself", "loop = []\nloop.append(loop)\nreturn loop, loop, loop"),
     body("a_list_without_end", "import itertools\nreturn itertools.count()"),
     body("ten_thousand_lists", "deep = []\nfor _ in range(10_000):\n    deep = [deep]\nreturn deep, deep, deep"),
-    body("a_dict_of_half_a_million", "return ({str(n): n for n in range(500_000)},) * 3"),
+    body("a_dict_of_half_a_million", "return ({str(n): n for n in range(500_000)},) * 3", costly=True),
     returned("tensors_of_nan", "dx * float('nan'), dw * float('nan'), db * float('nan')"),
     returned("wrong_dtypes", "dx.to(torch.complex64), dw.to(torch.int32), db.bool()"),
     returned("wrong_shapes", "dx.unsqueeze(0), dw.flatten()[:1], db.expand(3, *db.shape)"),
