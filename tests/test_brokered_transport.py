@@ -68,6 +68,19 @@ def fails(comm):
     comm.barrier()
 
 
+def pipes(comm):
+    import os
+    import stat
+
+    found = 0
+    for descriptor in range(100):
+        try:
+            found += stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+        except OSError:  # closed
+            continue
+    return found
+
+
 @pytest.fixture(scope="module")
 def brokered():
     """One warm process for all tests of this file."""
@@ -96,6 +109,10 @@ def test_what_is_no_single_leaf_comes_back_by_path(brokered):
     assert found["rank"] == 1
     assert found["parts/0"].tolist() == [1.0, 1.0]
     assert found["parts/1"] == "text"
+
+
+def test_a_rank_can_reach_no_pipe_of_the_warm_process(brokered):
+    assert run_ranks(pipes, 4, transport=brokered).values == [0, 0, 0, 0]
 
 
 def test_a_failure_names_the_rank(brokered):

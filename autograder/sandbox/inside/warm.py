@@ -22,6 +22,7 @@ tells the number of the container, which "why" and "end" must say.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -45,16 +46,28 @@ WATCH_SECONDS = 0.05
 class _Container:
     """A container that runs now.
 
-    pid      its first process as seen from here; None where that never came, because a namespace was refused
-    parent   our own child before it
+    parent   our own child before its first process
+    pipe     on which that child says the number of the first process
     session  where nothing is isolated: the session of its processes
     """
 
-    pid: int | None
     parent: int
+    pipe: int
     limits: Limits
     session: int | None
     why: str = ""
+
+    @functools.cached_property
+    def pid(self) -> int | None:
+        """Its first process as seen from here; None where that never came, because a namespace was refused."""
+        with os.fdopen(self.pipe, "rb") as pipe:
+            told = pipe.read()
+        return int(told) if told else None
+
+    def forget(self) -> None:
+        """Close the pipe, in a fork."""
+        if "pid" not in vars(self):
+            os.close(self.pipe)
 
 
 def main(control: socket.socket, program: bytes | None) -> None:
@@ -62,17 +75,21 @@ def main(control: socket.socket, program: bytes | None) -> None:
     huge_pages.collapse()
     _send(control, {"ready": os.getpid()})
     shared, running, marked = own_memory(), dict[int, _Container](), list[Process]()
+    killed: list[_Container] = []
     while True:
         ready, _, _ = select.select([control], [], [], WATCH_SECONDS if running else None)
         if not ready:
+            _wait_for(killed)
             _watch(running, shared)
             continue
         data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 1)
         if not data:
             break
         message = json.loads(data)
+        if message["do"] != "end":  # the kernel takes several down at once; nobody else may see them go
+            _wait_for(killed)
         if message["do"] == "start":
-            started = _start(message, socket.socket(fileno=descriptors[0]), control, program)
+            started = _start(message, socket.socket(fileno=descriptors[0]), control, program, running)
             running[started.parent] = started
             _send(control, {"container": started.parent})
         elif message["do"] == "mark":
@@ -85,10 +102,14 @@ def main(control: socket.socket, program: bytes | None) -> None:
         elif message["do"] == "why":
             _send(control, {"why": running[message["container"]].why})
         elif message["do"] == "end":
-            _end(running.pop(message["container"]))
+            killed.append(running.pop(message["container"]))
+            _kill(killed[-1])
+            if not running or program is None:  # the submission has ended; a home is removed when we have answered
+                _wait_for(killed)
             _send(control, {})
     for each in running.values():
-        _end(each)
+        _kill(each)
+    _wait_for([*killed, *running.values()])
 
 
 def warm_up(*, with_display: bool) -> None:
@@ -104,8 +125,14 @@ def warm_up(*, with_display: bool) -> None:
     rehearsal.rehearse()
 
 
-def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket, program: bytes | None) -> _Container:
-    """Fork the first process of a container, through a parent that makes its namespaces."""
+def _start(
+    message: dict[str, Any],
+    sock: socket.socket,
+    control: socket.socket,
+    program: bytes | None,
+    running: dict[int, _Container],
+) -> _Container:
+    """Fork the first process of a container, through a parent that makes its namespaces while we go on."""
     limits = Limits(**message["limits"])
     place = container.Place(program=program, limits=limits, home=message["home"])
     read, write = os.pipe()
@@ -114,16 +141,15 @@ def _start(message: dict[str, Any], sock: socket.socket, control: socket.socket,
         try:
             control.close()
             os.close(read)
+            for each in running.values():  # where it could read what others' parents say
+                each.forget()
             _build(sock, place, write)
         finally:
             os._exit(0)
     sock.close()
     os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        told = pipe.read()
-    pid = int(told) if told else None
     session = None if program is not None else parent
-    return _Container(pid=pid, parent=parent, limits=limits, session=session)
+    return _Container(parent=parent, pipe=read, limits=limits, session=session)
 
 
 def _build(sock: socket.socket, place: container.Place, write: int) -> None:
@@ -169,19 +195,19 @@ def _watch(running: dict[int, _Container], shared: int) -> None:
 
 def _kill(current: _Container) -> None:
     """Kill the first process, and with it everything in its namespaces; without isolation, its session."""
-    victims = [current.pid] if current.session is None else [each.pid for each in processes(current.session)]
-    for pid in victims:
+    first = current.pid  # it has a session of its own when it has said so
+    for pid in [first] if current.session is None else [each.pid for each in processes(current.session)]:
         if pid is None:  # it never came; a 0 in its place would mean all of our own process group
             continue
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _end(current: _Container) -> None:
-    """Kill what is left and wait until it is gone."""
-    _kill(current)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(current.parent, 0)
+def _wait_for(killed: list[_Container]) -> None:
+    """Until nothing of them is left."""
+    while killed:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(killed.pop().parent, 0)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:
