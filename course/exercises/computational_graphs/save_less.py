@@ -17,7 +17,7 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.meter import kept_bytes
-from course.performing.blocks import Sample, draw, number
+from course.performing.blocks import Sample, draw, number, over_peak
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -160,10 +160,8 @@ def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
 def _at_most_x(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """One tensor of x's size besides y: x itself, or whatever the answer prefers to keep in its place."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        if isinstance(peak, int) and peak <= PEAK:
-            return None
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for every x and y"
+        sentence = "{peak:,} bytes at the highest, where {most:,} are enough for every x and y"
+        return over_peak(got["peak_bytes"], PEAK, sentence)
     kept, allowed = got["kept_bytes"], FEW_LAYERS * PIECE * torch.float32.itemsize
     if isinstance(kept, int) and 0 < kept <= allowed:
         return None

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.meter import kept_bytes
-from course.performing.blocks import Sample, draw, number
+from course.performing.blocks import Sample, draw, number, over_peak
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, strided
@@ -287,10 +287,8 @@ def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
 def _inputs_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """The input of each layer, and a random state."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        if isinstance(peak, int) and peak <= PEAK:
-            return None
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for the inputs and one layer's run"
+        sentence = "{peak:,} bytes at the highest, where {most:,} are enough for the inputs and one layer's run"
+        return over_peak(got["peak_bytes"], PEAK, sentence)
     kept, input_bytes = got["kept_bytes"], FEW_BLOCKS * BLOCK * torch.float64.itemsize
     allowed = LAYERS * (input_bytes + STATE)
     if isinstance(kept, int) and input_bytes <= kept <= allowed:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from course.meter import KeptBytes, forward_calls, kept_bytes
-from course.performing.blocks import Sample, draw, number
+from course.performing.blocks import Sample, draw, number, over_peak
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -179,8 +179,7 @@ def _named(halves: list[Tensor]) -> dict[str, Tree]:
 def _flat(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """States that memory does not grow with the number of blocks."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        return None if isinstance(peak, int) and peak <= PEAK else f"{peak:,} bytes, where {PEAK:,} are enough"
+        return over_peak(got["peak_bytes"], PEAK, "{peak:,} bytes, where {most:,} are enough")
     grown, allowed = got["grown_bytes"], GRADS_OF_CHAIN + 4 * ROWS * WIDTH * 8
     if isinstance(grown, int) and grown <= allowed:
         return None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from course.meter import Run, metered
-from course.performing.blocks import draw, number
+from course.performing.blocks import draw, number, over_peak
 from course.performing.compare import EPS
 from course.performing.exercise import Answer, Ask, Case, Inputs, Observation, Property, Values, observe, outputs
 from course.performing.oracle import is_here
@@ -79,10 +79,8 @@ def _largest(run: Run) -> int:
 def one_tile(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: nothing is larger than a tile or an argument."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        if isinstance(peak, int) and peak <= PEAK:
-            return None
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are more than enough for tiles and results"
+        sentence = "{peak:,} bytes at the highest, where {most:,} are more than enough for tiles and results"
+        return over_peak(got["peak_bytes"], PEAK, sentence)
     found, allowed = got["largest_tensor"], max(PIECE * WIDTH, BLOCK * BLOCK)
     if isinstance(found, int) and found <= allowed:
         return None
