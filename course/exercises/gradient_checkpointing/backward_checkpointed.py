@@ -6,7 +6,16 @@ from functools import partial
 
 import torch
 
-from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, alive, case, evaluated, probe, tensors
+from course.exercises.gradient_checkpointing.chains import (
+    TENSORS,
+    ChainOracle,
+    Y,
+    alive,
+    case,
+    evaluated,
+    probe,
+    tensors,
+)
 from course.performing.exercise import Case, Exercise, Property
 
 FULL, RAGGED, LIMITS = "full segments", "a short last segment", "one segment, or segments of one layer"
@@ -53,7 +62,7 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",)),
+        Y,
         Property(
             "dx_of_full_segments",
             "Segments are taken from the last to the first, and the layers in each as well. Each layer gets its own "

@@ -6,7 +6,16 @@ from functools import partial
 
 import torch
 
-from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, alive, case, evaluated, probe, tensors
+from course.exercises.gradient_checkpointing.chains import (
+    TENSORS,
+    ChainOracle,
+    Y,
+    alive,
+    case,
+    evaluated,
+    probe,
+    tensors,
+)
 from course.performing.exercise import Case, Exercise, Property
 
 TOKENS = "1 to 64 layers"
@@ -25,7 +34,7 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",)),
+        Y,
         Property(
             "dx",
             "chain[i] needs its own input: what the layers before it, and not itself, make of the chain's input.",
