@@ -787,7 +787,7 @@ check(clip_grad_norm_)
 from course.lessons.experiments import lecture_notes
 
 for name in lecture_notes.PROGRAMS:
-    print(lecture_notes.listing(name), end="\n\n")
+    print(lecture_notes.PROGRAMS.listing(name), end="\n\n")
 
 # %% [markdown]
 # Both Adams now get a gradient of 0.01 in each step. **Predict:** if they were right, how long would each step be, in

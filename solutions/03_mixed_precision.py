@@ -832,7 +832,7 @@ check(Autocast)
 from course.lessons.experiments import half_runs
 
 for name in half_runs.PROGRAMS:
-    print(half_runs.listing(name), end="\n\n")
+    print(half_runs.PROGRAMS.listing(name), end="\n\n")
 
 # %% [markdown]
 # Each program now runs {{ faulty_steps() }} steps on the same batch; only in `growing` the third batch is an outlier.

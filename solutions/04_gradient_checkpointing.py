@@ -527,7 +527,7 @@ print(reentrant.table(reentrant.tried()))
 from course.lessons.experiments import checkpoint_runs
 
 for name in checkpoint_runs.PROGRAMS:
-    print(checkpoint_runs.listing(name), end="\n\n")
+    print(checkpoint_runs.PROGRAMS.listing(name), end="\n\n")
 
 # %% [markdown]
 # Each runs {{ len(steps_of("masked").losses) }} steps on one batch, first with checkpoints and then plain, where

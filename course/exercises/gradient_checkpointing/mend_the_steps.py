@@ -38,7 +38,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Puts the line into the program and runs it, in float64 whatever the case's dtype is."""
     given: dict[str, Any] = {key: each.double() if isinstance(each, Tensor) else each for key, each in inputs.items()}
     name = given.pop("program")
-    log = checkpoint_runs.run(name, checkpoint_runs.mended(name, *programs.replacement(answer(), name)), **given)
+    program = checkpoint_runs.PROGRAMS.mended(name, *programs.replacement(answer(), name))
+    log = checkpoint_runs.run(name, program, **given)
     numbers = {"losses": torch.tensor(log.losses), "means": torch.tensor(log.means)}
     return observe({name: {**numbers, "peaks": torch.tensor(log.peaks), "drawn": log.drawn}})
 

@@ -79,7 +79,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Puts the line into the program and runs it, in the dtypes of the lesson whatever the case's are."""
     given: Inputs = {key: each.float() if isinstance(each, Tensor) else each for key, each in inputs.items()}
     name = given.pop("program")
-    log = half_runs.run(name, half_runs.mended(name, *programs.replacement(answer(), name)), **given)
+    program = half_runs.PROGRAMS.mended(name, *programs.replacement(answer(), name))
+    log = half_runs.run(name, program, **given)
     return observe({"weights": log.weights, "scale": torch.tensor(log.scale), "loss": torch.tensor(log.loss)})
 
 

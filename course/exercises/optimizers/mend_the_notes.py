@@ -62,9 +62,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     name, found = inputs.pop("program"), answer()
     if not name:
         return observe({each: programs.replacement(found, each)[0] for each in lecture_notes.PROGRAMS})
-    return observe(
-        {"path": lecture_notes.run(name, lecture_notes.mended(name, *programs.replacement(found, name)), **inputs)}
-    )
+    program = lecture_notes.PROGRAMS.mended(name, *programs.replacement(found, name))
+    return observe({"path": lecture_notes.run(name, program, **inputs)})
 
 
 def _the_faulty_ones(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.lessons.experiments import programs
+from course.lessons.experiments.programs import Programs
 from course.meter import KeptBytes, kept_bytes
 
-PROGRAMS = {
-    "masked": """\
+PROGRAMS = Programs(
+    masked="""\
 def masked(w, batches, lr, keep, draw, checkpoint):
     losses, means = [], []
     for x, y in batches:
@@ -34,7 +34,7 @@ def masked(w, batches, lr, keep, draw, checkpoint):
         means.append(h.abs().mean().item())
     return losses, means
 """,
-    "watched": """\
+    watched="""\
 def watched(w, batches, lr, keep, draw, checkpoint):
     losses, means = [], []
     for x, y in batches:
@@ -50,7 +50,7 @@ def watched(w, batches, lr, keep, draw, checkpoint):
         losses += [loss.item()]
     return losses, [float(torch.as_tensor(each).detach()) for each in means]
 """,
-}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +64,6 @@ class Log:
     means: list[float]
     peaks: list[int]
     drawn: bool
-
-
-def listing(name: str) -> str:
-    """The program with a number before each line."""
-    return programs.listing(PROGRAMS[name])
-
-
-def mended(name: str, number: int, line: str) -> str:
-    """The program with `line` in the place of line `number`: see `programs.mended`."""
-    return programs.mended(name, PROGRAMS[name], number, line)
 
 
 def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: Any) -> Log:
@@ -94,7 +84,7 @@ def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: An
     x, y, alive = inputs["x"], inputs["y"], Highest()
     draw = torch.Generator().manual_seed(inputs["seed"])
     given = {"w": inputs["w"], "lr": inputs["lr"], "keep": inputs["keep"], "draw": draw}
-    function = programs.defined(name, program or PROGRAMS[name])
+    function = PROGRAMS.defined(name, program)
     with kept_bytes(after=alive.look):
         found = function(batches=alive.steps(x, y), checkpoint=torchs if checkpointed else plain, **given)
     try:
