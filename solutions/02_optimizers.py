@@ -1601,7 +1601,7 @@ forms_by_rate(
 from course.lessons.experiments import stand_ins
 
 parts = stand_ins.PARTS
-passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
+passed = parts.passed(globals(), solved)
 print(parts.whose(passed))
 runs = {"PyTorch's": parts.with_yours({}), **({"yours": parts.with_yours(passed)} if passed else {})}
 

@@ -1302,7 +1302,7 @@ if solved(utilization):
 from course.lessons.experiments import assembled_checkpointing
 
 parts = assembled_checkpointing.PARTS
-passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
+passed = parts.passed(globals(), solved)
 print(parts.whose(passed))
 for line in assembled_checkpointing.table(parts.with_yours(passed)):
     print(line)
