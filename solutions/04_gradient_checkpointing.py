@@ -732,28 +732,16 @@ def policy(op_name: str) -> str:
 check(policy)
 
 # %% [markdown]
-# Torch asks such a policy for every op, if it is told so. It hands over the op, whose text is the full name.
+# Torch asks such a policy for every op, if it is told so, as the code that is printed here does. It hands over the op,
+# whose text is the full name.
 
 # %%
-from torch.utils import checkpoint as torchs
+import inspect
 
-
-def with_policy(block, x):
-    """The block, checkpointed with your policy."""
-
-    def choose(context, op, *args, **kwargs):
-        kinds = torchs.CheckpointPolicy
-        return kinds.MUST_SAVE if policy(str(op)) == "save" else kinds.PREFER_RECOMPUTE
-
-    def contexts():
-        return torchs.create_selective_checkpoint_contexts(choose)
-
-    return torchs.checkpoint(block, x, use_reentrant=False, context_fn=contexts)
-
-
+print(inspect.getsource(selective.with_policy))
 ways = {"keep all": selective.keep_all, "checkpoint": planned.torchs}
 if solved(policy):
-    ways["your policy"] = with_policy
+    ways["your policy"] = selective.with_policy(policy)
 print(selective.table({words: selective.cost(way) for words, way in ways.items()}, "KiB kept besides input and output"))
 
 # %% [markdown]
