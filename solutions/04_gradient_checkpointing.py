@@ -201,11 +201,11 @@ def backward_checkpointed(chain: tuple[Any, ...], x: Any, dy: Any, every: int) -
     """Forward and backward through a chain of layers, with one checkpoint for each segment of `every` layers.
 
     chain    n layers, n >= 1, with forward(x) and backward(x, dy) as in backward_keep_all
-    x, dy    the chain's input, and the derivative of a loss by the chain's output: tensors, or tokens that stand for
-             them. Only layers compute with them.
+    x, dy    the chain's input, and the gradient of a loss with respect to the chain's output: tensors, or tokens that
+             stand for them. Only layers compute with them.
     every    the length of a segment: at least 1, and possibly more than n. Segments begin at chain[0], chain[every],
              chain[2 * every] and so on; the last one may be shorter.
-    Returns  (y, dx): the chain's output, and the derivative by its input
+    Returns  (y, dx): the chain's output, and the gradient with respect to its input
     Cost     n for y, and length - 1 for each segment but the last: so many evaluations, exactly; and one backward for
              each layer
     Memory   Whenever a layer is called, at most ceil(n / every) + min(n, every) activations are alive: the
@@ -339,7 +339,7 @@ memory_and_time(recorded.data, segments.seconds(), title="Short segments lower t
 # - One activation more is *in hand*. Evaluating layer $i$ turns $x_{i-1}$ in hand into $x_i$. You may copy what is in
 #   hand into a free slot, take a copy out of a slot, and empty a slot.
 # - Layer $i$ goes backward when $x_{i-1}$ is in hand and all layers after it are done. This is no evaluation. The
-#   derivative by $x_n$ is given, and nobody asks for $y$.
+#   gradient with respect to $x_n$ is given, and nobody asks for $y$.
 # - No layer is evaluated more than $t$ times. Call these $t$ *sweeps*.
 #
 # **Predict.** Ten slots and 2 sweeps reverse a chain of {{ longest_chain(10, 2) }} layers. About how many do ten slots

@@ -118,7 +118,7 @@ EXERCISE = Exercise(
     promises={
         "n >= 1": TOKENS,
         "tensors, or tokens that stand for them": (FULL, TENSORS),
-        "the chain's output, and the derivative by its input": ("y", "dx_of_full_segments"),
+        "the chain's output, and the gradient with respect to its input": ("y", "dx_of_full_segments"),
         "at least 1, and possibly more than n": ("dx_at_the_limits",),
         "the last one may be shorter": ("dx_with_a_short_last_segment",),
         "n for y, and length - 1 for each segment but the last": ("evaluations",),

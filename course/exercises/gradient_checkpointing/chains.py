@@ -39,7 +39,7 @@ class Layer(Protocol):
         """The layer's output: one evaluation."""
 
     def backward(self, x: Any, dy: Any) -> Any:
-        """The derivative by the layer's input x, from that by its output."""
+        """The gradient with respect to the layer's input x, from dy, that with respect to its output."""
 
 
 # --- what an answer works with ------------------------------------------------------------------------------
