@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
+from course.lessons.experiments import planned
 from course.lessons.experiments.programs import Programs
 from course.meter import KeptBytes, kept_bytes
 
@@ -73,10 +74,6 @@ def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: An
     checkpointed  False runs each layer as it is: the plain run
     Raises WrongOutput where it returns something else than two lists with a number for each step.
     """
-    from torch.utils.checkpoint import checkpoint  # it takes a second to import
-
-    def torchs(layer: Callable[..., Any], *args: Any) -> Any:
-        return checkpoint(layer, *args, use_reentrant=False)
 
     def plain(layer: Callable[..., Any], *args: Any) -> Any:
         return layer(*args)
@@ -86,7 +83,7 @@ def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: An
     given = {"w": inputs["w"], "lr": inputs["lr"], "keep": inputs["keep"], "draw": draw}
     function = PROGRAMS.defined(name, program)
     with kept_bytes(after=alive.look):
-        found = function(batches=alive.steps(x, y), checkpoint=torchs if checkpointed else plain, **given)
+        found = function(batches=alive.steps(x, y), checkpoint=planned.torchs if checkpointed else plain, **given)
     try:
         losses, means = ([float(each) for each in column] for column in found)
     except (TypeError, ValueError, RuntimeError):
