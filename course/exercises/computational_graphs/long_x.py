@@ -7,6 +7,7 @@ measured from outside. In both the same block of the result is looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from course.performing.blocks import draw, number, over_peak
+from course.performing.draws import integer
 from course.performing.exercise import Ask, Case, Inputs, Observation, Values, observe
 from course.performing.oracle import is_here
 from course.tree import Leaf
@@ -34,9 +36,7 @@ SECONDS = 0.05  # of computing in grading: right answers take 0.002, a loop over
 
 def long_case(rng: torch.Generator) -> Case:
     """x and v are drawn from two seeds by the probe; which block is looked at is hidden."""
-
-    def drawn(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    drawn = partial(integer, rng)
 
     scale = 1 + torch.rand((), generator=rng, dtype=torch.float64) / 8
     seeds = [drawn(0, 2**31), drawn(0, 2**31)]

@@ -18,7 +18,7 @@ from torch import Tensor
 from course.errors import WrongOutput
 from course.meter import kept_bytes
 from course.performing.blocks import Sample, draw, number, over_peak
-from course.performing.draws import normal
+from course.performing.draws import integer, normal
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -70,7 +70,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     one = case("one number", "first", ())
     one.inputs["x"] = 0.5 + torch.rand((), generator=rng)
     limits = {"seed": 2**31, "layer": LAYERS, "block": BLOCKS, "start": BLOCK - PIECE}
-    hidden: dict[str, Tree] = {name: int(torch.randint(limit, (), generator=rng)) for name, limit in limits.items()}
+    hidden: dict[str, Tree] = {name: integer(rng, 0, limit) for name, limit in limits.items()}
     scale = 1 + torch.rand((), generator=rng)
     layers: dict[str, Tree] = {"asks": "memory", "seed": hidden.pop("seed"), "scale": scale}
     return [

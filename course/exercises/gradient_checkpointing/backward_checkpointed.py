@@ -16,6 +16,7 @@ from course.exercises.gradient_checkpointing.chains import (
     probe,
     tensors,
 )
+from course.performing.draws import integer
 from course.performing.exercise import Case, Exercise, Property
 
 FULL, RAGGED, LIMITS = "full segments", "a short last segment", "one segment, or segments of one layer"
@@ -26,7 +27,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Every length with every kind of spacing: that divides it, that leaves each remainder, 1, n, and more."""
 
     def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high + 1, (), generator=rng))
+        return integer(rng, low, high + 1)
 
     full = [(4, 2), (6, 3), (6, 3), (40, 5), (36, 6), (40, 8), (100, 10)]  # (6, 3): called twice
     full += [(every * draw(2, 40 // every), every) for every in (2, 3, 4)]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from course.lessons.experiments import checkpoint_runs, programs
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.tree import Tree
 
@@ -27,7 +28,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         def numbers(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
-        seed = int(torch.randint(2**31, (), generator=rng))
+        seed = integer(rng, 0, 2**31)
         data: dict[str, Tree] = {"w": numbers(8, 8), "x": numbers(steps, 16, 8), "y": numbers(steps, 16, 8)}
         return {"program": name, **data, "lr": 0.5, "keep": 0.6, "seed": seed}
 

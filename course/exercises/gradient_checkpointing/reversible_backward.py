@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from course.meter import KeptBytes, forward_calls, kept_bytes
 from course.performing.blocks import Sample, draw, number, over_peak
+from course.performing.draws import integer
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -77,7 +78,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         inputs |= {"before": [whole(WIDTH, WIDTH) for _ in "fg"] if more.pop("twice", False) else [], "recording": True}
         return Case(name=name, inputs=inputs | more)
 
-    seed, block = (int(torch.randint(limit, (), generator=rng)) for limit in (2**31, BLOCKS))
+    seed, block = (integer(rng, 0, limit) for limit in (2**31, BLOCKS))
     return [
         case("one block", 5),
         case("gradients that are there", 2, 3, twice=True),

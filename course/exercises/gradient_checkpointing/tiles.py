@@ -16,6 +16,7 @@ from torch import Tensor
 from course.meter import Run, metered
 from course.performing.blocks import draw, number, over_peak
 from course.performing.compare import EPS
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Ask, Case, Inputs, Observation, Property, Values, observe, outputs
 from course.performing.oracle import is_here
 from course.performing.refusals import all_refused
@@ -36,7 +37,7 @@ NOISE = 64  # roundings of the dtype computed in: far below one of half precisio
 
 def long_case(rng: torch.Generator) -> Case:
     """Tensors are drawn by the probe; which query is looked at is hidden."""
-    seed, row = (int(torch.randint(limit, (), generator=rng)) for limit in (2**31, PIECE))
+    seed, row = (integer(rng, 0, limit) for limit in (2**31, PIECE))
     return Case(name=LONG, inputs={"seed": seed}, hidden={"row": row})
 
 

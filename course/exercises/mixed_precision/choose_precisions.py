@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.mixed_precision.small_block import BYTES, DTYPES, ORDER, Block, block, error
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.oracle import UnknownQuestion
 from course.performing.refusals import all_refused, refused
@@ -96,7 +97,7 @@ def _where_bytes_count(rng: torch.Generator, name: str) -> Case:
 
 def _drawn(rng: torch.Generator, **kind: float) -> Block:
     """A block of 10, 12 or 14 tokens."""
-    return block(rng, 2 * int(torch.randint(5, 8, (), generator=rng)), **kind)
+    return block(rng, 2 * integer(rng, 5, 8), **kind)
 
 
 def _budget(share: float, drawn: Block) -> int:
