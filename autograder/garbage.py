@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,22 +40,11 @@ def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
     rng = torch.Generator().manual_seed(seed)
 
     def noise(leaf: Leaf) -> Leaf:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            return torch.randn(leaf.shape, generator=rng).to(leaf.dtype)
-        if type(leaf) is int:
-            return int(torch.randint(1000, (), generator=rng))
-        if isinstance(leaf, str):
-            return "noise"
-        return float(torch.randn((), generator=rng)) if isinstance(leaf, float) else leaf
+        whole = partial(torch.randint, 1000, (), generator=rng)
+        return _replaced(leaf, real=partial(torch.randn, generator=rng), whole=whole, text="noise")
 
     def zero(leaf: Leaf) -> Leaf:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            return torch.zeros_like(leaf)
-        if type(leaf) is int:
-            return 0
-        if isinstance(leaf, str):
-            return ""
-        return 0.0 if isinstance(leaf, float) else leaf
+        return _replaced(leaf, real=torch.zeros, whole=partial(torch.zeros, ()), text="")
 
     if isinstance(bank.reference, type):
         yield from _garbage_classes(noise, zero)
@@ -64,6 +54,17 @@ def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
     yield "nothing", lambda *args, **kwargs: None
     for position in range(3):
         yield f"argument {position} returned", _returns_argument(position)
+
+
+def _replaced(leaf: Leaf, *, real: Callable[..., Tensor], whole: Callable[[], Tensor], text: str) -> Leaf:
+    """Numbers of the same kind and shape, or the text, in the leaf's place; what is neither stays."""
+    if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        return real(leaf.shape).to(leaf.dtype)
+    if type(leaf) is int:
+        return int(whole())
+    if isinstance(leaf, str):
+        return text
+    return float(real(())) if isinstance(leaf, float) else leaf
 
 
 def _like(reference: Answer, change: Callable[[Leaf], Leaf]) -> Answer:

@@ -787,7 +787,7 @@ check(clip_grad_norm_)
 from course.lessons.experiments import lecture_notes
 
 for name in lecture_notes.PROGRAMS:
-    print(lecture_notes.listing(name), end="\n\n")
+    print(lecture_notes.PROGRAMS.listing(name), end="\n\n")
 
 # %% [markdown]
 # Both Adams now get a gradient of 0.01 in each step. **Predict:** if they were right, how long would each step be, in
@@ -1601,7 +1601,7 @@ forms_by_rate(
 from course.lessons.experiments import stand_ins
 
 parts = stand_ins.PARTS
-passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
+passed = parts.passed(globals(), solved)
 print(parts.whose(passed))
 runs = {"PyTorch's": parts.with_yours({}), **({"yours": parts.with_yours(passed)} if passed else {})}
 

@@ -832,7 +832,7 @@ check(Autocast)
 from course.lessons.experiments import half_runs
 
 for name in half_runs.PROGRAMS:
-    print(half_runs.listing(name), end="\n\n")
+    print(half_runs.PROGRAMS.listing(name), end="\n\n")
 
 # %% [markdown]
 # Each program now runs {{ faulty_steps() }} steps on the same batch; only in `growing` the third batch is an outlier.
@@ -1373,7 +1373,7 @@ from course.lessons.experiments.problems import gpt_problem
 
 problem = gpt_problem()
 parts = half_stand_ins.PARTS
-passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
+passed = parts.passed(globals(), solved)
 print(parts.whose(passed))
 runs = {"PyTorch's": parts.with_yours({}), **({"yours": parts.with_yours(passed)} if passed else {})}
 

@@ -201,11 +201,11 @@ def backward_checkpointed(chain: tuple[Any, ...], x: Any, dy: Any, every: int) -
     """Forward and backward through a chain of layers, with one checkpoint for each segment of `every` layers.
 
     chain    n layers, n >= 1, with forward(x) and backward(x, dy) as in backward_keep_all
-    x, dy    the chain's input, and the derivative of a loss by the chain's output: tensors, or tokens that stand for
-             them. Only layers compute with them.
+    x, dy    the chain's input, and the gradient of a loss with respect to the chain's output: tensors, or tokens that
+             stand for them. Only layers compute with them.
     every    the length of a segment: at least 1, and possibly more than n. Segments begin at chain[0], chain[every],
              chain[2 * every] and so on; the last one may be shorter.
-    Returns  (y, dx): the chain's output, and the derivative by its input
+    Returns  (y, dx): the chain's output, and the gradient with respect to its input
     Cost     n for y, and length - 1 for each segment but the last: so many evaluations, exactly; and one backward for
              each layer
     Memory   Whenever a layer is called, at most ceil(n / every) + min(n, every) activations are alive: the
@@ -339,7 +339,7 @@ memory_and_time(recorded.data, segments.seconds(), title="Short segments lower t
 # - One activation more is *in hand*. Evaluating layer $i$ turns $x_{i-1}$ in hand into $x_i$. You may copy what is in
 #   hand into a free slot, take a copy out of a slot, and empty a slot.
 # - Layer $i$ goes backward when $x_{i-1}$ is in hand and all layers after it are done. This is no evaluation. The
-#   derivative by $x_n$ is given, and nobody asks for $y$.
+#   gradient with respect to $x_n$ is given, and nobody asks for $y$.
 # - No layer is evaluated more than $t$ times. Call these $t$ *sweeps*.
 #
 # **Predict.** Ten slots and 2 sweeps reverse a chain of {{ longest_chain(10, 2) }} layers. About how many do ten slots
@@ -527,7 +527,7 @@ print(reentrant.table(reentrant.tried()))
 from course.lessons.experiments import checkpoint_runs
 
 for name in checkpoint_runs.PROGRAMS:
-    print(checkpoint_runs.listing(name), end="\n\n")
+    print(checkpoint_runs.PROGRAMS.listing(name), end="\n\n")
 
 # %% [markdown]
 # Each runs {{ len(steps_of("masked").losses) }} steps on one batch, first with checkpoints and then plain, where
@@ -732,28 +732,16 @@ def policy(op_name: str) -> str:
 check(policy)
 
 # %% [markdown]
-# Torch asks such a policy for every op, if it is told so. It hands over the op, whose text is the full name.
+# Torch asks such a policy for every op, if it is told so, as the code that is printed here does. It hands over the op,
+# whose text is the full name.
 
 # %%
-from torch.utils import checkpoint as torchs
+import inspect
 
-
-def with_policy(block, x):
-    """The block, checkpointed with your policy."""
-
-    def choose(context, op, *args, **kwargs):
-        kinds = torchs.CheckpointPolicy
-        return kinds.MUST_SAVE if policy(str(op)) == "save" else kinds.PREFER_RECOMPUTE
-
-    def contexts():
-        return torchs.create_selective_checkpoint_contexts(choose)
-
-    return torchs.checkpoint(block, x, use_reentrant=False, context_fn=contexts)
-
-
+print(inspect.getsource(selective.with_policy))
 ways = {"keep all": selective.keep_all, "checkpoint": planned.torchs}
 if solved(policy):
-    ways["your policy"] = with_policy
+    ways["your policy"] = selective.with_policy(policy)
 print(selective.table({words: selective.cost(way) for words, way in ways.items()}, "KiB kept besides input and output"))
 
 # %% [markdown]
@@ -1302,7 +1290,7 @@ if solved(utilization):
 from course.lessons.experiments import assembled_checkpointing
 
 parts = assembled_checkpointing.PARTS
-passed = {name: found for name in parts.names if (found := globals().get(name)) is not None and solved(found)}
+passed = parts.passed(globals(), solved)
 print(parts.whose(passed))
 for line in assembled_checkpointing.table(parts.with_yours(passed)):
     print(line)

@@ -153,6 +153,12 @@ def test_whose_each_part_is_stands_in_one_line() -> None:
     assert stand_ins.PARTS.whose(yours).startswith("yours: warmup_cosine; PyTorch's: adamw_step, ")
 
 
+def test_answers_that_a_notebook_has_not_or_that_do_not_pass_are_left_out() -> None:
+    written = {"orthogonalize": math.sin, "adamw_step": math.cos, "clip_grad_norm_": None, "warmup_cosine": math.tan}
+    found = stand_ins.PARTS.passed({**written, "exp": math.exp}, solved=lambda answer: answer is not math.tan)
+    assert list(found.items()) == [("adamw_step", math.cos), ("orthogonalize", math.sin)]
+
+
 def test_muon_takes_the_hidden_matrices_and_the_other_step_the_rest() -> None:
     problem = digits_problem(steps=1)
     params = [p.detach() for p in problem.model(torch.Generator()).parameters()]

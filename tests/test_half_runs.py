@@ -14,7 +14,7 @@ from course.reference.mixed_precision.mend_the_runs import mend_the_runs
 
 def log(name: str, *cure: tuple[int, str]) -> half_runs.Log:
     """The log of the lesson, of the program as it is or mended."""
-    program = half_runs.mended(name, *cure[0]) if cure else ""
+    program = half_runs.PROGRAMS.mended(name, *cure[0]) if cure else ""
     return half_runs.run(name, program, **half_runs.example(name))
 
 
@@ -41,7 +41,7 @@ def test_the_logs_stand_side_by_side() -> None:
 
 def test_what_is_no_line_and_what_is_no_log_is_refused() -> None:
     with pytest.raises(BadArgument, match="lines 1 to 12, got 13"):
-        half_runs.mended("clipped", 13, "pass")
+        half_runs.PROGRAMS.mended("clipped", 13, "pass")
     with pytest.raises(WrongOutput, match="the weights and its log"):
-        half_runs.run("cached", half_runs.mended("cached", 12, "return w"), **half_runs.example("cached"))
+        half_runs.run("cached", half_runs.PROGRAMS.mended("cached", 12, "return w"), **half_runs.example("cached"))
     assert torch.equal(half_runs.example("cached")["w"], half_runs.example("growing")["w"])

@@ -6,12 +6,12 @@ from course.lessons.experiments import planned, selective
 
 
 def test_a_policy_that_recomputes_everything_costs_what_a_plain_checkpoint_costs() -> None:
-    assert selective.cost(selective.selective(lambda _: "recompute")) == selective.cost(planned.torchs)
+    assert selective.cost(selective.with_policy(lambda _: "recompute")) == selective.cost(planned.torchs)
 
 
 def test_products_saved_by_name_run_no_product_again_and_keep_less_than_everything() -> None:
-    whole = selective.cost(selective.keep_all)
-    chosen = selective.cost(selective.selective(lambda op: "save" if "mm" in op or "attention" in op else "recompute"))
+    products = selective.with_policy(lambda op: "save" if "mm" in op or "attention" in op else "recompute")
+    whole, chosen = selective.cost(selective.keep_all), selective.cost(products)
     assert chosen.flops == whole.flops
     assert 0 < chosen.kept < whole.kept
 

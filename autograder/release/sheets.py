@@ -13,7 +13,7 @@ import torch
 from course.judging.diagnosis import differing
 from course.judging.sheet import Record
 from course.judging.verdict import Suspect, Witness
-from course.performing.compare import case_dtype, compare
+from course.performing.compare import case_dtype, measure
 from course.performing.exercise import Observation, Values
 from course.tree import Leaf, flatten
 
@@ -114,4 +114,4 @@ def _values_differ(what: str, committed: Values, fresh: Values, dtype: torch.dty
 def _equivalent(committed: Leaf, fresh: Leaf, dtype: torch.dtype) -> bool:
     """The same kind of leaf, and equal within the roundings."""
     kinds = [str(leaf.dtype) if isinstance(leaf, torch.Tensor) else type(leaf).__name__ for leaf in (committed, fresh)]
-    return kinds[0] == kinds[1] and compare(committed, fresh, dtype, roundings=ROUNDINGS).held
+    return kinds[0] == kinds[1] and measure(committed, fresh, dtype, roundings=ROUNDINGS).held

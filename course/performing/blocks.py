@@ -47,3 +47,11 @@ class Sample:
 def number(ask: Ask, name: str) -> int:
     """A hidden number."""
     return cast(int, ask(name, {}))
+
+
+def over_peak(peak: Leaf, most: int, sentence: str) -> str | None:
+    """None where a process that was measured took at most so many bytes; otherwise the sentence with `peak` and `most`.
+
+    Anything but an integer is no measurement.
+    """
+    return None if isinstance(peak, int) and peak <= most else sentence.format(peak=peak, most=most)

@@ -126,7 +126,7 @@ def products() -> list[str]:
 @cache
 def block_costs() -> tuple[selective.Cost, selective.Cost, selective.Cost]:
     """A block that keeps all, one in a plain checkpoint, one with our policy."""
-    ways = (selective.keep_all, planned.torchs, selective.selective(policy))
+    ways = (selective.keep_all, planned.torchs, selective.with_policy(policy))
     keep_all, plain, chosen = (selective.cost(way) for way in ways)
     return keep_all, plain, chosen
 

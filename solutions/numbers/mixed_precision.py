@@ -13,6 +13,7 @@ from course.exercises.mixed_precision.compensated_sum import LEVELS
 from course.lessons.experiments import (
     cpu_autocast,
     eight_bits,
+    formats,
     gradient_range,
     half_runs,
     loss_scaling,
@@ -53,7 +54,7 @@ def kept(terms: str, count: int) -> str:
 # --- adding many numbers ---------------------------------------------------------------------------------
 
 
-FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
+FORMATS = formats.dtypes("fp16", "bf16")
 LONG = 2**LEVELS  # numbers in the case in which pairs fail
 
 

@@ -7,6 +7,7 @@ measured from outside. In both the same block of the result is looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course.performing.blocks import draw, number
+from course.performing.blocks import draw, number, over_peak
+from course.performing.draws import integer
 from course.performing.exercise import Ask, Case, Inputs, Observation, Values, observe
 from course.performing.oracle import is_here
 from course.tree import Leaf
@@ -34,9 +36,7 @@ SECONDS = 0.05  # of computing in grading: right answers take 0.002, a loop over
 
 def long_case(rng: torch.Generator) -> Case:
     """x and v are drawn from two seeds by the probe; which block is looked at is hidden."""
-
-    def drawn(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    drawn = partial(integer, rng)
 
     scale = 1 + torch.rand((), generator=rng, dtype=torch.float64) / 8
     seeds = [drawn(0, 2**31), drawn(0, 2**31)]
@@ -111,7 +111,8 @@ def _tenfold(limit: int, count: int) -> int:
 def in_a_few_passes(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """A loop over the entries of x takes too many operations, or too long; a Hessian takes too much memory."""
     if "peak_bytes" in got:
-        return _measured(got["peak_bytes"], got["cpu_seconds"])
+        sentence = "{peak:,} bytes at the highest, where {most:,} are more than enough"
+        return over_peak(got["peak_bytes"], PEAK, sentence) or _too_long(got["cpu_seconds"])
     operations, largest = got["operations_up_to"], got["largest_tensor_up_to"]
     if not isinstance(operations, int) or operations > OPERATIONS:
         return f"up to {operations:,} operations, where {OPERATIONS:,} are more than enough"
@@ -120,9 +121,7 @@ def in_a_few_passes(inputs: Inputs, got: Values, expected: Values) -> str | None
     return None
 
 
-def _measured(peak: Leaf, seconds: Leaf) -> str | None:
-    if not isinstance(peak, int) or peak > PEAK:
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are more than enough"
+def _too_long(seconds: Leaf) -> str | None:
     if not isinstance(seconds, float) or not seconds <= SECONDS:
         return f"{seconds:.3g} s of computing, where {SECONDS} are more than enough"
     return None

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.meter import kept_bytes
-from course.performing.blocks import Sample, draw, number
-from course.performing.draws import normal
+from course.performing.blocks import Sample, draw, number, over_peak
+from course.performing.draws import integer, normal
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -70,7 +70,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     one = case("one number", "first", ())
     one.inputs["x"] = 0.5 + torch.rand((), generator=rng)
     limits = {"seed": 2**31, "layer": LAYERS, "block": BLOCKS, "start": BLOCK - PIECE}
-    hidden: dict[str, Tree] = {name: int(torch.randint(limit, (), generator=rng)) for name, limit in limits.items()}
+    hidden: dict[str, Tree] = {name: integer(rng, 0, limit) for name, limit in limits.items()}
     scale = 1 + torch.rand((), generator=rng)
     layers: dict[str, Tree] = {"asks": "memory", "seed": hidden.pop("seed"), "scale": scale}
     return [
@@ -160,10 +160,8 @@ def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
 def _at_most_x(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """One tensor of x's size besides y: x itself, or whatever the answer prefers to keep in its place."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        if isinstance(peak, int) and peak <= PEAK:
-            return None
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for every x and y"
+        sentence = "{peak:,} bytes at the highest, where {most:,} are enough for every x and y"
+        return over_peak(got["peak_bytes"], PEAK, sentence)
     kept, allowed = got["kept_bytes"], FEW_LAYERS * PIECE * torch.float32.itemsize
     if isinstance(kept, int) and 0 < kept <= allowed:
         return None

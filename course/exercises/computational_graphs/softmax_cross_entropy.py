@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.computational_graphs.tensors import every_digit_in_float64, tensors_in_the_dtype_of, with_dtypes
+from course.performing.draws import integer
 from course.performing.exercise import (
     Answer,
     Case,
@@ -36,7 +37,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"logits": logits, "targets": targets})
 
     def ordinary(name: str, rows: int, classes: int, dtype: torch.dtype = torch.float32) -> Case:
-        first = int(torch.randint(classes, (), generator=rng))
+        first = integer(rng, 0, classes)
         targets = (first + torch.randperm(rows, generator=rng)) % (classes - 1)  # not all the same
         return case(name, 3 * torch.rand(rows, classes, generator=rng, dtype=dtype) - 1.5, targets)
 

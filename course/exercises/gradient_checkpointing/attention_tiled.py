@@ -12,20 +12,32 @@ from typing import Any
 
 import torch
 
-from course.exercises.gradient_checkpointing.long_sequence import (
+from course.exercises.gradient_checkpointing.tiles import (
+    BEYOND,
+    EVEN,
+    FAR,
+    HALF,
+    LATER,
     LONG,
+    MASKED,
     NAMES,
+    ONE_TILE,
+    PLAIN,
+    RAGGED,
+    REFUSALS,
+    SHAPES,
+    called,
     far_below,
-    largest,
     long_case,
+    long_observed,
     long_tensors,
     many_digits,
     one_tile,
+    refusals,
     rounded_once,
     whole_numbers,
 )
-from course.meter import metered
-from course.performing.blocks import Sample, number
+from course.performing.blocks import Sample
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -39,16 +51,13 @@ from course.performing.exercise import (
     arguments_unchanged,
     every_form,
     observe,
-    outputs,
 )
 from course.performing.forms import at_once, cut, in_dtype, strided, times
 from course.performing.oracle import is_here
-from course.performing.refusals import all_refused, refused
+from course.performing.refusals import refused
 
-EVEN, RAGGED, MASKED = "tiles that fit", "ragged tiles", "causal, ragged tiles"
-HIGH, FAR, LATER = "scores of hundreds", "causal, scores below -10**32", "causal, later scores far above"
-REFUSALS, BEYOND = "what is refused", "scores beyond float16, in float16"
-HALF, SHAPES = "sums in bfloat16", "other shapes"
+HIGH = "scores of hundreds"
+BOTH = ("out", "lse")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -75,13 +84,13 @@ def cases(rng: torch.Generator) -> list[Case]:
     half: dict[str, Any] = {key: each.bfloat16() for key, each in fine.items()}
     later.inputs["q"][..., 0] = 16.0  # type: ignore[call-overload, index]
     later.inputs["k"][..., 0] = 16.0 * torch.arange(7)  # type: ignore[call-overload, index]
-    refusals = case(REFUSALS, (), (2, 2, 1))
-    refusals.inputs["refusals"] = True
+    refusing = case(REFUSALS, (), (2, 2, 1))
+    refusing.inputs["refusals"] = True
     return [
         case(EVEN, (2,), (6, 9, 3)),
         case(RAGGED, (2, 2), (5, 7, 3)),
         case(MASKED, (2, 2), (8, 8, 3), causal=True),
-        case("a block longer than both", (), (3, 5, 8)),
+        case(ONE_TILE, (), (3, 5, 8)),
         high,
         far,
         later,
@@ -97,7 +106,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             },
             hard=True,
         ),
-        refusals,
+        refusing,
         long_case(rng),
     ]
 
@@ -107,12 +116,12 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     if "seed" in inputs:
         return _long(answer, inputs, ask)
     if "rows" in inputs:
-        return observe({"rows": [_called(answer, row) for row in inputs["rows"]]})
+        return observe({"rows": [called(answer, row, NAMES, BOTH) for row in inputs["rows"]]})
     q, k, v = (inputs[name] for name in NAMES)
-    values = _called(answer, inputs)
+    values = called(answer, inputs, NAMES, BOTH)
     if inputs.get("out_alone"):
         return observe({"out": values["out"]})
-    values["dtypes"] = [str(getattr(values[name], "dtype", None)) for name in ("out", "lse")]
+    values["dtypes"] = [str(getattr(values[name], "dtype", None)) for name in BOTH]
     if inputs["refusals"]:
         values["refused"] = refused(
             {
@@ -125,23 +134,9 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     return observe(values)
 
 
-def _called(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    more = {"causal": True} if inputs["causal"] else {}
-    return outputs(answer(*(inputs[name] for name in NAMES), inputs["block"], **more), "out", "lse")
-
-
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     given, block = long_tensors(inputs, whole=not is_here(ask))
-    if not is_here(ask):
-        return observe(_one_query(answer(*given, block, causal=True), number(ask, "row")))
-    with metered() as run:
-        result = answer(*given, block, causal=True)
-    return observe(_one_query(result, number(ask, "row")), {"largest_tensor": largest(run)})
-
-
-def _one_query(result: object, row: int) -> dict[str, Any]:
-    both = outputs(result, "out", "lse")
-    return {"out": both["out"][row].clone(), "lse": both["lse"][row].clone()}
+    return long_observed(partial(answer, *given, block, causal=True), BOTH, ask)
 
 
 def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -161,7 +156,6 @@ FORMS = (
     cut("one query", q=(2, 1), of=RAGGED),
     cut("one key", k=(2, 1), v=(2, 1), of=RAGGED),
 )
-BOTH = ("out", "lse")
 
 EXERCISE = Exercise(
     id="gradient_checkpointing.attention_tiled",
@@ -174,13 +168,13 @@ EXERCISE = Exercise(
             "everything that was summed relative to the old one is too large by one factor.",
             points=3,
             keys=("out",),
-            cases=(EVEN, RAGGED, "a block longer than both"),
+            cases=PLAIN,
         ),
         Property(
             "log_sum_exp",
             "lse is the logarithm of the sum of exp over a row of scaled scores: the largest score belongs to it.",
             keys=("lse",),
-            cases=(EVEN, RAGGED, "a block longer than both"),
+            cases=PLAIN,
         ),
         Property(
             "causal",
@@ -220,13 +214,7 @@ EXERCISE = Exercise(
             cases=(RAGGED, "in float64", "in float16", "in bfloat16"),
             needs=("value",),
         ),
-        Property(
-            "refusals",
-            "A block below 1, and causal with another number of keys than of queries, is a ValueError.",
-            holds=all_refused,
-            cases=(REFUSALS,),
-            needs=("value",),
-        ),
+        refusals("value"),
         Property(
             "one_tile_at_a_time",
             "No tensor may be larger than a tile, q, k, v or out: a row of tiles grows with the sequence. Two loops, "
@@ -250,13 +238,13 @@ EXERCISE = Exercise(
     keeps=NAMES,
     forms=FORMS,
     promises={
-        "any number of the same leading dimensions": (RAGGED, MASKED, "a block longer than both", SHAPES),
+        "any number of the same leading dimensions": (RAGGED, MASKED, ONE_TILE, SHAPES),
         "are at least 1": (SHAPES, "one query", "one key"),
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
         "views too": ("views that are not contiguous",),
         "They are not changed": ("arguments_unchanged",),
         "any size of scores": ("any_size_of_scores", BEYOND),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, "a block longer than both", SHAPES),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES),
         "query i sees keys 0 to i": ("causal",),
         "in q's dtype": ("dtypes",),
         "in float32, or in float64 where q is": ("dtypes",),

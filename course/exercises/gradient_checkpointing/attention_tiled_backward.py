@@ -9,22 +9,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.gradient_checkpointing.long_sequence import (
+from course.exercises.gradient_checkpointing.tiles import (
+    BEYOND,
+    EVEN,
+    FAR,
+    HALF,
+    LATER,
     LONG,
+    MASKED,
     NAMES,
+    ONE_TILE,
     PIECE,
+    PLAIN,
+    RAGGED,
+    REFUSALS,
+    SHAPES,
+    called,
     far_below,
-    largest,
     long_case,
+    long_observed,
     long_tensors,
     many_digits,
     one_tile,
+    refusals,
     rounded_once,
     scaled_scores,
     whole_numbers,
 )
-from course.meter import metered
-from course.performing.blocks import Sample, number
+from course.performing.blocks import Sample
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -38,16 +50,11 @@ from course.performing.exercise import (
     arguments_unchanged,
     every_form,
     observe,
-    outputs,
 )
 from course.performing.forms import in_dtype, strided
 from course.performing.oracle import is_here
-from course.performing.refusals import all_refused, refused
+from course.performing.refusals import refused
 
-EVEN, RAGGED, MASKED = "tiles that fit", "ragged tiles", "causal, ragged tiles"
-LATER, FAR = "causal, later scores far above", "causal, scores below -10**32"
-REFUSALS, HALF, SHAPES = "what is refused", "sums in bfloat16", "other shapes"
-BEYOND = "scores beyond float16, in float16"
 GIVEN = (*NAMES, "out", "lse", "dout")
 GRADS = ("dq", "dk", "dv")
 
@@ -92,19 +99,19 @@ def cases(rng: torch.Generator) -> list[Case]:
         drawn(SHAPES, (), (3, 3, 8), (1, 2), causal=True),
         drawn(SHAPES, (), (1, 1, 1), (4, 1), causal=True),
     ]
-    refusals = case(REFUSALS, (), (2, 2, 1))
-    refusals.inputs["refusals"] = True
+    refusing = case(REFUSALS, (), (2, 2, 1))
+    refusing.inputs["refusals"] = True
     return [
         case(EVEN, (2,), (6, 9, 3)),
         case(RAGGED, (2, 2), (5, 7, 3)),
         case(MASKED, (2, 2), (8, 8, 3), causal=True),
-        case("a block longer than both", (), (3, 5, 8)),
+        case(ONE_TILE, (), (3, 5, 8)),
         case(LATER, (2,), (7, 7, 3), causal=True),
         case(FAR, (), (5, 5, 3), causal=True),
         beyond,
         half,
         Case(name=SHAPES, inputs={"rows": list(shapes)}, hard=True),
-        refusals,
+        refusing,
         long_case(rng),
     ]
 
@@ -120,9 +127,9 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     if "seed" in inputs:
         return _long(answer, inputs, ask)
     if "rows" in inputs:
-        return observe({"rows": [_called(answer, row) for row in inputs["rows"]]})
+        return observe({"rows": [called(answer, row, GIVEN, GRADS) for row in inputs["rows"]]})
     given = [inputs[name] for name in GIVEN]
-    values = _called(answer, inputs)
+    values = called(answer, inputs, GIVEN, GRADS)
     values["dtypes"] = [str(getattr(values[name], "dtype", None)) for name in GRADS]
     if inputs["refusals"]:
         q, k, v, *rest = given
@@ -139,26 +146,13 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     return observe(values)
 
 
-def _called(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    more = {"causal": True} if inputs["causal"] else {}
-    return outputs(answer(*(inputs[name] for name in GIVEN), inputs["block"], **more), *GRADS)
-
-
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """Only the first queries have a gradient, so that the first keys have one of them alone."""
     (q, k, v), block = long_tensors(inputs, whole=not is_here(ask))
     out, dout, lse = torch.zeros_like(v), torch.zeros_like(v), torch.full(v.shape[:-1], 50.0)
     first = _forward(q[:PIECE], k[:PIECE], v[:PIECE], causal=True)
     out[:PIECE], lse[:PIECE], dout[:PIECE] = first["out"], first["lse"], v[:PIECE].flip(0)
-    if not is_here(ask):
-        return observe(_one_row(answer(q, k, v, out, lse, dout, block, causal=True), number(ask, "row")))
-    with metered() as run:
-        result = answer(q, k, v, out, lse, dout, block, causal=True)
-    return observe(_one_row(result, number(ask, "row")), {"largest_tensor": largest(run)})
-
-
-def _one_row(result: object, row: int) -> dict[str, Any]:
-    return {name: each[row].clone() for name, each in outputs(result, *GRADS).items()}
+    return long_observed(partial(answer, q, k, v, out, lse, dout, block, causal=True), GRADS, ask)
 
 
 def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -167,8 +161,6 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
     others = [f"{name} in {got[f'dtypes/{at}']}" for at, name in enumerate(GRADS) if got[f"dtypes/{at}"] != wanted]
     return f"{', '.join(others)}, where q, k and v are in {wanted}" if others else None
 
-
-PLAIN = (EVEN, RAGGED, "a block longer than both")
 
 EXERCISE = Exercise(
     id="gradient_checkpointing.attention_tiled_backward",
@@ -226,13 +218,7 @@ EXERCISE = Exercise(
             cases=(RAGGED, "in float64", "in float16"),
             needs=("dq",),
         ),
-        Property(
-            "refusals",
-            "A block below 1, and causal with another number of keys than of queries, is a ValueError.",
-            holds=all_refused,
-            cases=(REFUSALS,),
-            needs=("dq",),
-        ),
+        refusals("dq"),
         Property(
             "one_tile_at_a_time",
             "No tensor may be larger than a tile or an argument: nothing of a tile stays but what it adds to the three "
@@ -263,11 +249,11 @@ EXERCISE = Exercise(
         strided(*GIVEN, of=MASKED),
     ),
     promises={
-        "any number of leading dimensions": (RAGGED, MASKED, "a block longer than both", SHAPES),
+        "any number of leading dimensions": (RAGGED, MASKED, ONE_TILE, SHAPES),
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
         "views too": ("views that are not contiguous",),
         "None of them is changed": ("arguments_unchanged",),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, "a block longer than both", SHAPES),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES),
         "hides the same scores as forward did": ("causal",),
         "each in its tensor's dtype": ("dtypes",),
         "no tensor has more numbers than": ("one_tile_at_a_time",),

@@ -6,7 +6,17 @@ from functools import partial
 
 import torch
 
-from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, alive, case, evaluated, probe, tensors
+from course.exercises.gradient_checkpointing.chains import (
+    TENSORS,
+    ChainOracle,
+    Y,
+    alive,
+    case,
+    evaluated,
+    probe,
+    tensors,
+)
+from course.performing.draws import integer
 from course.performing.exercise import Case, Exercise, Property
 
 FULL, RAGGED, LIMITS = "full segments", "a short last segment", "one segment, or segments of one layer"
@@ -17,7 +27,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Every length with every kind of spacing: that divides it, that leaves each remainder, 1, n, and more."""
 
     def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high + 1, (), generator=rng))
+        return integer(rng, low, high + 1)
 
     full = [(4, 2), (6, 3), (6, 3), (40, 5), (36, 6), (40, 8), (100, 10)]  # (6, 3): called twice
     full += [(every * draw(2, 40 // every), every) for every in (2, 3, 4)]
@@ -53,7 +63,7 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",)),
+        Y,
         Property(
             "dx_of_full_segments",
             "Segments are taken from the last to the first, and the layers in each as well. Each layer gets its own "
@@ -109,7 +119,7 @@ EXERCISE = Exercise(
     promises={
         "n >= 1": TOKENS,
         "tensors, or tokens that stand for them": (FULL, TENSORS),
-        "the chain's output, and the derivative by its input": ("y", "dx_of_full_segments"),
+        "the chain's output, and the gradient with respect to its input": ("y", "dx_of_full_segments"),
         "at least 1, and possibly more than n": ("dx_at_the_limits",),
         "the last one may be shorter": ("dx_with_a_short_last_segment",),
         "n for y, and length - 1 for each segment but the last": ("evaluations",),

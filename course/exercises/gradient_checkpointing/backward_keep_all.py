@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, case, evaluated, probe, tensors
+from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, Y, case, evaluated, probe, tensors
 from course.performing.exercise import Case, Exercise, Property
 
 ALL = "1 to 100 layers"
@@ -20,7 +20,7 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",)),
+        Y,
         Property(
             "dx",
             "Backward goes from the last layer to the first. Each layer needs its own input again, and the derivative "

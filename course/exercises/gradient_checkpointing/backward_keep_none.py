@@ -6,7 +6,17 @@ from functools import partial
 
 import torch
 
-from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, alive, case, evaluated, probe, tensors
+from course.exercises.gradient_checkpointing.chains import (
+    TENSORS,
+    ChainOracle,
+    Y,
+    alive,
+    case,
+    evaluated,
+    probe,
+    tensors,
+)
+from course.performing.draws import integer
 from course.performing.exercise import Case, Exercise, Property
 
 TOKENS = "1 to 64 layers"
@@ -16,7 +26,7 @@ FEW_MORE = 5  # variables; whoever keeps inputs has more than these in the longe
 
 def cases(rng: torch.Generator) -> list[Case]:
     """All short chains, one called twice, a long one, and one of real layers; costs grow with the length's square."""
-    drawn = int(torch.randint(9, 20, (), generator=rng))
+    drawn = integer(rng, 9, 20)
     return [case(rng, TOKENS, [(n, 0) for n in (1, 2, 3, 3, *range(4, 9), drawn, 64)]), tensors(rng, 5)]
 
 
@@ -25,7 +35,7 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",)),
+        Y,
         Property(
             "dx",
             "chain[i] needs its own input: what the layers before it, and not itself, make of the chain's input.",

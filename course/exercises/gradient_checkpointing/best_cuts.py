@@ -16,6 +16,7 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.lessons.experiments.planned import live_bytes
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.refusals import all_refused, refused
 
@@ -36,7 +37,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Every case asks several questions: label -> the arguments of one call."""
 
     def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high + 1, (), generator=rng))
+        return integer(rng, low, high + 1)
 
     def row(count: int, given: int, inside: int) -> tuple[list[list[int]], list[int]]:
         return [[draw(1, given), draw(1, inside)] for _ in range(count)], [draw(1, 999) for _ in range(count)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
 from course.performing.refusals import all_refused, refused
 
@@ -20,9 +21,7 @@ Chain = dict[str, Any]
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Every case asks about several chains: sizes and cuts are drawn, large inputs put where the peak is to be."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    draw = partial(integer, rng)
 
     def chain(cuts: list[int], n: int, **large: int) -> Chain:
         """Inputs of 3 to 9 bytes, and about 200 where a word says so: `at` a layer, or at the `end`, n - 1."""

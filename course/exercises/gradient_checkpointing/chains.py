@@ -17,7 +17,7 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.performing.draws import normal
-from course.performing.exercise import Answer, Ask, Case, Inputs, Observation, Values, observe, outputs
+from course.performing.exercise import Answer, Ask, Case, Inputs, Observation, Property, Values, observe, outputs
 from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
 
@@ -26,6 +26,7 @@ PRIME = 1_000_003  # numbers are whole and below it, so that every processor has
 MOST_EVENTS = 100_000  # that one case may send; right answers send at most 20,000
 FORWARD, BACKWARD, GONE = 0, 1, 2
 TENSORS = "layers of tensors"
+Y = Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",))
 
 Allowed = Callable[[int, int], int]  # of n and every
 Holds = Callable[[Inputs, Values, Values], str | None]
@@ -38,7 +39,7 @@ class Layer(Protocol):
         """The layer's output: one evaluation."""
 
     def backward(self, x: Any, dy: Any) -> Any:
-        """The derivative by the layer's input x, from that by its output."""
+        """The gradient with respect to the layer's input x, from dy, that with respect to its output."""
 
 
 # --- what an answer works with ------------------------------------------------------------------------------

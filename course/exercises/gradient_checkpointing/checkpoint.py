@@ -19,8 +19,8 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.meter import kept_bytes
-from course.performing.blocks import Sample, draw, number
-from course.performing.draws import normal
+from course.performing.blocks import Sample, draw, number, over_peak
+from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, strided
 from course.performing.oracle import is_here
@@ -62,7 +62,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     rows = torch.randint(0, 3, (5,), generator=rng)
     weights = {**many("x", "dy", shape=(4, 4)), **many("w", shape=(4, 4)), **many("b", shape=(4,))}
-    seed, seed_of_blocks = (int(torch.randint(2**31, (), generator=rng)) for _ in range(2))
+    seed, seed_of_blocks = (integer(rng, 0, 2**31) for _ in range(2))
     scale = 1 + torch.rand((), generator=rng, dtype=torch.float64)
     places = {"block": BLOCKS, "start": BLOCK - 64}
     gentle: dict[str, Tree] = {name: normal(rng, 3, 4, dtype=torch.float64) / 4 for name in ("x", "w")}
@@ -83,7 +83,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "one in another": {"asks": "nested", **many("x", "w", "dy")},
         MEMORY: {"asks": "memory", "seed": seed_of_blocks, "scale": scale},
     }
-    hidden: dict[str, Tree] = {name: int(torch.randint(limit, (), generator=rng)) for name, limit in places.items()}
+    hidden: dict[str, Tree] = {name: integer(rng, 0, limit) for name, limit in places.items()}
     return [Case(name=name, inputs=inputs, hidden=hidden if name == MEMORY else {}) for name, inputs in drawn.items()]
 
 
@@ -287,10 +287,8 @@ def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
 def _inputs_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """The input of each layer, and a random state."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        if isinstance(peak, int) and peak <= PEAK:
-            return None
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are enough for the inputs and one layer's run"
+        sentence = "{peak:,} bytes at the highest, where {most:,} are enough for the inputs and one layer's run"
+        return over_peak(got["peak_bytes"], PEAK, sentence)
     kept, input_bytes = got["kept_bytes"], FEW_BLOCKS * BLOCK * torch.float64.itemsize
     allowed = LAYERS * (input_bytes + STATE)
     if isinstance(kept, int) and input_bytes <= kept <= allowed:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
 
 Event = dict[str, Any]
@@ -21,11 +22,11 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     def near(length: int) -> int:
         """A length up to 5% longer."""
-        return length + int(torch.randint(0, length // 20, (), generator=rng))
+        return length + integer(rng, 0, length // 20)
 
     def trace(host: dict[str, tuple[int, int]], device: list[tuple[int, int]], step: int = 2_000) -> Trace:
         """Marks (their names up to a space) and kernels by begin and end, in the order in which they begin."""
-        zero = int(torch.randint(2**32, 2**40, (), generator=rng))
+        zero = integer(rng, 2**32, 2**40)
         spans = [("step", "host", (0, step))] if step else []
         spans += [(name.partition(" ")[0], "host", span) for name, span in host.items()]
         spans += [(f"kernel{at}", "device", span) for at, span in enumerate(device)]

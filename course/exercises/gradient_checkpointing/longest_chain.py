@@ -5,10 +5,12 @@ tests/test_longest_chain.py searches all schedules of short chains, so that the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 FEW = 8
@@ -17,9 +19,7 @@ MOST = 200  # of slots, and of sweeps
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Every case asks for several pairs of slots and sweeps; short chains are the same each time."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    draw = partial(integer, rng)
 
     few = [(slots, sweeps) for slots in range(2, 5) for sweeps in range(2, 5)]
     drawn = {

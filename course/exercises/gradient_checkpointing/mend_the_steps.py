@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from course.lessons.experiments import checkpoint_runs, programs
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.tree import Tree
 
@@ -27,7 +28,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         def numbers(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
-        seed = int(torch.randint(2**31, (), generator=rng))
+        seed = integer(rng, 0, 2**31)
         data: dict[str, Tree] = {"w": numbers(8, 8), "x": numbers(steps, 16, 8), "y": numbers(steps, 16, 8)}
         return {"program": name, **data, "lr": 0.5, "keep": 0.6, "seed": seed}
 
@@ -38,7 +39,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Puts the line into the program and runs it, in float64 whatever the case's dtype is."""
     given: dict[str, Any] = {key: each.double() if isinstance(each, Tensor) else each for key, each in inputs.items()}
     name = given.pop("program")
-    log = checkpoint_runs.run(name, checkpoint_runs.mended(name, *programs.replacement(answer(), name)), **given)
+    program = checkpoint_runs.PROGRAMS.mended(name, *programs.replacement(answer(), name))
+    log = checkpoint_runs.run(name, program, **given)
     numbers = {"losses": torch.tensor(log.losses), "means": torch.tensor(log.means)}
     return observe({name: {**numbers, "peaks": torch.tensor(log.peaks), "drawn": log.drawn}})
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 # What runs in a forward of each block: products first, then the rest; views stand in VIEWS.
@@ -57,9 +58,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """One for each block; other spellings; names in which a product's name stands. The order is drawn."""
 
     def case(name: str, products: tuple[str, ...], others: tuple[str, ...], views: tuple[str, ...] = ()) -> Case:
-        def size(low: int, high: int) -> int:
-            return int(torch.randint(low, high, (), generator=rng))
-
+        size = partial(integer, rng)
         names = [*products, *others, *views]
         drawn = [names[at] for at in torch.randperm(len(names), generator=rng).tolist()]
         flops = [size(1, 999) * 10**6 if each in products else 0 for each in drawn]

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from course.meter import KeptBytes, forward_calls, kept_bytes
-from course.performing.blocks import Sample, draw, number
+from course.performing.blocks import Sample, draw, number, over_peak
+from course.performing.draws import integer
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -77,7 +78,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         inputs |= {"before": [whole(WIDTH, WIDTH) for _ in "fg"] if more.pop("twice", False) else [], "recording": True}
         return Case(name=name, inputs=inputs | more)
 
-    seed, block = (int(torch.randint(limit, (), generator=rng)) for limit in (2**31, BLOCKS))
+    seed, block = (integer(rng, 0, limit) for limit in (2**31, BLOCKS))
     return [
         case("one block", 5),
         case("gradients that are there", 2, 3, twice=True),
@@ -179,8 +180,7 @@ def _named(halves: list[Tensor]) -> dict[str, Tree]:
 def _flat(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """States that memory does not grow with the number of blocks."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        return None if isinstance(peak, int) and peak <= PEAK else f"{peak:,} bytes, where {PEAK:,} are enough"
+        return over_peak(got["peak_bytes"], PEAK, "{peak:,} bytes, where {most:,} are enough")
     grown, allowed = got["grown_bytes"], GRADS_OF_CHAIN + 4 * ROWS * WIDTH * 8
     if isinstance(grown, int) and grown <= allowed:
         return None

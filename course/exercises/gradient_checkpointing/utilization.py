@@ -6,11 +6,13 @@ MFU, so that one slip in the forward's products costs one statement.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 from course.tree import Leaf
 
@@ -19,9 +21,7 @@ Run = dict[str, Any]
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Each case asks about several runs."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    draw = partial(integer, rng)
 
     def run(*recomputed: str, **changed: int) -> Run:
         """A model whose blocks recompute that, as GPT-2's but for what is changed."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.mixed_precision.small_block import BYTES, DTYPES, ORDER, Block, block, error
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.oracle import UnknownQuestion
 from course.performing.refusals import all_refused, refused
@@ -38,63 +39,70 @@ RULES: dict[str, tuple[str, ...]] = {  # formats to which somebody who has learn
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Blocks with something large, something tiny, scores that need many bits; and budgets at both ends."""
-
-    def case(name: str, drawn: Block, operators: Operators, budget: int, **more: Any) -> Case:
-        inputs: dict[str, Any] = {"operators": operators, "budget": budget, "single": 0.0, **more}
-        return Case(name=name, inputs=inputs, hidden={"x": drawn.x, "weights": dict(drawn.weights)})
-
-    def where_it_loses(name: str, share: float, rule: str, missing: tuple[str, ...] = (), **kind: float) -> Case:
-        """A budget of `share` bytes a number, in which one format for all loses too."""
-        while True:
-            drawn = block(rng, 2 * int(torch.randint(5, 8, (), generator=rng)), **kind)
-            operators = _sizes(drawn, missing)
-            budget = int(share * sum(drawn.numbers().values())) | 1  # no plan has an odd number of bytes
-            alone, loss = _alone(drawn, operators)
-            good = loss(_at_one_price(operators, budget, alone))
-            lost = loss(_at_one_price(operators, budget, alone, RULES[rule]))
-            fitting = [form for form, size in BYTES.items() if size <= share and not missing]
-            single = min((loss(dict.fromkeys(operators, form)) for form in fitting), default=math.inf)
-            if good > 0 and min(lost, single) >= LOSES * good:
-                return case(name, drawn, operators, budget, single=float(f"{min(single, 1e30):.6g}"))
-
-    def where_bytes_count(name: str) -> Case:
-        """A block and a budget in which the least loss first, whatever it saves, loses."""
-        while True:
-            drawn = block(rng, 2 * int(torch.randint(5, 8, (), generator=rng)))
-            operators = _sizes(drawn)
-            alone, loss = _alone(drawn, operators)
-            known = partial(_known, alone)
-            measured = partial(_measured, loss)
-            for share in (3.0, 3.1, 3.2, 3.3):
-                budget = int(share * sum(drawn.numbers().values())) | 1
-                good = loss(_at_one_price(operators, budget, alone))
-                lost = max(LOSES_BY_BYTES * good, 1e-300)
-                if all(loss(_least_first(operators, budget, each)) >= lost for each in (known, measured)):
-                    return case(name, drawn, operators, budget)
-
     usual = block(rng, 9)  # sizes that, rounded to thousandths of the budget, hide the byte that is missing
     operators = _sizes(usual, ("up e4m3", *ONE_FORMAT))
     least, most = (sum(end(sizes.values()) for sizes in operators.values()) for end in (min, max))
-    budgets = {"a byte too few": least - 1, "nothing": 0}
+    missing = ("softmax e4m3", "norm float16", "up e4m3", *ONE_FORMAT)
+    kind = {"sharp": 4.0, "value": 2.0**-24, "hidden": 2.0**15}
     return [
-        where_it_loses("sharp scores", 2.2, "bfloat16", sharp=8.0),
-        where_it_loses("tiny values", 2.2, "float16", value=2.0**-24),
-        where_it_loses("large numbers inside", 1.7, "8 bits or 32", hidden=2.0**15),
-        where_it_loses(
-            "formats that are missing",
-            2.2,
-            "float16",
-            ("softmax e4m3", "norm float16", "up e4m3", *ONE_FORMAT),
-            sharp=4.0,
-            value=2.0**-24,
-            hidden=2.0**15,
-        ),
-        where_bytes_count("large and small operators"),
-        case("only the smallest fit", usual, operators, least),
-        case("all fit in float32", usual, operators, most),
-        case("a byte less than that", usual, operators, most - 1),
-        case(REFUSED_CASE, usual, operators, least, budgets=budgets),
+        _where_a_rule_loses(rng, "sharp scores", 2.2, "bfloat16", sharp=8.0),
+        _where_a_rule_loses(rng, "tiny values", 2.2, "float16", value=2.0**-24),
+        _where_a_rule_loses(rng, "large numbers inside", 1.7, "8 bits or 32", hidden=2.0**15),
+        _where_a_rule_loses(rng, "formats that are missing", 2.2, "float16", missing, **kind),
+        _where_bytes_count(rng, "large and small operators"),
+        _case("only the smallest fit", usual, operators, least),
+        _case("all fit in float32", usual, operators, most),
+        _case("a byte less than that", usual, operators, most - 1),
+        _case(REFUSED_CASE, usual, operators, least, budgets={"a byte too few": least - 1, "nothing": 0}),
     ]
+
+
+def _case(name: str, drawn: Block, operators: Operators, budget: int, **more: Any) -> Case:
+    inputs: dict[str, Any] = {"operators": operators, "budget": budget, "single": 0.0, **more}
+    return Case(name=name, inputs=inputs, hidden={"x": drawn.x, "weights": dict(drawn.weights)})
+
+
+def _where_a_rule_loses(
+    rng: torch.Generator, name: str, share: float, rule: str, missing: tuple[str, ...] = (), **kind: float
+) -> Case:
+    """A budget of `share` bytes a number, in which one format for all loses too."""
+    while True:
+        drawn = _drawn(rng, **kind)
+        operators = _sizes(drawn, missing)
+        budget = _budget(share, drawn)
+        alone, loss = _alone(drawn, operators)
+        good = loss(_at_one_price(operators, budget, alone))
+        lost = loss(_at_one_price(operators, budget, alone, RULES[rule]))
+        fitting = [form for form, size in BYTES.items() if size <= share and not missing]
+        single = min((loss(dict.fromkeys(operators, form)) for form in fitting), default=math.inf)
+        if good > 0 and min(lost, single) >= LOSES * good:
+            return _case(name, drawn, operators, budget, single=float(f"{min(single, 1e30):.6g}"))
+
+
+def _where_bytes_count(rng: torch.Generator, name: str) -> Case:
+    """A block and a budget in which the least loss first, whatever it saves, loses."""
+    while True:
+        drawn = _drawn(rng)
+        operators = _sizes(drawn)
+        alone, loss = _alone(drawn, operators)
+        known = partial(_known, alone)
+        measured = partial(_measured, loss)
+        for share in (3.0, 3.1, 3.2, 3.3):
+            budget = _budget(share, drawn)
+            good = loss(_at_one_price(operators, budget, alone))
+            lost = max(LOSES_BY_BYTES * good, 1e-300)
+            if all(loss(_least_first(operators, budget, each)) >= lost for each in (known, measured)):
+                return _case(name, drawn, operators, budget)
+
+
+def _drawn(rng: torch.Generator, **kind: float) -> Block:
+    """A block of 10, 12 or 14 tokens."""
+    return block(rng, 2 * integer(rng, 5, 8), **kind)
+
+
+def _budget(share: float, drawn: Block) -> int:
+    """So many bytes a number, and an odd number of them, as no plan has."""
+    return int(share * sum(drawn.numbers().values())) | 1
 
 
 def _sizes(drawn: Block, missing: tuple[str, ...] = ()) -> Operators:

@@ -9,11 +9,13 @@ u 2^-d + 4 u^2, d the doublings of the input, and by u / 2 for three numbers.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 import torch
 
 from course.lessons.experiments.sums import reached
+from course.performing.draws import integer
 from course.performing.exercise import Case, Exercise, Inputs, Property, Values, one_call
 
 LOOSE = 1.12  # how far above the least that is proved a bound may be
@@ -23,9 +25,7 @@ ROUNDINGS = 1e-9  # relative: a bound is computed in float64
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Few numbers in many digits, where u^2 is nothing; nearly 1 / (4 u) numbers; and the least there are."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    draw = partial(integer, rng)
 
     drawn = {
         "some numbers in float32": (draw(20, 40), 24),

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course.errors import WrongOutput
+from course.performing.draws import integer
 from course.performing.exercise import (
     EVERY_FORM,
     Answer,
@@ -95,7 +96,7 @@ def _tree(rng: torch.Generator) -> Tensor:
     """
     columns = [(2**23 + torch.randint(20, 32, (2**LEVELS,), generator=rng)).tolist()]
     for order in (lambda place: place, lambda place: int(f"{place:0{LEVELS}b}"[::-1], 2)):
-        top = 2 * int(torch.randint(2**22 + 2**18, 2**22 + 2**19, (), generator=rng))
+        top = 2 * integer(rng, 2**22 + 2**18, 2**22 + 2**19)
         leaves = _leaves(top, LEVELS, rng)
         columns.append([leaves[order(place)] for place in range(len(leaves))])
     return torch.tensor([*columns[1:], columns[0]], dtype=torch.float64).mul(2.0**-23).float().T.contiguous()
@@ -109,7 +110,7 @@ def _leaves(v: int, level: int, rng: torch.Generator) -> list[int]:
     if level == 0:
         return [v]
     total = 2 * v + (v % 2 == 0)  # in units of the level below
-    one = v + int(torch.randint(-(2**14), 2**14, (), generator=rng))
+    one = v + integer(rng, -(2**14), 2**14)
     one -= one % 2
     return _leaves(one, level - 1, rng) + _leaves(total - one, level - 1, rng)
 

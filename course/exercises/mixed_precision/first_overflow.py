@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from course.performing.compare import compare, describe
+from course.performing.compare import describe, measure
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 BELOW, TIE = 65_520 - 2.0**-8, 65_520.0  # the largest float32 number that float16 rounds to 65,504, and the next
@@ -20,9 +21,7 @@ BELOW, TIE = 65_520 - 2.0**-8, 65_520.0  # the largest float32 number that float
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Runs of gradients that are far below the limit but for a place; and where that limit is."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    draw = partial(integer, rng)
 
     def run(scale: float, interval: int, steps: int, peaks: dict[int, float]) -> dict[str, Any]:
         """A peak is what the scaled gradient of a step comes to, if all steps before it are good ones."""
@@ -90,7 +89,7 @@ def _same_steps(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """States that each run gives the reference's step; else the first that does not, with what decides there."""
     for at, run in enumerate(inputs["runs"]):
         came, wanted = got[f"step/{at}"], expected[f"step/{at}"]
-        if not compare(came, wanted, torch.float64, roundings=0).held:
+        if not measure(came, wanted, torch.float64, roundings=0).held:
             amaxes = run["amaxes"]
             steps = sorted({step for step in (came, wanted) if isinstance(step, int) and 0 < step <= len(amaxes)})
             given = [

@@ -10,12 +10,14 @@ number is, and of the other the sums are inf - inf.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from course.lessons.experiments import half_runs, programs
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 CLIPPED = ("every step is clipped", "the first steps are clipped", "no step is clipped", "none, then a huge one")
@@ -44,8 +46,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         x, y = half_runs.batches(start, distances.tolist())
         return {"w": start, "x": x.half(), "y": y}
 
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    draw = partial(integer, rng)
 
     scale = 2.0 ** draw(6, 9)
     interval = draw(4, 6)
@@ -79,7 +80,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Puts the line into the program and runs it, in the dtypes of the lesson whatever the case's are."""
     given: Inputs = {key: each.float() if isinstance(each, Tensor) else each for key, each in inputs.items()}
     name = given.pop("program")
-    log = half_runs.run(name, half_runs.mended(name, *programs.replacement(answer(), name)), **given)
+    program = half_runs.PROGRAMS.mended(name, *programs.replacement(answer(), name))
+    log = half_runs.run(name, program, **given)
     return observe({"weights": log.weights, "scale": torch.tensor(log.scale), "loss": torch.tensor(log.loss)})
 
 

@@ -14,12 +14,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from course.lessons.experiments.formats import dtypes
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import leaves, strided, transposed
 from course.performing.refusals import all_refused, refused, refused_in_time
 
-FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+FORMATS = dtypes("e4m3", "e5m2")
 KEPT = 16  # of a history
 CLEAR = 2.0**-17  # as a share of a number, its distance from the middle between two codes; scales differ by 2^-22
 NONSENSE: dict[str, dict[str, Any]] = {

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "e4m3": 1}
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "e4m3": torch.float8_e4m3fn,
 }
+BYTES = {name: dtype.itemsize for name, dtype in DTYPES.items()}
 ORDER = ("norm", "query", "key", "value", "scores", "softmax", "mixed", "out", "up", "relu", "down")
 WIDTH, HIDDEN = 16, 64
 SHAPES = {  # of the weights

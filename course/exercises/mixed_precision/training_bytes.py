@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from course.performing.differences import right_differences
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
 
 STATES, PASSING = "/states", "/passing"  # end the keys of what one call returned
@@ -30,9 +31,9 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Every case asks several questions: label -> n and a recipe in words. All numbers of parameters are drawn."""
 
     def size() -> int:
-        return int(torch.randint(2_000, 60_000, (), generator=rng)) * 2 + 1  # odd: no block below divides it
+        return integer(rng, 2_000, 60_000) * 2 + 1  # odd: no block below divides it
 
-    n, block = size(), int(torch.randint(20, 500, (), generator=rng)) * 2
+    n, block = size(), integer(rng, 20, 500) * 2
     return [
         Case(name="parameters", inputs=_parameters(n)),
         Case(name="gradients", inputs=_gradients(size())),

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 from course.performing.refusals import all_refused, refused
 
@@ -22,9 +23,7 @@ REFUSED_CASE = "what is refused"
 
 def cases(rng: torch.Generator) -> list[Case]:
     """One for each rule of thumb; a small global batch; the last byte; too little memory."""
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    draw = partial(integer, rng)
 
     def job(examples: int = 0, spare: int = 0) -> dict[str, Any]:
         """Room for so many multiples and `spare` bytes; or for examples that are no multiple, and a part of one."""

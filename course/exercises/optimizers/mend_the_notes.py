@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from course.lessons.experiments import lecture_notes, programs
-from course.performing.draws import normal
+from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 LINES = "the numbers of the lines"
@@ -51,7 +51,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         for name in ("adam", "adam_in_place")
         for words, eps in zip(ADAM, (1e-8, uniform(0.2, 0.5)), strict=True)
     }
-    k = int(torch.randint(5, 8, (), generator=rng))
+    k = integer(rng, 5, 8)
     drawn |= {name: accumulate(count, k) for name, count in zip(GROUPS, (3 * k - 1, 2 * k, 2), strict=True)}
     return [Case(name=name, inputs=inputs) for name, inputs in drawn.items()]
 
@@ -62,9 +62,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     name, found = inputs.pop("program"), answer()
     if not name:
         return observe({each: programs.replacement(found, each)[0] for each in lecture_notes.PROGRAMS})
-    return observe(
-        {"path": lecture_notes.run(name, lecture_notes.mended(name, *programs.replacement(found, name)), **inputs)}
-    )
+    program = lecture_notes.PROGRAMS.mended(name, *programs.replacement(found, name))
+    return observe({"path": lecture_notes.run(name, program, **inputs)})
 
 
 def _the_faulty_ones(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from course.performing.differences import right_differences
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 from course.performing.refusals import all_refused, refused
 
@@ -26,7 +27,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Every case asks several questions: label -> name, shapes and dtypes. All sizes are drawn."""
 
     def size(low: int = 3, high: int = 40) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+        return integer(rng, low, high)
 
     a, b, c = size(), size(), size()
     matrix = [size(5), size(5)]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from course.performing.compare import as_numbers, describe
+from course.performing.draws import integer
 from course.performing.exercise import (
     Answer,
     Case,
@@ -37,9 +38,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     The rates are tensors in float32, so that a cosine in float32 is right too; an answer gets them as floats. The
     descent takes an odd number of steps, so that no step is its middle, where many wrong curves cross the right one.
     """
-
-    def between(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=rng))
+    between = partial(integer, rng)
 
     def case(name: str, stretch: str, *, warms_up: bool = True, floor: bool = False) -> Case:
         warmup = between(4, 8) if warms_up else 0

@@ -26,10 +26,9 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.checkpoint import checkpoint
 
 from course.errors import CourseError
-from course.lessons.experiments import recording
+from course.lessons.experiments import planned, recording
 from course.lessons.models import GPT, GPTConfig, next_token_loss
 
 NAME = "allocator"
@@ -99,14 +98,12 @@ def steps(mark: Callable[[str], Any], *, checkpointed: bool) -> object:
     rng = torch.Generator().manual_seed(0)
     with mark("model"):
         model = GPT(SHAPE, rng)
-        if checkpointed:
-            for block in model.blocks:
-                block.forward = _with_checkpoint(block.forward)
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)  # as on CUDA: all parameters at once
+    segments = planned.in_segments(SHAPE.layers, 1) if checkpointed else ()
     for number, length in enumerate(LENGTHS, 1):
         with mark(f"forward {number}"):
             tokens = torch.randint(SHAPE.vocabulary, (BATCH, length), generator=rng)
-            loss = next_token_loss(model(tokens), tokens)
+            loss = next_token_loss(planned.forward(model, tokens, segments), tokens)
         with mark(f"backward {number}"):
             torch.autograd.backward(loss)
         with mark(f"step {number}"):
@@ -115,10 +112,6 @@ def steps(mark: Callable[[str], Any], *, checkpointed: bool) -> object:
             optimizer.zero_grad()
             del loss
     return optimizer
-
-
-def _with_checkpoint(forward: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x: checkpoint(forward, x, use_reentrant=False)
 
 
 def traced(*, checkpointed: bool) -> Trace:

@@ -23,6 +23,11 @@ class Parts:
     torchs: Named
     names: Sequence[str]
 
+    def passed(self, written: Mapping[str, Any], solved: Callable[[Any], bool]) -> dict[str, Callable[..., Any]]:
+        """Your answers that pass their checks, by name; `written` holds all that a notebook has defined."""
+        found = {name: written[name] for name in self.names if written.get(name) is not None}
+        return {name: answer for name, answer in found.items() if solved(answer)}
+
     def with_yours(self, yours: Named) -> dict[str, Callable[..., Any]]:
         """All by name: yours where it is there, torch's otherwise."""
         return {**self.torchs, **yours}

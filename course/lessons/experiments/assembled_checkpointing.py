@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -21,8 +20,17 @@ from torch import Tensor
 from course.lessons import grammar
 from course.lessons.experiments.assembled import Parts
 from course.lessons.experiments.attention_bytes import Attention, explicit, in_tiles
-from course.lessons.experiments.planned import Batch, Segments, forward, in_units, live_bytes, measured, torchs
-from course.lessons.models import GPT, CausalSelfAttention, GPTConfig, next_token_loss
+from course.lessons.experiments.planned import (
+    Batch,
+    Segments,
+    backward,
+    in_segments,
+    in_units,
+    live_bytes,
+    measured,
+    torchs,
+)
+from course.lessons.models import GPT, CausalSelfAttention, GPTConfig
 from course.meter import OverBudget, memory_limit, metered
 
 CONFIG = GPTConfig(vocabulary=len(grammar.ALPHABET), context=256, width=64, heads=4, layers=8)
@@ -60,7 +68,7 @@ def equal_segments(bytes_: list[tuple[int, int]], cost: list[int], budget: int) 
     """
     n = len(bytes_)
     for length in range(1, n + 1):
-        segments = [*pairwise([*range(0, n, length), n])]
+        segments = in_segments(n, length)
         if max(live_bytes(bytes_, segments)) <= budget:
             return segments
     raise ValueError(f"no equal segments have at most {budget} live")
@@ -120,12 +128,12 @@ def outcome(variant: str, parts: Mapping[str, Callable[..., Any]], budget: int =
     stopped = ""
     try:
         with memory_limit(budget):
-            _backward(model, batches[0], segments, parts)
+            backward(model, batches[0], segments, parts["checkpoint"])
     except OverBudget as error:
         stopped = str(error)
     model.zero_grad()
     with metered() as run:
-        _backward(model, batches[0], segments, parts)
+        backward(model, batches[0], segments, parts["checkpoint"])
     losses, seconds = _trained(model, batches, segments, parts)
     again = sum(end - start for start, end in segments)
     peak = run.peak.live if run.peak else 0
@@ -176,13 +184,6 @@ def planned(model: GPT, batch: Batch, parts: Mapping[str, Callable[..., Any]], v
     return cast(Segments, plan(in_units(bytes_, UNIT), cost, (budget - max(rest, 0) - WORK) // UNIT))
 
 
-def _backward(model: GPT, batch: Batch, segments: Segments, parts: Mapping[str, Callable[..., Any]]) -> float:
-    tokens, targets = batch
-    loss = next_token_loss(forward(model, tokens, segments, parts["checkpoint"]), targets)
-    torch.autograd.backward(loss)
-    return loss.item()
-
-
 def _trained(
     model: GPT, batches: list[Batch], segments: Segments, parts: Mapping[str, Callable[..., Any]]
 ) -> tuple[list[float], float]:
@@ -192,7 +193,7 @@ def _trained(
     for batch in batches:
         optimizer.zero_grad()
         start = time.perf_counter()
-        losses.append(_backward(model, batch, segments, parts))
+        losses.append(backward(model, batch, segments, parts["checkpoint"]).item())
         seconds.append(time.perf_counter() - start)
         optimizer.step()
     return losses, min(seconds)

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.lessons.experiments import programs
+from course.lessons.experiments import planned
+from course.lessons.experiments.programs import Programs
 from course.meter import KeptBytes, kept_bytes
 
-PROGRAMS = {
-    "masked": """\
+PROGRAMS = Programs(
+    masked="""\
 def masked(w, batches, lr, keep, draw, checkpoint):
     losses, means = [], []
     for x, y in batches:
@@ -34,7 +35,7 @@ def masked(w, batches, lr, keep, draw, checkpoint):
         means.append(h.abs().mean().item())
     return losses, means
 """,
-    "watched": """\
+    watched="""\
 def watched(w, batches, lr, keep, draw, checkpoint):
     losses, means = [], []
     for x, y in batches:
@@ -50,7 +51,7 @@ def watched(w, batches, lr, keep, draw, checkpoint):
         losses += [loss.item()]
     return losses, [float(torch.as_tensor(each).detach()) for each in means]
 """,
-}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +67,6 @@ class Log:
     drawn: bool
 
 
-def listing(name: str) -> str:
-    """The program with a number before each line."""
-    return programs.listing(PROGRAMS[name])
-
-
-def mended(name: str, number: int, line: str) -> str:
-    """The program with `line` in the place of line `number`: see `programs.mended`."""
-    return programs.mended(name, PROGRAMS[name], number, line)
-
-
 def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: Any) -> Log:
     """What the program gives on w (d, d), batches x and y (steps, n, d), lr, keep and the seed of its masks.
 
@@ -83,10 +74,6 @@ def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: An
     checkpointed  False runs each layer as it is: the plain run
     Raises WrongOutput where it returns something else than two lists with a number for each step.
     """
-    from torch.utils.checkpoint import checkpoint  # it takes a second to import
-
-    def torchs(layer: Callable[..., Any], *args: Any) -> Any:
-        return checkpoint(layer, *args, use_reentrant=False)
 
     def plain(layer: Callable[..., Any], *args: Any) -> Any:
         return layer(*args)
@@ -94,9 +81,9 @@ def run(name: str, program: str = "", *, checkpointed: bool = True, **inputs: An
     x, y, alive = inputs["x"], inputs["y"], Highest()
     draw = torch.Generator().manual_seed(inputs["seed"])
     given = {"w": inputs["w"], "lr": inputs["lr"], "keep": inputs["keep"], "draw": draw}
-    function = programs.defined(name, program or PROGRAMS[name])
+    function = PROGRAMS.defined(name, program)
     with kept_bytes(after=alive.look):
-        found = function(batches=alive.steps(x, y), checkpoint=torchs if checkpointed else plain, **given)
+        found = function(batches=alive.steps(x, y), checkpoint=planned.torchs if checkpointed else plain, **given)
     try:
         losses, means = ([float(each) for each in column] for column in found)
     except (TypeError, ValueError, RuntimeError):

@@ -6,15 +6,17 @@ normal numbers, one of them replaced --near--> product --> error of the rows in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from course.lessons.data import digits_split
+from course.lessons.experiments.formats import dtypes
 from course.lessons.models import mlp
 
-FORMATS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+FORMATS = dtypes("e4m3", "e5m2")
 SIZES = tuple(10.0 ** (power / 2) for power in range(1, 17))  # of the outlier, where all others are about 1
 WAYS = ("8-bit integers, one scale", "e4m3, one scale", "e4m3, blocks of 128", "e5m2, one scale")
 BLOCK = 128
@@ -27,24 +29,24 @@ def near(x: Tensor, name: str, block: int | None = None) -> Tensor:
     if name not in FORMATS:
         scale = amax / 127
         return ((parts / scale).round() * scale).reshape(x.shape)
-    largest = torch.finfo(FORMATS[name]).max
-    scale = amax / largest
-    return ((parts / scale).clamp(-largest, largest).to(FORMATS[name]).float() * scale).reshape(x.shape)
+    dtype = FORMATS[name]
+    return rounded(parts, amax / torch.finfo(dtype).max, dtype).reshape(x.shape)
+
+
+def rounded(x: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """x, float32, divided by the scale, rounded to an 8-bit dtype, whose ends nothing passes, and multiplied again."""
+    ends = torch.finfo(dtype)
+    return (x / scale).clamp(ends.min, ends.max).to(dtype).float() * scale
 
 
 def tensors(steps: int = 60) -> dict[str, Tensor]:
     """Activations and gradients of the loss, both (examples, features), of an MLP's hidden layers on the digits."""
-    train, _ = digits_split()
+    x, labels = _digits()
     model = mlp([64, 128, 128, 10], torch.Generator().manual_seed(0))
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    x, labels = train.images.reshape(-1, 64).float(), train.labels
-    for _ in range(steps):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), labels).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+    _trained(model.parameters(), lambda: cross_entropy(model(x), labels), steps)
     before = model[:-2](x)  # of the last hidden layer's function
     before.retain_grad()
-    loss = torch.nn.functional.cross_entropy(model[-2:](before), labels)
+    loss = cross_entropy(model[-2:](before), labels)
     torch.autograd.backward(loss)
     assert before.grad is not None
     return {"activations": before.detach(), "gradients": before.grad}
@@ -80,13 +82,27 @@ def error_at(size: float) -> Mapping[str, float]:
 
 def train(linear: Callable[[Tensor, Tensor, int], Tensor], steps: int = 60) -> float:
     """The loss of two layers on the digits after so many steps of Adam, where linear(x, w, layer) gives x @ w.T."""
-    train, _ = digits_split()
-    x, labels = train.images.reshape(-1, 64).float(), train.labels
+    x, labels = _digits()
     rng = torch.Generator().manual_seed(0)
     weights = [(torch.randn(shape, generator=rng) / shape[1] ** 0.5).requires_grad_() for shape in ((64, 64), (10, 64))]
+
+    def loss() -> Tensor:
+        return cross_entropy(linear(linear(x, weights[0], 0).relu(), weights[1], 1), labels)
+
+    return _trained(weights, loss, steps)
+
+
+def _digits() -> tuple[Tensor, Tensor]:
+    """Images (n, 64) and labels."""
+    train, _ = digits_split()
+    return train.images.reshape(-1, 64).float(), train.labels
+
+
+def _trained(weights: Iterable[Tensor], loss_of: Callable[[], Tensor], steps: int) -> float:
+    """The loss before the last of so many steps of Adam."""
     optimizer = torch.optim.Adam(weights, lr=3e-3)
     for _ in range(steps):
-        loss = torch.nn.functional.cross_entropy(linear(linear(x, weights[0], 0).relu(), weights[1], 1), labels)
+        loss = loss_of()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()

@@ -92,6 +92,11 @@ FORMATS: dict[str, Format] = {
 }
 
 
+def dtypes(*names: str) -> dict[str, torch.dtype]:
+    """By name those of FORMATS, in this order; of tf32, which has none, nothing."""
+    return {name: dtype for name in names if (dtype := FORMATS[name].dtype) is not None}
+
+
 def exact(number: float) -> str:
     """All decimal digits of a number, in powers of ten where there would be many zeros."""
     if not math.isfinite(number):

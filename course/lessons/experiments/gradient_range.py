@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from course.lessons.experiments.formats import dtypes
 from course.lessons.experiments.problems import gpt_problem
 
-FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "e5m2": torch.float8_e5m2}
+FORMATS = dtypes("fp16", "bf16", "e5m2")
 
 
 @dataclass(frozen=True, kw_only=True)

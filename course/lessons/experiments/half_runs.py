@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.lessons.experiments import programs
+from course.lessons.experiments.programs import Programs
 
-PROGRAMS = {
-    "clipped": """\
+PROGRAMS = Programs(
+    clipped="""\
 def clipped(w, batches, lr, scale, max_norm):
     log = []
     for x, y in batches:
@@ -33,7 +33,7 @@ def clipped(w, batches, lr, scale, max_norm):
         log.append((scale, g.norm().item(), loss.item()))
     return w, log
 """,
-    "growing": """\
+    growing="""\
 def growing(w, batches, lr, scale, interval):
     log, good = [], 0
     for x, y in batches:
@@ -48,7 +48,7 @@ def growing(w, batches, lr, scale, interval):
         scale = scale / 2 if not finite else scale * 2 if good % interval == 0 else scale
     return w, log
 """,
-    "cached": """\
+    cached="""\
 def cached(w, batches, lr, scale):
     log, casts = [], {}
     for x, y in batches:
@@ -62,7 +62,7 @@ def cached(w, batches, lr, scale):
         log.append((scale, g.norm().item(), loss.item()))
     return w, log
 """,
-}
+)
 SIGNS = ((1, 1, 1), (1, 1, -1), (1, -1, 1), (1, -1, -1))  # columns at right angles: the gradient is 2 (w - best)
 
 
@@ -76,23 +76,13 @@ class Log:
     loss: list[float]
 
 
-def listing(name: str) -> str:
-    """The program with a number before each line."""
-    return programs.listing(PROGRAMS[name])
-
-
-def mended(name: str, number: int, line: str) -> str:
-    """The program with `line` in the place of line `number`: see `programs.mended`."""
-    return programs.mended(name, PROGRAMS[name], number, line)
-
-
 def run(name: str, program: str = "", *, x: Tensor, y: Tensor, **inputs: Any) -> Log:
     """What the program gives on batches x (T, n, 3) and y (T, n), all float32.
 
     program  its text, as it stands above if left out. It is executed: it is run where its author's code is
     Raises WrongOutput where it returns something else than weights and a log of T rows of three numbers.
     """
-    found = programs.defined(name, program or PROGRAMS[name])(batches=list(zip(x, y, strict=True)), **inputs)
+    found = PROGRAMS.defined(name, program)(batches=list(zip(x, y, strict=True)), **inputs)
     try:
         weights, rows = found
         scale, norm, loss = ([float(each) for each in column] for column in zip(*rows, strict=True))

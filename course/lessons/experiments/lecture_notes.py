@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from course.lessons.experiments import programs
+from course.lessons.experiments.programs import Programs
 
-PROGRAMS = {
-    "adam": """\
+PROGRAMS = Programs(
+    adam="""\
 def adam(p, grads, lr, beta1, beta2, eps):
     path = [p]
     m, v = torch.zeros_like(p), torch.zeros_like(p)
@@ -29,7 +29,7 @@ def adam(p, grads, lr, beta1, beta2, eps):
         path.append(p)
     return torch.stack(path)
 """,
-    "adam_in_place": """\
+    adam_in_place="""\
 def adam_in_place(p, grads, lr, beta1, beta2, eps):
     p, path = p.clone(), [p]
     m, v = torch.zeros_like(p), torch.zeros_like(p)
@@ -44,7 +44,7 @@ def adam_in_place(p, grads, lr, beta1, beta2, eps):
         path.append(p.clone())
     return torch.stack(path)
 """,
-    "accumulate": """\
+    accumulate="""\
 def accumulate(p, batches, lr, k, epochs):
     path = [p]
     for epoch in range(epochs):
@@ -57,17 +57,7 @@ def accumulate(p, batches, lr, k, epochs):
             path.append(p)
     return torch.stack(path)
 """,
-}
-
-
-def listing(name: str) -> str:
-    """The program with a number before each line."""
-    return programs.listing(PROGRAMS[name])
-
-
-def mended(name: str, number: int, line: str) -> str:
-    """The program with `line` in the place of line `number`: see `programs.mended`."""
-    return programs.mended(name, PROGRAMS[name], number, line)
+)
 
 
 def run(name: str, program: str = "", **inputs: Any) -> Tensor:
@@ -75,5 +65,5 @@ def run(name: str, program: str = "", **inputs: Any) -> Tensor:
 
     program  its text, as it stands in the notes if left out. It is executed: it is run where its author's code is
     """
-    function: Callable[..., Tensor] = programs.defined(name, program or PROGRAMS[name])
+    function: Callable[..., Tensor] = PROGRAMS.defined(name, program)
     return function(**inputs)

@@ -11,7 +11,7 @@ words
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -29,21 +29,26 @@ BATCH = 8
 UNIT = 2**17  # bytes of one x: 8 x 64 tokens, 64 wide, in float32
 
 
-def problem(seed: int = 0) -> tuple[GPT, Batch]:
-    """A GPT of 12 blocks and a batch of random tokens, with gradients in place as between two optimizer steps."""
+def problem(seed: int = 0, config: GPTConfig = CONFIG) -> tuple[GPT, Batch]:
+    """A GPT and a batch of random tokens, with gradients in place as between two optimizer steps."""
     rng = torch.Generator().manual_seed(seed)
-    model = GPT(CONFIG, rng)
-    text = torch.randint(CONFIG.vocabulary, (BATCH, CONFIG.context + 1), generator=rng)
+    model = GPT(config, rng)
+    text = torch.randint(config.vocabulary, (BATCH, config.context + 1), generator=rng)
     for each in model.parameters():
         each.grad = torch.zeros_like(each)
     return model, (text[:, :-1], text[:, 1:])
 
 
-def torchs(fn: Callable[..., Any], *args: Any) -> Tensor:
-    """torch.utils.checkpoint, in the kind that torch advises."""
+def torchs(fn: Callable[..., Any], *args: Any, early_stop: bool = True) -> Tensor:
+    """torch.utils.checkpoint, in the kind that torch advises; without `early_stop` backward runs fn to its end."""
     from torch.utils.checkpoint import checkpoint  # here, because it loads torch's compiler: 1 s
 
-    return cast(Tensor, checkpoint(fn, *args, use_reentrant=False))
+    return cast(Tensor, checkpoint(fn, *args, use_reentrant=False, early_stop=early_stop))
+
+
+def in_segments(blocks: int, length: int) -> Segments:
+    """All blocks, in segments of one length; the last may be shorter."""
+    return [*pairwise([*range(0, blocks, length), blocks])]
 
 
 def forward(model: GPT, tokens: Tensor, segments: Segments = (), checkpoint: Checkpoint = torchs) -> Tensor:
@@ -71,30 +76,42 @@ def _in_a_row(model: GPT, start: int, end: int) -> Callable[[Tensor], Tensor]:
     return run
 
 
-def step(model: GPT, batch: Batch, segments: Segments = (), checkpoint: Checkpoint = torchs) -> Run:
-    """One forward and one backward under the meter; gradients are added to what is there."""
+def backward(model: GPT, batch: Batch, segments: Segments = (), checkpoint: Checkpoint = torchs) -> Tensor:
+    """The loss of one forward and one backward; gradients are added to what is there."""
     tokens, targets = batch
+    loss = next_token_loss(forward(model, tokens, segments, checkpoint), targets)
+    torch.autograd.backward(loss)
+    return loss
+
+
+def step(model: GPT, batch: Batch, segments: Segments = (), checkpoint: Checkpoint = torchs) -> Run:
+    """One forward and one backward under the meter."""
     with metered() as run:
-        loss = next_token_loss(forward(model, tokens, segments, checkpoint), targets)
-        torch.autograd.backward(loss)
+        backward(model, batch, segments, checkpoint)
     return run
 
 
 def measured(model: GPT, batch: Batch) -> tuple[list[tuple[int, int]], list[int], int]:
     """For each block (bytes of its input, bytes kept inside it), for each its FLOPs, and the rest at the peak, bytes.
 
-    Inside counts what autograd keeps of one forward of the block besides its input and its output. The output is the
-    next block's input. The rest is the peak of a step without checkpoints, less all blocks' inputs and insides.
+    Inside is what `of_block` counts; the output of a block is the next one's input. The rest is the peak of a step
+    without checkpoints, less all blocks' inputs and insides.
     """
     bytes_, cost = [], []
     x = torch.zeros(*batch[0].shape, model.config.width, requires_grad=True)
     for block in model.blocks:
-        with metered() as run:
-            output = block(x)
-        bytes_.append((x.nbytes, run.kept([output])))
-        cost.append(sum(run.flops.values()))
+        inside, flops = of_block(block, x)
+        bytes_.append((x.nbytes, inside))
+        cost.append(flops)
     peak = step(model, batch).peak
     return bytes_, cost, (peak.live if peak else 0) - sum(map(sum, bytes_))
+
+
+def of_block(block: Callable[[Tensor], Tensor], x: Tensor) -> tuple[int, int]:
+    """Bytes that autograd keeps of one forward besides its input and its output, and the forward's FLOPs."""
+    with metered() as run:
+        output = block(x)
+    return run.kept([output]), sum(run.flops.values())
 
 
 def live_bytes(bytes_: Sequence[tuple[int, int]], segments: Segments) -> list[int]:

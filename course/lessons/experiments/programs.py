@@ -14,9 +14,36 @@ import torch
 from course.errors import BadArgument, WrongOutput
 
 
-def listing(text: str) -> str:
-    """The program with a number before each line."""
-    return "\n".join(f"{number:2d}  {line}" for number, line in enumerate(text.splitlines(), start=1))
+class Programs(dict[str, str]):
+    """Texts by name, each of which defines a function of that name."""
+
+    def listing(self, name: str) -> str:
+        """The program with a number before each line."""
+        return "\n".join(f"{number:2d}  {line}" for number, line in enumerate(self[name].splitlines(), start=1))
+
+    def mended(self, name: str, number: int, line: str) -> str:
+        """The program with `line` in the place of line `number`, counted from 1; it gets the indentation of that line.
+
+        Raises BadArgument where there is no such line, or `line` is not one line.
+        """
+        lines = self[name].splitlines()
+        if not 1 <= number <= len(lines):
+            raise BadArgument(f"{name} has the lines 1 to {len(lines)}, got {number}")
+        new, old = line.strip(), lines[number - 1]
+        if len(new.splitlines()) != 1:
+            raise BadArgument(f"line {number} of {name} must be replaced by one line, got {len(new.splitlines())}")
+        lines[number - 1] = old[: len(old) - len(old.lstrip())] + new
+        return "\n".join(lines) + "\n"
+
+    def defined(self, name: str, text: str = "") -> Callable[..., Any]:
+        """The function `name` that `text` defines, or the program as it stands here if it is left out.
+
+        It is executed, so only where its author's code is.
+        """
+        namespace: dict[str, Any] = {"torch": torch, "math": math}
+        exec(compile(text or self[name], f"<{name}>", "exec", dont_inherit=True), namespace)
+        function: Callable[..., Any] = namespace[name]
+        return function
 
 
 def replacement(found: Any, name: str) -> tuple[int, str]:
@@ -31,26 +58,3 @@ def replacement(found: Any, name: str) -> tuple[int, str]:
     if not isinstance(pair, (tuple, list)) or [type(each) for each in pair] != [int, str]:
         raise WrongOutput(f"{name!r} must have a line number and a line, such as (2, 'x = 1'), got {pair!r:.80}")
     return pair[0], pair[1]
-
-
-def mended(name: str, text: str, number: int, line: str) -> str:
-    """The program with `line` in the place of line `number`, counted from 1; it gets the indentation of that line.
-
-    Raises BadArgument where there is no such line, or `line` is not one line.
-    """
-    lines = text.splitlines()
-    if not 1 <= number <= len(lines):
-        raise BadArgument(f"{name} has the lines 1 to {len(lines)}, got {number}")
-    new, old = line.strip(), lines[number - 1]
-    if len(new.splitlines()) != 1:
-        raise BadArgument(f"line {number} of {name} must be replaced by one line, got {len(new.splitlines())}")
-    lines[number - 1] = old[: len(old) - len(old.lstrip())] + new
-    return "\n".join(lines) + "\n"
-
-
-def defined(name: str, text: str) -> Callable[..., Any]:
-    """The function `name` that the program defines; it is executed, so only where its author's code is."""
-    namespace: dict[str, Any] = {"torch": torch, "math": math}
-    exec(compile(text, f"<{name}>", "exec", dont_inherit=True), namespace)
-    function: Callable[..., Any] = namespace[name]
-    return function

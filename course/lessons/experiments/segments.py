@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from course.lessons.experiments import recording
+from course.lessons.experiments import planned, recording
 from course.lessons.models import GPT, GPTConfig, next_token_loss
 from course.meter import metered
 
@@ -66,14 +65,6 @@ class Peaks:
         return self.peaks[self.lengths.index(length)]
 
 
-def model() -> GPT:
-    """The GPT, its gradients there already."""
-    made = GPT(CONFIG, torch.Generator().manual_seed(0))
-    for parameter in made.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    return made
-
-
 def tokens() -> tuple[Tensor, Tensor]:
     """Inputs and targets; which they are makes no difference to bytes and seconds."""
     drawn = torch.randint(CONFIG.vocabulary, (BATCH, CONFIG.context + 1), generator=torch.Generator().manual_seed(1))
@@ -81,29 +72,31 @@ def tokens() -> tuple[Tensor, Tensor]:
 
 
 def run(gpt: GPT, length: int) -> None:
-    """Forward and backward of one batch, with segments of so many blocks."""
+    """Forward and backward of one batch, with segments of so many blocks.
+
+    Not through `planned.forward`: what is recorded has the tokens and the last block's output, too.
+    """
     inputs, targets = tokens()
     x = gpt.token_embedding(inputs) + gpt.position_embedding(torch.arange(inputs.shape[-1]))
     blocks = list(gpt.blocks)
     for start in range(0, len(blocks), length):
         segment = nn.Sequential(*blocks[start : start + length])
         last = start + length >= len(blocks)
-        x = segment(x) if last else checkpoint(segment, x, use_reentrant=False)
+        x = segment(x) if last else planned.torchs(segment, x)
     next_token_loss(gpt.head(gpt.norm(x)), targets).backward()  # type: ignore[no-untyped-call]
 
 
 def block() -> Block:
     """What the meter sees of one block."""
-    first = model().blocks[0]
+    gpt, _ = planned.problem(config=CONFIG)
     x = torch.randn(BATCH, CONFIG.context, CONFIG.width, requires_grad=True)
-    with metered() as seen:
-        y = first(x)
-    return Block(input=x.nbytes, kept=x.nbytes + seen.kept(ignore=[y]))
+    inside, _ = planned.of_block(gpt.blocks[0], x)
+    return Block(input=x.nbytes, kept=x.nbytes + inside)
 
 
 def peak(length: int) -> tuple[int, int]:
     """Live bytes at the peak of a step, and evaluations of blocks."""
-    gpt = model()
+    gpt, _ = planned.problem(config=CONFIG)
     with metered(evaluations=gpt.blocks) as seen:
         run(gpt, length)
     assert seen.peak is not None
@@ -118,7 +111,7 @@ def measure(lengths: Sequence[int] = LENGTHS) -> Peaks:
 
 def seconds(lengths: Sequence[int] = TIMED) -> dict[int, float]:
     """By length the fastest step of a few rounds through all of them, on this machine, without the meter."""
-    gpt, fastest = model(), dict.fromkeys(lengths, math.inf)
+    (gpt, _), fastest = planned.problem(config=CONFIG), dict.fromkeys(lengths, math.inf)
     run(gpt, max(lengths))
     for length in [*lengths] * ROUNDS:
         start = time.perf_counter()

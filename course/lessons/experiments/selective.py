@@ -27,29 +27,22 @@ class Cost:
     flops: int
 
 
-def contexts(decide: Policy) -> Callable[[], Any]:
-    """What torch's checkpoint takes as `context_fn`: saves what `decide` says by the op's full name."""
-    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts  # 1 s
-
-    def choose(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        saved = decide(str(op)) == "save"
-        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return partial(create_selective_checkpoint_contexts, choose)
-
-
 def keep_all(block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The block without a checkpoint."""
     return block(x)
 
 
-def selective(decide: Policy) -> Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]:
-    """checkpoint(block, x) with this policy."""
+def with_policy(decide: Policy) -> Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]:
+    """checkpoint(block, x), which asks `decide` about each op by its full name."""
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # 1 s
+
+    def choose(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        saved = decide(str(op)) == "save"
+        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
 
     def run(block: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        from torch.utils.checkpoint import checkpoint
-
-        return cast(Tensor, checkpoint(block, x, use_reentrant=False, context_fn=contexts(decide)))
+        contexts = partial(create_selective_checkpoint_contexts, choose)
+        return cast(Tensor, checkpoint(block, x, use_reentrant=False, context_fn=contexts))
 
     return run
 

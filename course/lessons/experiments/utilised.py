@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from course.lessons.experiments import planned
 from course.lessons.models import GPT, GPTConfig
 
 CONFIG = GPTConfig(vocabulary=64, context=128, width=128, heads=4, layers=4)
@@ -29,13 +30,9 @@ MODEL = {
 
 def train_step(model: GPT, tokens: Tensor, *, checkpointed: bool) -> None:
     """Forward and backward on tokens (batch, context + 1); each block recomputed in backward, or none."""
-    from torch.utils.checkpoint import checkpoint  # here, because it takes a second
-
-    x = model.token_embedding(tokens[:, :-1]) + model.position_embedding.weight
-    for block in model.blocks:
-        x = checkpoint(block, x, use_reentrant=False, early_stop=False) if checkpointed else block(x)
-    loss = F.cross_entropy(model.head(model.norm(x)).flatten(0, 1), tokens[:, 1:].flatten())
-    torch.autograd.backward(loss)
+    segments = planned.in_segments(len(model.blocks), 1) if checkpointed else ()
+    whole = partial(planned.torchs, early_stop=False)
+    planned.backward(model, (tokens[:, :-1], tokens[:, 1:]), segments, whole)
     model.zero_grad()
 
 

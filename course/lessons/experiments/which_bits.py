@@ -29,6 +29,7 @@ from torch.optim.adamw import adamw
 
 from course.errors import BadArgument
 from course.lessons.experiments import functional_gpt, recording
+from course.lessons.experiments.eight_bits import rounded
 from course.lessons.experiments.half_stand_ins import LossScaler, stochastic_round
 from course.lessons.experiments.problems import Problem, gpt_problem
 from course.lessons.experiments.stand_ins import warmup_cosine
@@ -382,7 +383,7 @@ def in_eight(x: Tensor, dtype: torch.dtype, *, scaled: bool) -> Tensor:
     """x rounded to an 8-bit dtype, as float32; scaled: its largest magnitude becomes the dtype's largest value."""
     x, largest = x.float(), torch.finfo(dtype).max
     scale = (x.abs().amax() / largest).clamp(min=torch.finfo(torch.float32).tiny) if scaled else torch.ones(())
-    return (x / scale).clamp(-largest, largest).to(dtype).float() * scale
+    return rounded(x, scale, dtype)
 
 
 # --- what is shown --------------------------------------------------------------------------------------

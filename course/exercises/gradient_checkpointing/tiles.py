@@ -1,4 +1,4 @@
-"""What both halves of tiled attention are judged on together: drawn tensors, digits, and memory on a long sequence.
+"""What both halves of tiled attention share: names of cases, drawn tensors, digits, and memory on a long sequence.
 
 On the long sequence attention is causal, so that the first queries need the first keys alone: they are looked at
 in a notebook, where the sequence ends with them and tensors are measured, and in grading, where it goes on and the
@@ -7,13 +7,25 @@ process is measured from outside.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from course.meter.run import Run
-from course.performing.blocks import draw
+from course.meter import Run, metered
+from course.performing.blocks import draw, number, over_peak
 from course.performing.compare import EPS
-from course.performing.exercise import Case, Inputs, Values
+from course.performing.draws import integer
+from course.performing.exercise import Answer, Ask, Case, Inputs, Observation, Property, Values, observe, outputs
+from course.performing.oracle import is_here
+from course.performing.refusals import all_refused
+
+EVEN, RAGGED, ONE_TILE = "tiles that fit", "ragged tiles", "a block longer than both"
+MASKED, LATER, FAR = "causal, ragged tiles", "causal, later scores far above", "causal, scores below -10**32"
+HALF, BEYOND = "sums in bfloat16", "scores beyond float16, in float16"
+SHAPES, REFUSALS = "other shapes", "what is refused"
+PLAIN = (EVEN, RAGGED, ONE_TILE)
 
 LONG = "a long sequence"
 PIECE, BLOCK, WIDTH = 32, 11, 4  # in a notebook; q has a few more numbers than a tile
@@ -25,7 +37,7 @@ NOISE = 64  # roundings of the dtype computed in: far below one of half precisio
 
 def long_case(rng: torch.Generator) -> Case:
     """Tensors are drawn by the probe; which query is looked at is hidden."""
-    seed, row = (int(torch.randint(limit, (), generator=rng)) for limit in (2**31, PIECE))
+    seed, row = (integer(rng, 0, limit) for limit in (2**31, PIECE))
     return Case(name=LONG, inputs={"seed": seed}, hidden={"row": row})
 
 
@@ -40,7 +52,27 @@ def long_tensors(inputs: Inputs, whole: bool) -> tuple[tuple[Tensor, Tensor, Ten
     return (q, k, v), LONG_BLOCK if whole else BLOCK
 
 
-def largest(run: Run) -> int:
+def called(answer: Answer, inputs: Inputs, given: Sequence[str], results: Sequence[str]) -> dict[str, Any]:
+    """The results by name of one call with the inputs that are `given`; causal is left out where it is False."""
+    more = {"causal": True} if inputs["causal"] else {}
+    return outputs(answer(*(inputs[name] for name in given), inputs["block"], **more), *results)
+
+
+def long_observed(call: Callable[[], object], results: Sequence[str], ask: Ask) -> Observation:
+    """Of a call on a long sequence one row of each result, and, where the oracle is here, the largest tensor."""
+    if not is_here(ask):
+        return observe(_one_row(call(), results, ask))
+    with metered() as run:
+        result = call()
+    return observe(_one_row(result, results, ask), {"largest_tensor": _largest(run)})
+
+
+def _one_row(result: object, names: Sequence[str], ask: Ask) -> dict[str, Any]:
+    row = number(ask, "row")
+    return {name: each[row].clone() for name, each in outputs(result, *names).items()}
+
+
+def _largest(run: Run) -> int:
     """How many numbers the largest tensor has that was made: answers may compute in float64."""
     return run.largest.bytes // run.largest.dtype.itemsize if run.largest else 0
 
@@ -48,14 +80,23 @@ def largest(run: Run) -> int:
 def one_tile(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: nothing is larger than a tile or an argument."""
     if "peak_bytes" in got:
-        peak = got["peak_bytes"]
-        if isinstance(peak, int) and peak <= PEAK:
-            return None
-        return f"{peak:,} bytes at the highest, where {PEAK:,} are more than enough for tiles and results"
+        sentence = "{peak:,} bytes at the highest, where {most:,} are more than enough for tiles and results"
+        return over_peak(got["peak_bytes"], PEAK, sentence)
     found, allowed = got["largest_tensor"], max(PIECE * WIDTH, BLOCK * BLOCK)
     if isinstance(found, int) and found <= allowed:
         return None
     return f"a tensor of {found:,} numbers, where a tile has {BLOCK * BLOCK} and q has {PIECE * WIDTH}"
+
+
+def refusals(*needs: str) -> Property:
+    """The property of REFUSALS."""
+    return Property(
+        "refusals",
+        "A block below 1, and causal with another number of keys than of queries, is a ValueError.",
+        holds=all_refused,
+        cases=(REFUSALS,),
+        needs=needs,
+    )
 
 
 def whole_numbers(rng: torch.Generator, *shape: int, spread: int = 2) -> Tensor:
