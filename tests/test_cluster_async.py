@@ -34,19 +34,22 @@ def test_begun_collectives_give_what_the_plain_ones_give_in_whatever_order_they_
 
 def test_every_collective_can_be_begun():
     def step(comm):
-        rows = [torch.zeros(1) for _ in range(6)]
+        rows = [torch.zeros(1) for _ in range(7)]
         works = [
             comm.reduce(torch.ones(1), 0, async_op=True),
             comm.all_gather(rows[:2], torch.ones(1), async_op=True),
             comm.all_gather_single(out := torch.zeros(2), torch.ones(1), async_op=True),
             comm.reduce_scatter_single(rows[2], torch.ones(2), async_op=True),
             comm.all_to_all(rows[3:5], [torch.ones(1), torch.ones(1)], async_op=True),
+            comm.gather(torch.ones(1), [rows[5], torch.zeros(1)] if comm.rank == 0 else None, async_op=True),
+            comm.scatter(rows[6], [torch.ones(1), torch.ones(1)] if comm.rank == 0 else None, async_op=True),
+            comm.barrier(async_op=True),
         ]
         for work in works:
             work.wait()
         return [each.item() for each in (*rows, *out)]
 
-    assert run_ranks(step, 2).values == [[1, 1, 2, 1, 1, 0, 1, 1]] * 2
+    assert run_ranks(step, 2).values == [[1, 1, 2, 1, 1, rank == 0, 1, 1, 1] for rank in range(2)]
 
 
 def test_before_wait_the_tensor_still_holds_its_old_value():

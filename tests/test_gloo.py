@@ -124,6 +124,9 @@ def test_whether_an_asynchronous_verb_is_completed_can_be_asked_until_it_is():
             comm.all_gather(many, x, async_op=True),
             comm.reduce_scatter(x.clone(), many, async_op=True),
             comm.all_to_all([torch.ones(2) for _ in many], many, async_op=True),
+            comm.gather(x, many if comm.rank == 0 else None, async_op=True),
+            comm.scatter(x.clone(), many if comm.rank == 0 else None, async_op=True),
+            comm.barrier(async_op=True),
             comm.isend(x, 1 - comm.rank),
             comm.irecv(x.clone(), 1 - comm.rank),
         ]

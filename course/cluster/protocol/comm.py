@@ -230,21 +230,45 @@ class Comm:
         _check_pieces("outputs", takes[self.rank], "tensors[rank]", gives[self.rank])
         return self._call("all_to_all", gives, takes, async_op=async_op)
 
-    def gather(self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0) -> None:
+    @overload
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: Literal[True]
+    ) -> Work: ...
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: bool = False
+    ) -> Work | None:
         """`tensors[r]` of `dst` becomes rank r's `tensor`; the others give None for `tensors`."""
         root = check_peer("dst", dst, self._group)
         takes = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("gather", _one(tensor), takes, peer=root)
+        return self._call("gather", _one(tensor), takes, peer=root, async_op=async_op)
 
-    def scatter(self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0) -> None:
+    @overload
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: Literal[True]
+    ) -> Work: ...
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: bool = False
+    ) -> Work | None:
         """Rank r's `tensor` becomes `tensors[r]` of `src`; the others give None for `tensors`."""
         root = check_peer("src", src, self._group)
         gives = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("scatter", gives, _one(tensor), peer=root)
+        return self._call("scatter", gives, _one(tensor), peer=root, async_op=async_op)
 
-    def barrier(self) -> None:
-        """Returns when every rank of the group has called it."""
-        self._call("barrier", (), ())
+    @overload
+    def barrier(self, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def barrier(self, *, async_op: Literal[True]) -> Work: ...
+    def barrier(self, *, async_op: bool = False) -> Work | None:
+        """Returns when every rank of the group has called it; with `async_op` its `wait` does."""
+        return self._call("barrier", (), (), async_op=async_op)
 
     # --- groups and the clock ---
 
