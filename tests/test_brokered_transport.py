@@ -47,7 +47,23 @@ def ties(comm):
     begun.wait()
     comm.compute(0.5 * (comm.rank % 2))
     asked = [asked, later.is_completed(), later.is_completed()]
+    while not later.is_completed():
+        asked.append(False)
     later.wait()
+    if comm.rank % 2:
+        comm.compute(0.25 * comm.rank)
+        comm.isend(x, comm.rank - 1)
+    else:
+        polled = [comm.irecv(torch.empty(8), comm.rank + 1), comm.irecv(torch.empty(8), comm.rank + 1)]
+        while not polled[0].is_completed():
+            asked.append(polled[1].is_completed())
+        comm.send(x, comm.rank + 1)
+    if comm.rank % 2:
+        comm.recv(inbox, comm.rank - 1)
+        comm.send(inbox, comm.rank - 1)
+    else:
+        for work in polled:
+            work.wait()
     if comm.rank:
         comm.send(inbox, 0)
     else:

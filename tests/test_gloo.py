@@ -117,9 +117,10 @@ def test_asynchronous_verbs_may_be_waited_for_in_any_order():
 def test_whether_an_asynchronous_verb_is_completed_can_be_asked_until_it_is():
     def polled(comm):
         x, many = torch.ones(2), [torch.ones(2) for _ in range(comm.size)]
+        came, summed = torch.zeros(2), x.clone()
         works = [
             comm.broadcast(x.clone(), 0, async_op=True),
-            comm.all_reduce(x.clone(), async_op=True),
+            comm.all_reduce(summed, async_op=True),
             comm.reduce(x.clone(), 0, async_op=True),
             comm.all_gather(many, x, async_op=True),
             comm.reduce_scatter(x.clone(), many, async_op=True),
@@ -128,14 +129,13 @@ def test_whether_an_asynchronous_verb_is_completed_can_be_asked_until_it_is():
             comm.scatter(x.clone(), many if comm.rank == 0 else None, async_op=True),
             comm.barrier(async_op=True),
             comm.isend(x, 1 - comm.rank),
-            comm.irecv(x.clone(), 1 - comm.rank),
+            comm.irecv(came, 1 - comm.rank),
         ]
         while not all(work.is_completed() for work in works):
             time.sleep(0.01)
-        for work in works:
-            work.wait()
+        return [each.item() for each in (came[0], *summed)]
 
-    gloo(polled)
+    assert gloo(polled).values == [[1.0, 2.0, 2.0]] * 2
 
 
 def test_a_reduce_scatter_may_have_no_elements_and_any_place():

@@ -155,7 +155,7 @@ class DistributedWork:
     def wait(self) -> None:
         """See Work."""
         if not self._is_over:
-            if not self.is_completed():
+            if not self._is_done():
                 self._log.waits(self.number)
             self.finish()
 
@@ -168,6 +168,11 @@ class DistributedWork:
 
     def is_completed(self) -> bool:
         """See Work."""
+        if not self._is_over and self._is_done():
+            self.finish()
+        return self._is_over
+
+    def _is_done(self) -> bool:
         return True
 
     def _finish(self) -> int:
@@ -179,8 +184,8 @@ class _CollectiveWork(DistributedWork):
         super().__init__(log, number)
         self._begun = begun
 
-    def is_completed(self) -> bool:
-        return self._is_over or bool(self._begun.work.is_completed())
+    def _is_done(self) -> bool:
+        return bool(self._begun.work.is_completed())
 
     def _finish(self) -> int:
         self._begun.work.wait()
@@ -197,7 +202,7 @@ class _ReceiveWork(DistributedWork):
         self.item = WorkItem(self._run)
         self._port, self._tensor, self._side = port, tensor, _Side(port.device)
 
-    def is_completed(self) -> bool:
+    def _is_done(self) -> bool:
         return self.item.is_done()
 
     def _run(self) -> None:

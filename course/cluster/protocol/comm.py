@@ -45,7 +45,11 @@ class Work(Protocol):
         """Returns when the tensors of this rank may be used again. A second call returns at once."""
 
     def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether it has ended; if so, its tensors may be used as after `wait`. Who asks goes on at once.
+
+        On the virtual clock a question takes no time. Who asks again and does nothing meanwhile goes on at the next
+        time at which something happens, so that a loop that asks until it is so ends when the call does.
+        """
 
 
 class Port(Protocol):

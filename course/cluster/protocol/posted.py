@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from course.cluster.calls import Call, Tensors
+from course.cluster.calls import POINT_TO_POINT, Call, Tensors
 from course.cluster.protocol.failures import RanksFailed, names
 
 
@@ -36,11 +36,15 @@ class PostedCall:
     takes: Tensors | None = None
     sender: int | None = None
 
+    @property
+    def name(self) -> str:
+        """`recv(src=1)`, `all_reduce #3, shape (4,)`."""
+        is_message = self.call.verb in POINT_TO_POINT
+        return str(self.call) if is_message else f"{self.call} #{self.number}{self.call.details()}"
+
     def __str__(self) -> str:
         """`waits in recv(src=1)`, `is in all_reduce #3, shape (4,)`."""
-        if self.call.verb in ("send", "recv"):
-            return f"waits in {self.call}"
-        return f"is in {self.call} #{self.number}{self.call.details()}"
+        return f"{'waits' if self.call.verb in POINT_TO_POINT else 'is'} in {self.name}"
 
 
 @dataclass(eq=False, slots=True)
