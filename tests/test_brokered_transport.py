@@ -68,6 +68,13 @@ def ties(comm):
         comm.send(inbox, 0)
     else:
         heard += [comm.recv(inbox) for _ in range(comm.size - 1)]
+    again, some = comm.subgroup(pair.ranks), comm.subgroup(pair.ranks)
+    again.isend(x, 1 - pair.rank, tag=2**31 - 1)
+    some.isend(x, 1 - pair.rank, tag=5)
+    begun = [pair.barrier(async_op=True), again.barrier(async_op=True)]
+    heard += [some.recv(inbox, tag=5), again.recv(inbox, 1 - pair.rank, tag=2**31 - 1)]
+    for work in begun:
+        work.wait()
     works = [comm.gather(x, [torch.empty(8) for _ in range(comm.size)] if comm.rank == 0 else None, async_op=True)]
     works += [comm.scatter(inbox, [x] * comm.size if comm.rank == 0 else None, async_op=True)]
     works += [comm.barrier(async_op=True)]

@@ -206,6 +206,24 @@ def test_groups_that_overlap_and_were_made_in_different_orders_work():
     both(meshed, 4)
 
 
+def test_groups_of_the_same_ranks_and_tags_do_not_mix():
+    def mixed(comm):
+        one, two, x = comm.subgroup([0, 1]), comm.subgroup([0, 1]), torch.arange(5.0) + 10 * comm.rank
+        found, ways = list(x.split(1)), [(comm, 0), (one, 0), (two, 0), (two, 7), (one, 2**31 - 1)]
+        for place in range(5):
+            ways[place][0].send(found[place], 1 - comm.rank, tag=ways[place][1])
+        for place in (4, 2, 0, 3, 1):
+            ways[place][0].recv(found[place], 1 - comm.rank if place % 2 else None, tag=ways[place][1])
+        one.barrier()
+        two.barrier()
+        groups = [one, two] if comm.rank else [two, one]
+        for work in [each.all_reduce(x[:3] if each is one else x[3:], async_op=True) for each in groups]:
+            work.wait()
+        return [x]
+
+    both(mixed, 2)
+
+
 def test_two_of_a_group_may_speak_while_its_third_member_never_uses_it():
     def speaking(comm):
         three = comm.subgroup([0, 1, 2]) if comm.rank < 3 else comm
