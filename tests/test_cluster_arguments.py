@@ -26,6 +26,10 @@ CALLS = {
     "float32, float16, bfloat16, int64, int32, int8, uint8, got torch.complex64": lambda c: c.reduce(
         ONE.to(torch.complex64), 0
     ),
+    "tag must be a whole number from 0 to 2147483647, got -1": lambda c: c.send(ONE, 1, tag=-1),
+    "tag must be a whole number from 0 to 2147483647, got 2147483648": lambda c: c.irecv(ONE, tag=2**31),
+    "tag must be a whole number from 0 to 2147483647, got True": lambda c: c.recv(ONE, 1, tag=True),
+    "tag must be a whole number from 0 to 2147483647, got None": lambda c: c.isend(ONE, 1, tag=None),
     "tensor must be a tensor, got float": lambda c: c.send(1.0, 1),
     "tensor must be a tensor, got list": lambda c: c.all_reduce([ONE]),
     "tensor must be a tensor, got tuple": lambda c: c.all_reduce((ONE,)),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from collectives import Case, cases, reduced, same
 from hypothesis import given
 
-from course.cluster import Link, Simulated, fully_connected, run_ranks
+from course.cluster import Link, RanksFailed, Simulated, fully_connected, run_ranks
 
 SLOW = Simulated(topology=fully_connected(2, Link(latency=1.0, bandwidth=1e30)))
 
@@ -34,19 +35,22 @@ def test_begun_collectives_give_what_the_plain_ones_give_in_whatever_order_they_
 
 def test_every_collective_can_be_begun():
     def step(comm):
-        rows = [torch.zeros(1) for _ in range(6)]
+        rows = [torch.zeros(1) for _ in range(7)]
         works = [
             comm.reduce(torch.ones(1), 0, async_op=True),
             comm.all_gather(rows[:2], torch.ones(1), async_op=True),
             comm.all_gather_single(out := torch.zeros(2), torch.ones(1), async_op=True),
             comm.reduce_scatter_single(rows[2], torch.ones(2), async_op=True),
             comm.all_to_all(rows[3:5], [torch.ones(1), torch.ones(1)], async_op=True),
+            comm.gather(torch.ones(1), [rows[5], torch.zeros(1)] if comm.rank == 0 else None, async_op=True),
+            comm.scatter(rows[6], [torch.ones(1), torch.ones(1)] if comm.rank == 0 else None, async_op=True),
+            comm.barrier(async_op=True),
         ]
         for work in works:
             work.wait()
         return [each.item() for each in (*rows, *out)]
 
-    assert run_ranks(step, 2).values == [[1, 1, 2, 1, 1, 0, 1, 1]] * 2
+    assert run_ranks(step, 2).values == [[1, 1, 2, 1, 1, rank == 0, 1, 1, 1] for rank in range(2)]
 
 
 def test_before_wait_the_tensor_still_holds_its_old_value():
@@ -129,7 +133,7 @@ def test_receives_that_were_begun_get_the_messages_in_order_though_waited_for_in
     assert run_ranks(step, 2).values[1] == [1.0, 2.0, 3.0]
 
 
-def test_a_work_is_completed_when_its_time_has_come_and_asking_takes_no_time():
+def test_a_work_is_completed_when_its_time_has_come_and_asking_once_takes_no_time():
     def step(comm):
         work = comm.all_reduce(torch.zeros(1), async_op=True)
         early = work.is_completed()
@@ -157,3 +161,83 @@ def test_a_loop_that_asks_until_completed_sees_what_another_rank_does_meanwhile(
         return asked
 
     assert run_ranks(step, 2, transport=SLOW).values[1] == 4  # sent at 3 s, there at 4 s
+
+
+def until_completed(*works):
+    """How often a loop has asked in vain."""
+    asked = 0
+    while not all(work.is_completed() for work in works):
+        asked += 1
+    return asked
+
+
+def test_a_loop_that_does_nothing_but_ask_ends_when_its_work_does():
+    def step(comm):
+        if comm.rank == 0:
+            comm.compute(3.0)
+            comm.send(torch.zeros(1), 1)
+            return comm.recv(torch.zeros(1), 1)
+        asked = until_completed(comm.irecv(x := torch.ones(1), 0))
+        comm.send(x, 0)
+        return asked
+
+    run = run_ranks(step, 2, transport=SLOW)
+    assert run.values[1] < 5
+    assert run.ledger.clocks == [5.0, 4.0]  # sent at 3 s, there at 4 s
+
+
+def test_who_asks_for_several_in_turn_sees_the_first_that_is_completed():
+    def step(comm):
+        if comm.rank:
+            comm.compute(float(comm.rank))
+            return comm.send(torch.zeros(1), 0)
+        works = {src: comm.irecv(torch.zeros(1), src) for src in (2, 1)}
+        order = []
+        while works:
+            for src in [src for src, work in works.items() if work.is_completed()]:
+                works.pop(src).wait()
+                order.append((src, comm.compute(0.0)))
+        return [src for src, _ in order]
+
+    run = run_ranks(step, 3, transport=Simulated(topology=fully_connected(3, Link(latency=1.0, bandwidth=1e30))))
+    assert run.values[0] == [1, 2]
+    assert run.ledger.clocks == [3.0, 1.0, 2.0]
+
+
+def test_what_is_completed_is_there_and_need_not_be_waited_for():
+    def step(comm):
+        x, y = torch.zeros(1), torch.ones(1)
+        comm.isend(torch.full((1,), 7.0), 1 - comm.rank)
+        until_completed(comm.irecv(x, 1 - comm.rank), comm.all_reduce(y, async_op=True))
+        return x.item(), y.item()
+
+    assert run_ranks(step, 2, transport=SLOW).values == [(7.0, 2.0)] * 2
+
+
+@pytest.mark.parametrize("verb", ["irecv", "all_reduce"])
+def test_asking_for_what_can_never_come_is_a_deadlock(verb):
+    def step(comm):
+        if comm.rank == 2:
+            return
+        x = torch.zeros(4)
+        until_completed(comm.irecv(x, 2) if verb == "irecv" else comm.all_reduce(x, async_op=True))
+
+    what = {"irecv": "recv(src=2)", "all_reduce": "all_reduce #1, shape (4,)"}[verb]
+    with pytest.raises(RanksFailed) as failed:
+        run_ranks(step, 3)
+    assert failed.value.kind == "Deadlock"
+    assert str(failed.value).endswith(f"all wait: ranks 0, 1 ask whether {what} is completed; rank 2 has returned")
+
+
+def test_a_loop_that_gives_up_goes_on_while_all_others_wait():
+    def step(comm):
+        if comm.rank:
+            comm.recv(torch.zeros(1), 0)
+            return comm.send(torch.zeros(1), 0)
+        work = comm.irecv(torch.zeros(1), 1)
+        asked = [work.is_completed() for _ in range(100)]
+        comm.send(torch.zeros(1), 1)
+        work.wait()
+        return any(asked)
+
+    assert run_ranks(step, 2).values[0] is False

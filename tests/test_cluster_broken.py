@@ -66,6 +66,35 @@ def test_a_wait_for_what_was_begun_and_never_comes():
     assert "rank 0 waits in recv(src=1)" in str(error)
 
 
+GROUPS = {
+    "rank 0 is in barrier #1; rank 1 is in barrier #1 in group #2 of ranks 0, 1": lambda one, two: (
+        two if one.rank else one
+    ).barrier(),
+    "rank 0 waits in recv(src=1) in group #2 of ranks 0, 1; rank 1 waits in recv(src=0, tag=3)": lambda one, two: (
+        one.recv(ONE.clone(), 0, tag=3) if one.rank else two.recv(ONE.clone(), 1)
+    ),
+    "receiving message #1 of rank 0 with tag 7 in group #2 of ranks 0, 1, float32 of shape (1,)": lambda one, two: (
+        one.rank or two.send(ONE, 1, tag=7)
+    ),
+    "is in all_reduce #1 in group #2 of ranks 0, 1 (max) with float32": lambda one, two: two.all_reduce(
+        ONE.clone(), "max" if one.rank else "sum"
+    ),
+    "began to receive with recv(src=0, tag=7) in group #2 of ranks 0, 1, float32": lambda one, two: (
+        one.rank and two.irecv(ONE.clone(), 0, tag=7)
+    ),
+    "without wait() for barrier #1 in group #2 of ranks 0, 1:": lambda one, two: two.barrier(async_op=True),
+}
+
+
+@pytest.mark.parametrize("words", GROUPS)
+def test_a_group_is_named_where_another_has_the_same_ranks(words):
+    def step(comm):
+        if comm.rank < 2:
+            GROUPS[words](comm.subgroup([0, 1]), comm.subgroup([0, 1]))
+
+    assert words in str(failure(step))
+
+
 def test_the_first_real_error_is_told_and_not_what_it_did_to_the_others():
     def step(comm):
         comm.barrier()

@@ -117,22 +117,25 @@ def test_asynchronous_verbs_may_be_waited_for_in_any_order():
 def test_whether_an_asynchronous_verb_is_completed_can_be_asked_until_it_is():
     def polled(comm):
         x, many = torch.ones(2), [torch.ones(2) for _ in range(comm.size)]
+        came, summed = torch.zeros(2), x.clone()
         works = [
             comm.broadcast(x.clone(), 0, async_op=True),
-            comm.all_reduce(x.clone(), async_op=True),
+            comm.all_reduce(summed, async_op=True),
             comm.reduce(x.clone(), 0, async_op=True),
             comm.all_gather(many, x, async_op=True),
             comm.reduce_scatter(x.clone(), many, async_op=True),
             comm.all_to_all([torch.ones(2) for _ in many], many, async_op=True),
+            comm.gather(x, many if comm.rank == 0 else None, async_op=True),
+            comm.scatter(x.clone(), many if comm.rank == 0 else None, async_op=True),
+            comm.barrier(async_op=True),
             comm.isend(x, 1 - comm.rank),
-            comm.irecv(x.clone(), 1 - comm.rank),
+            comm.irecv(came, 1 - comm.rank),
         ]
         while not all(work.is_completed() for work in works):
             time.sleep(0.01)
-        for work in works:
-            work.wait()
+        return [each.item() for each in (came[0], *summed)]
 
-    gloo(polled)
+    assert gloo(polled).values == [[1.0, 2.0, 2.0]] * 2
 
 
 def test_a_reduce_scatter_may_have_no_elements_and_any_place():
@@ -201,6 +204,24 @@ def test_groups_that_overlap_and_were_made_in_different_orders_work():
         return [x, y]
 
     both(meshed, 4)
+
+
+def test_groups_of_the_same_ranks_and_tags_do_not_mix():
+    def mixed(comm):
+        one, two, x = comm.subgroup([0, 1]), comm.subgroup([0, 1]), torch.arange(5.0) + 10 * comm.rank
+        found, ways = list(x.split(1)), [(comm, 0), (one, 0), (two, 0), (two, 7), (one, 2**31 - 1)]
+        for place in range(5):
+            ways[place][0].send(found[place], 1 - comm.rank, tag=ways[place][1])
+        for place in (4, 2, 0, 3, 1):
+            ways[place][0].recv(found[place], 1 - comm.rank if place % 2 else None, tag=ways[place][1])
+        one.barrier()
+        two.barrier()
+        groups = [one, two] if comm.rank else [two, one]
+        for work in [each.all_reduce(x[:3] if each is one else x[3:], async_op=True) for each in groups]:
+            work.wait()
+        return [x]
+
+    both(mixed, 2)
 
 
 def test_two_of_a_group_may_speak_while_its_third_member_never_uses_it():

@@ -24,9 +24,9 @@ from autograder.sandbox.wire import stream
 def raw(port, tree):
     stream.send(port._sock, tree, token=port._token)
 
-def call(verb, rank, group, gives=(), takes=(), peer=None, op=""):
+def call(verb, rank, group, gives=(), takes=(), peer=None, op="", context=0, tag=0):
     return {"verb": verb, "group": list(group), "peer": peer, "op": op, "async": False, "gives": list(gives),
-            "takes": [["F32", list(each)] for each in takes]}
+            "takes": [["F32", list(each)] for each in takes], "context": context, "tag": tag}
 
 def said(port, *items, waits=None):
     raw(port, {"items": list(items), "waits": waits})
@@ -67,6 +67,11 @@ def attack(sandbox, body: str) -> tuple[str, int | None, str]:
         soak("call('broadcast', 1, range(3), takes=[x.shape], peer=None)"),
         soak("call('barrier', 1, range(3), op='sum')"),
         "call('exec', 1, range(3))",
+        "call('send', 1, range(3), [x], peer=2, tag=2**31)",
+        soak("call('send', 1, range(3), [x], peer=2, tag=-1)"),
+        "call('barrier', 1, range(3), tag=1)",
+        "call('barrier', 1, range(3), context=2**31)",
+        soak("call('barrier', 1, range(3), context=1.5)"),
         "{**call('send', 1, range(3), [x], peer=2), 'rank': 0}",
         "{'compute': -1.0, 'label': ''}",
         soak("{'compute': float(2**1023), 'label': 3}"),

@@ -29,7 +29,10 @@ REDUCIBLE = (
 )
 
 
+MAX_NUMBER = 2**31 - 1  # of a tag, which gloo sends as an int, and of a context
+
 Tensors: TypeAlias = Sequence[Tensor]
+Communicator: TypeAlias = tuple[tuple[int, ...], int]  # ranks, and which of their groups
 
 
 class Kind(NamedTuple):
@@ -58,6 +61,8 @@ class Call(NamedTuple):
     rank, group, peer   ranks of the whole run; peer is the other side, or the root (None: any sender, or none)
     op                  how values are combined; "" where they are not
     gives, takes        the tensors that are read, and those that are written
+    context             which group of these ranks it is, from 0 in the order in which they are made (MPI's word)
+    tag                 of a message: a receive takes those of its own tag alone
     """
 
     verb: str
@@ -67,11 +72,18 @@ class Call(NamedTuple):
     op: str = ""
     gives: tuple[Kind, ...] = ()
     takes: tuple[Kind, ...] = ()
+    context: int = 0
+    tag: int = 0
 
     def __str__(self) -> str:
-        """`recv(src=1)`, `all_reduce`: what the rank wrote."""
-        name = PEERS.get(self.verb)
-        return f"{self.verb}({name}={'any' if self.peer is None else self.peer})" if name else self.verb
+        """`recv(src=1)`, `send(dst=0, tag=7)`, `all_reduce`: what the rank wrote."""
+        name, tag = PEERS.get(self.verb), f", tag={self.tag}" if self.tag else ""
+        return f"{self.verb}({name}={'any' if self.peer is None else self.peer}{tag})" if name else self.verb
+
+    @property
+    def communicator(self) -> Communicator:
+        """Where it meets others' calls."""
+        return self.group, self.context
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -111,6 +123,13 @@ def check_peer(name: str, peer: object, group: tuple[int, ...], *, other_than: i
     if peer == other_than:
         raise BadArgument(f"{name} must be another rank, got rank {peer} itself; copy the tensor instead")
     return group[peer]
+
+
+def check_tag(tag: object) -> int:
+    """The tag of a message. Raises BadArgument where it is none."""
+    if type(tag) is not int or not 0 <= tag <= MAX_NUMBER:
+        raise BadArgument(f"tag must be a whole number from 0 to {MAX_NUMBER}, got {tag!r}")
+    return tag
 
 
 def check_op(op: str, dtype: torch.dtype) -> None:
@@ -166,6 +185,10 @@ def check_form(call: Call, size: int) -> None:
         check_peer(PEERS[verb], group.index(peer) if peer in group else None, group, other_than=other_than)
     elif peer is not None:
         raise BadArgument(f"{verb} must not name a rank")
+    if check_tag(call.tag) and verb not in POINT_TO_POINT:
+        raise BadArgument(f"{verb} must not have a tag")
+    if not 0 <= call.context <= MAX_NUMBER:
+        raise BadArgument("the group of a call must be one that could be made")
     if (len(call.gives), len(call.takes)) != _counts(verb, len(group), is_root=peer == call.rank):
         raise BadArgument(f"{verb} must come with other numbers of tensors than {len(call.gives)}, {len(call.takes)}")
     if verb != "all_to_all" and len({*call.gives, *call.takes}) > 1:

@@ -112,4 +112,6 @@ class _Work:
 
     def is_completed(self) -> bool:
         """See Work."""
-        return self._finished or self._port.is_done(self.number)
+        if not self._finished and self._port.is_done(self.number):
+            self.finish()
+        return self._finished

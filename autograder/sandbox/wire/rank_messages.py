@@ -96,6 +96,8 @@ def from_call(call: Call, gives: Sequence[Tensor], *, is_async: bool) -> Tree:
         "group": list(call.group),
         "peer": call.peer,
         "op": call.op,
+        "context": call.context,
+        "tag": call.tag,
         "async": is_async,
         "gives": [each.detach() for each in gives],
         "takes": takes,
@@ -124,8 +126,8 @@ def _item(tree: Tree, rank: int, size: int) -> CallMessage | Computed:
         if not isinstance(seconds, float) or not 0 <= seconds < math.inf or not isinstance(label, str):
             raise BadFrame("a time must be finite and at least 0, and its label a text")
         return Computed(seconds=seconds, label=readable(label[:MAX_LABEL]))
-    if tree.keys() != {"verb", "group", "peer", "op", "async", "gives", "takes"}:
-        raise BadFrame("a call must hold its verb, group, peer, op and tensors")
+    if tree.keys() != {"verb", "group", "peer", "op", "context", "tag", "async", "gives", "takes"}:
+        raise BadFrame("a call must hold its verb, group, peer, op, tag and tensors")
     gives = tree["gives"]
     if not isinstance(gives, list) or not all(isinstance(each, Tensor) for each in gives):
         raise BadFrame("a call must give tensors")
@@ -138,6 +140,8 @@ def _item(tree: Tree, rank: int, size: int) -> CallMessage | Computed:
         _word(tree["op"]),
         tuple(Kind.of(each) for each in tensors),
         tuple(_kind(each) for each in _list(tree["takes"])),
+        _whole(tree["context"]),
+        _whole(tree["tag"]),
     )
     try:
         check_form(call, size)

@@ -24,13 +24,25 @@ Every transport has the same communicator, which checks arguments and makes a Ca
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol, overload
 
 import torch
 from torch import Tensor
 
-from course.cluster.calls import Call, Kind, Op, Tensors, check_group, check_op, check_peer, check_place, check_tensors
+from course.cluster.calls import (
+    Call,
+    Kind,
+    Op,
+    Tensors,
+    check_group,
+    check_op,
+    check_peer,
+    check_place,
+    check_tag,
+    check_tensors,
+)
 from course.errors import BadArgument
 
 
@@ -45,7 +57,11 @@ class Work(Protocol):
         """Returns when the tensors of this rank may be used again. A second call returns at once."""
 
     def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether it has ended; if so, its tensors may be used as after `wait`. Who asks goes on at once.
+
+        On the virtual clock a question takes no time. Who asks again and does nothing meanwhile goes on at the next
+        time at which something happens, so that a loop that asks until it is so ends when the call does.
+        """
 
 
 class Port(Protocol):
@@ -73,9 +89,23 @@ class Comm:
     chooses. Raises BadArgument on what makes no sense by itself; what does not fit the others' calls ends the run.
     """
 
-    def __init__(self, port: Port, group: tuple[int, ...], me: int, verbs: Collection[str] | None = None) -> None:
-        """For a transport. group: ranks of the whole run, `me` is one of them; verbs: that are offered, None: all."""
+    def __init__(
+        self,
+        port: Port,
+        group: tuple[int, ...],
+        me: int,
+        verbs: Collection[str] | None = None,
+        *,
+        made: Counter[tuple[int, ...]] | None = None,
+    ) -> None:
+        """For a transport. group: ranks of the whole run, `me` is one of them; verbs: that are offered, None: all.
+
+        made  how many groups this rank has made of which ranks, this one not counted; None: this is its first
+        """
         self._port, self._group, self._me, self._verbs = port, group, me, verbs
+        self._contexts = Counter() if made is None else made
+        self._context = self._contexts[group]
+        self._contexts[group] += 1
         self._known: dict[object, Call] = {}
 
     def __repr__(self) -> str:
@@ -103,27 +133,30 @@ class Comm:
 
     # --- from one rank to another ---
 
-    def send(self, tensor: Tensor, dst: int) -> None:
+    # A tag is a number of the program's own: messages of different tags do not wait for one another. torch has it too,
+    # with gloo; torch's NCCL ignores it and takes messages in their order, so that code for both must keep that order.
+
+    def send(self, tensor: Tensor, dst: int, *, tag: int = 0) -> None:
         """Send a copy of `tensor` to `dst`; returns at once (eager)."""
-        self._call("send", _one(tensor), (), peer=self._peer("dst", dst))
+        gives = _one(tensor)
+        self._port.perform(self._made("send", gives, (), peer=self._peer("dst", dst), tag=tag), gives, ())
 
-    def recv(self, tensor: Tensor, src: int | None = None) -> int:
-        """Wait for the next message from `src`, write it into `tensor`, and return its sender.
+    def recv(self, tensor: Tensor, src: int | None = None, *, tag: int = 0) -> int:
+        """Wait for the next message from `src` with this tag, write it into `tensor`, and return its sender.
 
-        Messages of one sender come in the order in which they were sent. With None for `src` it is a message of
+        Messages of one sender and tag come in the order in which they were sent. With None for `src` it is a message of
         anybody that was sent already (simulated and brokered ranks draw whose, by the seed), else the first one sent.
         """
         takes = _one(tensor)
-        call = self._made("recv", (), takes, peer=self._source(src))
-        return self._port.perform(call, (), takes)
+        return self._port.perform(self._made("recv", (), takes, peer=self._source(src), tag=tag), (), takes)
 
-    def isend(self, tensor: Tensor, dst: int) -> Work:
+    def isend(self, tensor: Tensor, dst: int, *, tag: int = 0) -> Work:
         """`send`, which reads `tensor` at some time before `wait` returns."""
-        return self._begun("send", _one(tensor), (), peer=self._peer("dst", dst))
+        return self._begun("send", _one(tensor), (), peer=self._peer("dst", dst), tag=tag)
 
-    def irecv(self, tensor: Tensor, src: int | None = None) -> Work:
+    def irecv(self, tensor: Tensor, src: int | None = None, *, tag: int = 0) -> Work:
         """`recv`, which writes `tensor` at some time before `wait` returns."""
-        return self._begun("recv", (), _one(tensor), peer=self._source(src))
+        return self._begun("recv", (), _one(tensor), peer=self._source(src), tag=tag)
 
     # --- collectives ---
 
@@ -230,34 +263,61 @@ class Comm:
         _check_pieces("outputs", takes[self.rank], "tensors[rank]", gives[self.rank])
         return self._call("all_to_all", gives, takes, async_op=async_op)
 
-    def gather(self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0) -> None:
+    @overload
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: Literal[True]
+    ) -> Work: ...
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: bool = False
+    ) -> Work | None:
         """`tensors[r]` of `dst` becomes rank r's `tensor`; the others give None for `tensors`."""
         root = check_peer("dst", dst, self._group)
         takes = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("gather", _one(tensor), takes, peer=root)
+        return self._call("gather", _one(tensor), takes, peer=root, async_op=async_op)
 
-    def scatter(self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0) -> None:
+    @overload
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: Literal[True]
+    ) -> Work: ...
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: bool = False
+    ) -> Work | None:
         """Rank r's `tensor` becomes `tensors[r]` of `src`; the others give None for `tensors`."""
         root = check_peer("src", src, self._group)
         gives = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("scatter", gives, _one(tensor), peer=root)
+        return self._call("scatter", gives, _one(tensor), peer=root, async_op=async_op)
 
-    def barrier(self) -> None:
-        """Returns when every rank of the group has called it."""
-        self._call("barrier", (), ())
+    @overload
+    def barrier(self, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def barrier(self, *, async_op: Literal[True]) -> Work: ...
+    def barrier(self, *, async_op: bool = False) -> Work | None:
+        """Returns when every rank of the group has called it; with `async_op` its `wait` does."""
+        return self._call("barrier", (), (), async_op=async_op)
 
     # --- groups and the clock ---
 
     def subgroup(self, ranks: Sequence[int]) -> Comm:
         """The communicator of some ranks of this group, in rising order; only they may call this.
 
-        The same ranks get the same group, and nothing is sent to make it; `torch.distributed.new_group` differs there,
-        which every rank of the run must call (unless use_local_synchronization is given).
+        Every call makes another group, whose messages and collectives never meet those of one with the same ranks: all
+        members must make their groups of the same ranks in the same order, and once, before the loop that uses them.
+        Nothing is sent to make one; `torch.distributed.new_group` differs there, which every rank of the run must call
+        (unless use_local_synchronization is given).
         """
         chosen = check_group(ranks, range(self.size))
         if self.rank not in chosen:
             raise BadArgument(f"only its members may make a group, but rank {self.rank} is none of {list(chosen)}")
-        return Comm(self._port, tuple(self._group[rank] for rank in chosen), self._me, self._verbs)
+        members = tuple(self._group[rank] for rank in chosen)
+        return Comm(self._port, members, self._me, self._verbs, made=self._contexts)
 
     def mesh(self, **sizes: int) -> Mapping[str, Comm]:
         """One communicator for each axis of a mesh: `comm.mesh(dp=2, tp=4)["tp"]` is that of the four ranks that differ
@@ -297,10 +357,14 @@ class Comm:
         self._port.perform(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
         return None
 
-    def _begun(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Work:
-        return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
+    def _begun(
+        self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None, tag: int = 0
+    ) -> Work:
+        return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op, tag=tag), gives, takes)
 
-    def _made(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Call:
+    def _made(
+        self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None, tag: int = 0
+    ) -> Call:
         if self._verbs is not None and verb not in self._verbs:
             raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
         check_place(gives if takes is gives else (*gives, *takes), self._port.device)
@@ -308,9 +372,9 @@ class Comm:
             check_op(op, gives[0].dtype)
         given = tuple(Kind(each.dtype, tuple(each.shape)) for each in gives)
         taken = given if takes is gives else tuple(Kind(each.dtype, tuple(each.shape)) for each in takes)
-        key = (verb, peer, op, given, taken)
+        key = (verb, peer, op, given, taken, check_tag(tag))
         if key not in self._known:  # equal calls are one object: Python's collector has less to look through
-            self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken)
+            self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken, self._context, tag)
         return self._known[key]
 
     def _peer(self, name: str, peer: int) -> int:

@@ -14,7 +14,6 @@ import functools
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from torch import Tensor
 from course.cluster.account.ledger import COMPUTE, Event, Ledger, Wait
 from course.cluster.account.network import Network
 from course.cluster.account.traffic import plan
-from course.cluster.calls import REDUCING, Call, Tensors
+from course.cluster.calls import REDUCING, Call, Communicator, Tensors
 from course.cluster.protocol.failures import RanksFailed
 from course.cluster.protocol.posted import (
     Mailbox,
@@ -36,7 +35,6 @@ from course.cluster.protocol.posted import (
     not_what_was_sent,
 )
 
-Group: TypeAlias = tuple[int, ...]
 STEP: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "mean": torch.add,
@@ -59,9 +57,9 @@ class Switch:
         self.done: list[PostedCall] = []
         self._network = network
         self._random = random.Random(seed)
-        self._mailboxes: defaultdict[tuple[Group, int], Mailbox] = defaultdict(Mailbox)
+        self._mailboxes: defaultdict[tuple[Communicator, int], Mailbox] = defaultdict(Mailbox)
         self._numbers: Counter[tuple[object, ...]] = Counter()
-        self._met: dict[tuple[Group, int], dict[int, PostedCall]] = {}
+        self._met: dict[tuple[Communicator, int], dict[int, PostedCall]] = {}
         self._begun: dict[int, PostedCall] = {}  # by id: what was begun and not waited for
 
     def post(self, call: Call, given: Tensors | None = None, *, at: float = 0.0, is_async: bool = False) -> PostedCall:
@@ -95,26 +93,27 @@ class Switch:
         src, dst = call.rank, call.named
         size = call.gives[0].bytes
         start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
-        number = self._number("send", call.group, src, dst)
+        number = self._number("send", call.communicator, src, dst)
         posted = PostedCall(call, at, number, self._number(src), True, given, done=True, end=at)
         self.ledger.charge({(src, dst): size}, {(src, dst): 1})
         self._write(posted, start, end, size)
         self.done.append(posted)
-        mailbox, message = self._mailboxes[call.group, dst], SentMessage(posted, start, end)
+        mailbox, message = self._mailboxes[call.communicator, dst], SentMessage(posted, start, end)
         for waiting in mailbox.receives:
-            if waiting.call.peer in (None, src):
+            if waiting.call.peer in (None, src) and waiting.call.tag == call.tag:
                 mailbox.receives.remove(waiting)
                 self._deliver(message, waiting)
                 return posted
-        mailbox.unexpected.setdefault(src, deque()).append(message)
+        mailbox.unexpected.setdefault((src, call.tag), deque()).append(message)
         return posted
 
     def _receive(self, call: Call, at: float, is_async: bool) -> PostedCall:
         posted = PostedCall(call, at, 0, self._number(call.rank), is_async, None)  # its message brings the number
-        mailbox = self._mailboxes[call.group, call.rank]
-        senders = sorted(src for src, queue in mailbox.unexpected.items() if queue and call.peer in (None, src))
+        mailbox = self._mailboxes[call.communicator, call.rank]
+        fitting = [src for (src, tag), queue in mailbox.unexpected.items() if queue and tag == call.tag]
+        senders = sorted(src for src in fitting if call.peer in (None, src))
         if senders:
-            self._deliver(mailbox.unexpected[self._random.choice(senders)].popleft(), posted)
+            self._deliver(mailbox.unexpected[self._random.choice(senders), call.tag].popleft(), posted)
         else:
             mailbox.receives.append(posted)
         return posted
@@ -129,16 +128,16 @@ class Switch:
     # --- collectives ---
 
     def _meet(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> PostedCall:
-        number = self._number("meet", call.group, call.rank)
+        number = self._number("meet", call.communicator, call.rank)
         posted = PostedCall(call, at, number, self._number(call.rank), is_async, given)
-        met = self._met.setdefault((call.group, number), {})
+        met = self._met.setdefault((call.communicator, number), {})
         for other in met.values():
             compare(other, posted)
             if call.verb != "all_to_all":
                 break  # the others agree with one another
         met[call.rank] = posted
         if len(met) == len(call.group):
-            del self._met[call.group, number]
+            del self._met[call.communicator, number]
             self._complete([met[rank] for rank in call.group])
         return posted
 
@@ -182,7 +181,7 @@ class Switch:
                     return never_received(queue)
             if mailbox.receives:
                 return never_sent(mailbox.receives[0])
-        for (group, _), met in self._met.items():
+        for ((group, _), _), met in self._met.items():
             return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
         return never_waited(next(iter(self._begun.values()))) if self._begun else None
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from course.cluster.calls import Call, Tensors
+from course.cluster.calls import POINT_TO_POINT, Call, Tensors
 from course.cluster.protocol.failures import RanksFailed, names
 
 
@@ -36,11 +36,22 @@ class PostedCall:
     takes: Tensors | None = None
     sender: int | None = None
 
+    @property
+    def name(self) -> str:
+        """`recv(src=1)`, `all_reduce #3, shape (4,)`."""
+        is_message = self.call.verb in POINT_TO_POINT
+        number, details = ("", "") if is_message else (f" #{self.number}", self.call.details())
+        return f"{self.call}{number}{self.where}{details}"
+
+    @property
+    def where(self) -> str:
+        """` in group #2 of ranks 0, 1`; nothing in the first that was made of these ranks."""
+        group, context = self.call.communicator
+        return f" in group #{context + 1} of ranks {names(group)}" if context else ""
+
     def __str__(self) -> str:
         """`waits in recv(src=1)`, `is in all_reduce #3, shape (4,)`."""
-        if self.call.verb in ("send", "recv"):
-            return f"waits in {self.call}"
-        return f"is in {self.call} #{self.number}{self.call.details()}"
+        return f"{'waits' if self.call.verb in POINT_TO_POINT else 'is'} in {self.name}"
 
 
 @dataclass(eq=False, slots=True)
@@ -54,9 +65,9 @@ class SentMessage:
 
 @dataclass(eq=False, slots=True)
 class Mailbox:
-    """Of one rank in one group: messages that nobody has asked for yet, by sender; receives that wait for one."""
+    """Of one rank in one group: messages that nobody has asked for yet, by sender and tag; receives that wait."""
 
-    unexpected: dict[int, deque[SentMessage]] = field(default_factory=dict)
+    unexpected: dict[tuple[int, int], deque[SentMessage]] = field(default_factory=dict)
     receives: list[PostedCall] = field(default_factory=list)
 
 
@@ -83,7 +94,12 @@ def _said(posted: PostedCall) -> str:
     """`is in all_reduce #1 (sum) with float32 of shape (4,)`."""
     call = posted.call
     op = f" ({call.op})" if call.op else ""
-    return f"is in {call} #{posted.number}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
+    return f"is in {call} #{posted.number}{posted.where}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
+
+
+def _tagged(sent: PostedCall) -> str:
+    """` with tag 7 in group #2 of ranks 0, 1`."""
+    return (f" with tag {sent.call.tag}" if sent.call.tag else "") + sent.where
 
 
 def never_received(queue: Sequence[SentMessage]) -> RanksFailed:
@@ -92,7 +108,7 @@ def never_received(queue: Sequence[SentMessage]) -> RanksFailed:
     more = f" (and {len(queue) - 1} more)" if len(queue) > 1 else ""
     return RanksFailed(
         f"every message must be received, but rank {sent.call.peer} returned without receiving message #{sent.number} "
-        f"of rank {sent.call.rank}, {sent.call.gives[0]}{more}",
+        f"of rank {sent.call.rank}{_tagged(sent)}, {sent.call.gives[0]}{more}",
         kind="Leftover",
         rank=sent.call.peer,
     )
@@ -103,8 +119,8 @@ def never_sent(posted: PostedCall) -> RanksFailed:
     call = posted.call
     who = "nobody" if call.peer is None else f"rank {call.peer} never"
     return RanksFailed(
-        f"every receive must meet a message, but {who} sent what rank {call.rank} began to receive with {call}, "
-        f"{call.takes[0]}",
+        f"every receive must meet a message, but {who} sent what rank {call.rank} began to receive with {call}"
+        f"{posted.where}, {call.takes[0]}",
         kind="Leftover",
         rank=call.rank if call.peer is None else call.peer,
     )
@@ -125,7 +141,7 @@ def never_waited(posted: PostedCall) -> RanksFailed:
     """The failure of a call that was begun and met, and whose `wait` was forgotten."""
     return RanksFailed(
         f"what is begun must be waited for, but rank {posted.call.rank} returned without wait() for {posted.call} "
-        f"#{posted.number}: its tensors may be read only afterwards",
+        f"#{posted.number}{posted.where}: its tensors may be read only afterwards",
         kind="Leftover",
         rank=posted.call.rank,
     )

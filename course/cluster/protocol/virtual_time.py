@@ -8,14 +8,19 @@ are made in an order that the seed shuffles: every rank draws a number from a ge
 first, and whose call was made draws anew. What a rank draws thus depends on the seed and on how many calls it has made,
 and on nothing that a transport does differently: whether ranks take turns or run beside one another, and which was
 faster. So a program has the same ledger on simulated and on brokered ranks, ties or not.
+
+A question whether a call is done takes no time. Who asks again, and has done nothing meanwhile that others can see,
+has nothing to do: its clock moves on to the next time at which something happens, so that a loop that asks until a call
+is done ends. Where nothing can happen any more, a thousand such questions are answered, and then it is a deadlock.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from course.cluster.account.ledger import Ledger
 from course.cluster.account.network import Network, Topology
@@ -24,6 +29,13 @@ from course.cluster.protocol.posted import PostedCall
 
 # What a rank does when its time has come. It returns the call that the rank waits for then; None: it goes on at once.
 Action: TypeAlias = Callable[[], PostedCall | None]
+IN_VAIN = 1_000  # questions that are answered where nobody can do anything else; a loop that gives up sooner goes on
+
+
+class Asks(NamedTuple):
+    """What a rank does that asks whether a call is done. which: that call, when the rank's time has come."""
+
+    which: Callable[[], PostedCall]
 
 
 def run_on() -> None:
@@ -44,13 +56,16 @@ class Schedule:
         self.waits: list[PostedCall | None] = [None] * size
         self._generators = [random.Random(f"{seed} {rank}") for rank in range(size)]
         self._draws = [each.random() for each in self._generators]
-        self._next: list[tuple[float, bool, float, int, Action]] = []
+        self._next: list[tuple[float, bool, float, int, Action | Asks]] = []
         self._waiting: dict[int, int] = {}  # rank by the id of the call that it waits for
+        self._asked: list[dict[int, PostedCall]] = [{} for _ in range(size)]  # in vain, since it did something else
+        self._rests: dict[int, float] = {}  # ranks that ask again: until when at the latest, inf where nobody knows
+        self._in_vain = 0  # how often in a row those that rest have asked again, and nothing else was done
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody has anything to do."""
-        return not self._next
+        return not self._next and (not self._rests or self._in_vain >= IN_VAIN)
 
     @property
     def ledger(self) -> Ledger:
@@ -58,7 +73,17 @@ class Schedule:
         self.switch.ledger.clocks = list(self.clocks)
         return self.switch.ledger
 
-    def add(self, rank: int, action: Action, *, is_call: bool = False) -> None:
+    def is_waiting(self, rank: int) -> bool:
+        """Whether it waits for a call, or for an answer to its question."""
+        return self.waits[rank] is not None or rank in self._rests
+
+    def doing(self, rank: int) -> str:
+        """`waits in recv(src=1)`, `asks whether recv(src=1) is completed`; "" where it does neither."""
+        if rank in self._rests:
+            return f"asks whether {next(iter(self._asked[rank].values())).name} is completed"
+        return str(self.waits[rank] or "")
+
+    def add(self, rank: int, action: Action | Asks, *, is_call: bool = False) -> None:
         """Have something done at the rank's time. A call may be seen by others: it waits until they have run on."""
         heapq.heappush(self._next, (self.clocks[rank], is_call, self._draws[rank], rank, action))
 
@@ -67,9 +92,23 @@ class Schedule:
 
         Raises RanksFailed where a call does not fit.
         """
+        at = self._next[0][0] if self._next else math.inf
+        if self._rests and (until := min(self._rests.values())) <= at:
+            self._in_vain = self._in_vain + 1 if until == math.inf else 0
+            return self._wake([rank for rank in self._rests if self._rests[rank] == until], until)
         _, is_call, _, rank, action = heapq.heappop(self._next)
         if is_call:
             self._draws[rank] = self._generators[rank].random()
+        if isinstance(action, Asks):
+            return [] if self._must_rest(rank, action.which()) else [(rank, None)]
+        self._asked[rank].clear()
+        going_on = self._do(rank, action)
+        if is_call:
+            self._in_vain = 0
+            going_on += self._wake(list(self._rests), at)
+        return going_on
+
+    def _do(self, rank: int, action: Action) -> list[tuple[int, PostedCall | None]]:
         waits = self.waits[rank] = action()
         if waits is not None:
             self._waiting[id(waits)] = rank
@@ -83,10 +122,9 @@ class Schedule:
 
     def next_turn(self) -> int | None:
         """Do what comes first until it is that a rank runs on: which one. None: nobody has anything to do."""
-        while self._next:
-            *_, rank, action = self._next[0]
-            if action is run_on:
-                heapq.heappop(self._next)
+        while not self.is_empty:
+            if self._next and self._next[0][-1] is run_on:
+                *_, rank, _ = heapq.heappop(self._next)
                 return rank
             for other, _ in self.make_next():
                 self.add(other, run_on)
@@ -96,6 +134,25 @@ class Schedule:
         """A rank computes: its clock moves on."""
         self.switch.compute(rank, self.clocks[rank], seconds, label)
         self.clocks[rank] += seconds
+
+    def _must_rest(self, rank: int, posted: PostedCall) -> bool:
+        """Whether a rank asks in vain what it has asked before; it rests then."""
+        now, asked = self.clocks[rank], self._asked[rank]
+        if posted.done and posted.end <= now:
+            return False
+        is_again, asked[id(posted)] = id(posted) in asked, posted
+        if is_again:
+            ends = [each.end for each in asked.values() if each.done and each.end > now]
+            self._rests[rank] = min(ends, default=math.inf)
+        return is_again
+
+    def _wake(self, ranks: list[int], at: float) -> list[tuple[int, PostedCall | None]]:
+        """Ranks that rest ask again at a time; at their own where nothing ever happens."""
+        for rank in ranks:
+            del self._rests[rank]
+            if at < math.inf:
+                self.clocks[rank] = max(self.clocks[rank], at)
+        return [(rank, None) for rank in ranks]
 
     def _end_wait(self, rank: int, done: PostedCall) -> None:
         since, self.waits[rank] = self.clocks[rank], None

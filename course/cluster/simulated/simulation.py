@@ -33,7 +33,7 @@ from course.cluster.protocol.failures import RETURNED, RUNNING, RanksFailed, Sto
 from course.cluster.protocol.posted import PostedCall
 from course.cluster.protocol.rank_output import RankOutput
 from course.cluster.protocol.transport import Program, Run, copied
-from course.cluster.protocol.virtual_time import Action, Schedule, run_on
+from course.cluster.protocol.virtual_time import Action, Asks, Schedule, run_on
 from course.cluster.simulated.ending import leave
 from course.errors import BadArgument
 from course.failing import lines_of
@@ -172,7 +172,7 @@ class Simulation:
 
         return kept_bytes(after=note)
 
-    def make(self, rank: Rank, action: Action, *, is_call: bool = True) -> None:
+    def make(self, rank: Rank, action: Action | Asks, *, is_call: bool = True) -> None:
         """Make a call when its time has come, or wait for one that was made. Returns when the rank runs on."""
         if self._failed is not None:
             self._refuse()
@@ -270,7 +270,7 @@ class Simulation:
     def _status(self, rank: Rank) -> str:
         if rank.returned:
             return RETURNED
-        return str(self.schedule.waits[rank.number] or (RUNNING if rank is self._now else "waits for its turn"))
+        return self.schedule.doing(rank.number) or (RUNNING if rank is self._now else "waits for its turn")
 
 
 class SimulatedPort:
@@ -323,12 +323,11 @@ class SimulatedWork:
 
     def take(self) -> int:
         """Write what has come."""
-        assert self._posted is not None
-        self._is_over = True
-        for tensor, value in zip(self._takes, self._posted.takes or (), strict=False):
+        posted, self._is_over = self._made(), True
+        for tensor, value in zip(self._takes, posted.takes or (), strict=False):
             tensor.detach().copy_(value)
-        self._posted.takes = None
-        return self._posted.sender or 0
+        posted.takes = None
+        return posted.sender or 0
 
     def wait(self) -> None:
         """See Work."""
@@ -338,10 +337,15 @@ class SimulatedWork:
             self.take()
 
     def is_completed(self) -> bool:
-        """See Work. Asking makes the call, and takes no virtual time."""
-        if self._is_over:
-            return True
-        self._simulation.flush(self._rank)
-        self._simulation.make(self._rank, lambda: None)
-        posted = self._posted
-        return posted is not None and posted.done and posted.end <= self._simulation.clock(self._rank)
+        """See Work. Asking makes the call."""
+        if not self._is_over:
+            self._simulation.flush(self._rank)
+            self._simulation.make(self._rank, Asks(self._made))
+            posted = self._made()
+            if posted.done and posted.end <= self._simulation.clock(self._rank):
+                self.wait()
+        return self._is_over
+
+    def _made(self) -> PostedCall:
+        assert self._posted is not None
+        return self._posted
