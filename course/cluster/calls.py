@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from course.errors import BadArgument
 
@@ -36,15 +37,16 @@ Communicator: TypeAlias = tuple[tuple[int, ...], int]  # ranks, and which of the
 
 
 class Kind(NamedTuple):
-    """Dtype and shape of one tensor."""
+    """Dtype and shape of one tensor. has_data: not on the meta device, and no FakeTensor."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+    has_data: bool = True
 
     @classmethod
     def of(cls, tensor: Tensor) -> Kind:
         """That of a tensor."""
-        return cls(tensor.dtype, tuple(tensor.shape))
+        return cls(tensor.dtype, tuple(tensor.shape), not (tensor.is_meta or isinstance(tensor, FakeTensor)))
 
     @property
     def bytes(self) -> int:
@@ -52,7 +54,8 @@ class Kind(NamedTuple):
         return self.dtype.itemsize * torch.Size(self.shape).numel()
 
     def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}"
+        data = "" if self.has_data else " without data"
+        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}{data}"
 
 
 class Call(NamedTuple):
@@ -95,6 +98,11 @@ class Call(NamedTuple):
         """The rank that it names, the other side or the root; not of a receive from anybody."""
         assert self.peer is not None
         return self.peer
+
+    @property
+    def has_data(self) -> bool:
+        """Whether its tensors have data; else there is nothing to send or to compute, only to count."""
+        return all(kind.has_data for kind in self.kinds[:1])
 
     def details(self) -> str:
         """`, shape (4,)` of its first tensor; nothing for a barrier."""
@@ -145,8 +153,20 @@ def check_op(op: str, dtype: torch.dtype) -> None:
         )
 
 
-def check_place(tensors: Sequence[Tensor], device: torch.device) -> None:
-    """Raises BadArgument where a tensor lies on another kind of device, or is not dense."""
+def check_place(tensors: Sequence[Tensor], kinds: Sequence[Kind], device: torch.device, *, needs_data: bool) -> None:
+    """Raises BadArgument where a tensor lies on another kind of device, or is not dense.
+
+    needs_data  whether tensors without data are refused, too
+    """
+    if not all(kind.has_data for kind in kinds):
+        if needs_data:
+            raise BadArgument(
+                'tensors must have data to be sent or received here; only simulated ranks (transport="simulated") '
+                "count what tensors of the meta device and FakeTensors would cost"
+            )
+        if any(kind.has_data for kind in kinds):
+            raise BadArgument("the tensors of one call must all have data, or none of them, got some of each kind")
+        return
     for each in tensors:
         if each.device.type != device.type:
             raise BadArgument(f"tensors must lie on {device} to be sent or received, got one on {each.device}")

@@ -25,6 +25,7 @@ class RankPort:
     """See course.cluster.protocol.comm.Port."""
 
     device = torch.device("cpu")
+    needs_data = True
 
     def __init__(self, sock: socket.socket, token: str) -> None:
         self._sock, self._token = sock, token

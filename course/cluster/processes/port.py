@@ -35,6 +35,8 @@ class DistributedPort:
     channels  whether each direction of each pair has a connection of its own; None: with NCCL
     """
 
+    needs_data = True
+
     def __init__(
         self,
         store: Store,

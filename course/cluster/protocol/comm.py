@@ -71,6 +71,10 @@ class Port(Protocol):
     def device(self) -> torch.device:
         """Where tensors must lie."""
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether tensors must have data; else those without are counted, and nothing is written to them."""
+
     def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
         """Make a call and wait for it. Returns the sender, as a rank of the group, where the call is a receive."""
 
@@ -326,12 +330,12 @@ class Comm:
         """
         if math.prod(sizes.values()) != self.size or any(size < 1 for size in sizes.values()):
             raise BadArgument(f"the sizes of a mesh must be >= 1 and their product {self.size}, got {sizes}")
-        grid = torch.arange(self.size).reshape(list(sizes.values()))
-        place = [int(each) for each in (grid == self.rank).nonzero()[0]]
         axes: dict[str, Comm] = {}
-        for axis, name in enumerate(sizes):
-            line = grid[tuple(slice(None) if other == axis else at for other, at in enumerate(place))]
-            axes[name] = self.subgroup(line.tolist())
+        stride = self.size
+        for name, size in sizes.items():
+            whole, stride = stride, stride // size  # of one step along the axis before, and along this one
+            first = self.rank - self.rank % whole + self.rank % stride
+            axes[name] = self.subgroup(range(first, first + whole, stride))
         return axes
 
     def compute(self, seconds: float, label: str = "") -> None:
@@ -367,11 +371,12 @@ class Comm:
     ) -> Call:
         if self._verbs is not None and verb not in self._verbs:
             raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
-        check_place(gives if takes is gives else (*gives, *takes), self._port.device)
+        given = tuple(map(Kind.of, gives))
+        taken = given if takes is gives else tuple(map(Kind.of, takes))
+        tensors, kinds = (gives, given) if takes is gives else ((*gives, *takes), (*given, *taken))
+        check_place(tensors, kinds, self._port.device, needs_data=self._port.needs_data)
         if op is not None:
             check_op(op, gives[0].dtype)
-        given = tuple(Kind(each.dtype, tuple(each.shape)) for each in gives)
-        taken = given if takes is gives else tuple(Kind(each.dtype, tuple(each.shape)) for each in takes)
         key = (verb, peer, op, given, taken, check_tag(tag))
         if key not in self._known:  # equal calls are one object: Python's collector has less to look through
             self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken, self._context, tag)

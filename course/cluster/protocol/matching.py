@@ -10,7 +10,6 @@ processes are stuck in it. It holds no thread, socket or clock of its own: `at` 
 
 from __future__ import annotations
 
-import functools
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from course.cluster.calls import REDUCING, Call, Communicator, Tensors
 from course.cluster.protocol.failures import RanksFailed
 from course.cluster.protocol.posted import (
     Mailbox,
+    Meetings,
     PostedCall,
     SentMessage,
     compare,
@@ -35,7 +35,7 @@ from course.cluster.protocol.posted import (
     not_what_was_sent,
 )
 
-STEP: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+STEP: dict[str, Callable[..., Tensor]] = {
     "sum": torch.add,
     "mean": torch.add,
     "product": torch.mul,
@@ -59,7 +59,8 @@ class Switch:
         self._random = random.Random(seed)
         self._mailboxes: defaultdict[tuple[Communicator, int], Mailbox] = defaultdict(Mailbox)
         self._numbers: Counter[tuple[object, ...]] = Counter()
-        self._met: dict[tuple[Communicator, int], dict[int, PostedCall]] = {}
+        self._orders = [0] * size
+        self._meetings: defaultdict[Communicator, Meetings] = defaultdict(Meetings)
         self._begun: dict[int, PostedCall] = {}  # by id: what was begun and not waited for
 
     def post(self, call: Call, given: Tensors | None = None, *, at: float = 0.0, is_async: bool = False) -> PostedCall:
@@ -83,7 +84,7 @@ class Switch:
     def compute(self, rank: int, at: float, seconds: float, label: str) -> None:
         """Write down that a rank computes."""
         end = at + seconds
-        order = self._number(rank)
+        order = self._order(rank)
         self.ledger.events.append(Event(rank, COMPUTE, called=at, start=at, end=end, label=label, order=order))
 
     # --- from one to another ---
@@ -94,7 +95,7 @@ class Switch:
         size = call.gives[0].bytes
         start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
         number = self._number("send", call.communicator, src, dst)
-        posted = PostedCall(call, at, number, self._number(src), True, given, done=True, end=at)
+        posted = PostedCall(call, at, number, self._order(src), True, given, done=True, end=at)
         self.ledger.charge({(src, dst): size}, {(src, dst): 1})
         self._write(posted, start, end, size)
         self.done.append(posted)
@@ -108,7 +109,7 @@ class Switch:
         return posted
 
     def _receive(self, call: Call, at: float, is_async: bool) -> PostedCall:
-        posted = PostedCall(call, at, 0, self._number(call.rank), is_async, None)  # its message brings the number
+        posted = PostedCall(call, at, 0, self._order(call.rank), is_async, None)  # its message brings the number
         mailbox = self._mailboxes[call.communicator, call.rank]
         fitting = [src for (src, tag), queue in mailbox.unexpected.items() if queue and tag == call.tag]
         senders = sorted(src for src in fitting if call.peer in (None, src))
@@ -128,16 +129,17 @@ class Switch:
     # --- collectives ---
 
     def _meet(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> PostedCall:
-        number = self._number("meet", call.communicator, call.rank)
-        posted = PostedCall(call, at, number, self._number(call.rank), is_async, given)
-        met = self._met.setdefault((call.communicator, number), {})
+        meetings = self._meetings[call.communicator]
+        number = meetings.joined[call.rank] = meetings.joined.get(call.rank, 0) + 1
+        posted = PostedCall(call, at, number, self._order(call.rank), is_async, given)
+        met = meetings.open.setdefault(number, {})
         for other in met.values():
             compare(other, posted)
             if call.verb != "all_to_all":
                 break  # the others agree with one another
         met[call.rank] = posted
         if len(met) == len(call.group):
-            del self._met[call.communicator, number]
+            del meetings.open[number]
             self._complete([met[rank] for rank in call.group])
         return posted
 
@@ -160,12 +162,12 @@ class Switch:
 
     def _write(self, posted: PostedCall, start: float, end: float, sent: int) -> None:
         call = posted.call
-        self.ledger.events.append(
-            Event(
-                *(call.rank, call.verb, posted.at, start, end, posted.number, sent, call, posted.is_async),
-                order=posted.order,
-            )
-        )
+        seen = (call.rank, call.verb, posted.at, start, end, posted.number, sent, call, posted.is_async, "")
+        self.ledger.events.append(Event(*seen, posted.order))
+
+    def _order(self, rank: int) -> int:
+        self._orders[rank] += 1
+        return self._orders[rank]
 
     def _number(self, *what: object) -> int:
         self._numbers[what] += 1
@@ -181,8 +183,9 @@ class Switch:
                     return never_received(queue)
             if mailbox.receives:
                 return never_sent(mailbox.receives[0])
-        for ((group, _), _), met in self._met.items():
-            return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
+        for (group, _), meetings in self._meetings.items():
+            for met in meetings.open.values():
+                return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
         return never_waited(next(iter(self._begun.values()))) if self._begun else None
 
 
@@ -220,7 +223,7 @@ def combined(call: Call, given: Mapping[int, Tensors]) -> dict[int, Tensors]:
 
 def reduced(op: str, tensors: Tensors) -> Tensor:
     """The tensors combined one after the other; a new tensor."""
-    if len(tensors) == 1:
-        return tensors[0].detach().clone()
-    whole = functools.reduce(STEP[op], (each.detach() for each in tensors))
-    return whole / len(tensors) if op == "mean" else whole
+    whole = tensors[0].detach().clone()
+    for each in tensors[1:]:  # in place: a new tensor for every sum costs as much time as the sums
+        STEP[op](whole, each.detach(), out=whole)
+    return whole.div_(len(tensors)) if op == "mean" else whole

@@ -71,6 +71,14 @@ class Mailbox:
     receives: list[PostedCall] = field(default_factory=list)
 
 
+@dataclass(eq=False, slots=True)
+class Meetings:
+    """Of one group: how many collectives each rank has called; the calls of those that some have yet to join."""
+
+    joined: dict[int, int] = field(default_factory=dict)
+    open: dict[int, dict[int, PostedCall]] = field(default_factory=dict)
+
+
 def compare(one: PostedCall, other: PostedCall) -> None:
     """Raises RanksFailed where two ranks of a group do not make the same call."""
     a, b = one.call, other.call

@@ -277,6 +277,7 @@ class SimulatedPort:
     """See Port."""
 
     device = torch.device("cpu")
+    needs_data = False
 
     def __init__(self, simulation: Simulation, rank: Rank) -> None:
         self._simulation, self._rank = simulation, rank
@@ -316,7 +317,9 @@ class SimulatedWork:
     def post(self) -> PostedCall | None:
         """Make the call, with its tensors as they are. What the rank waits for; None where it goes on at once."""
         goes_on = self._is_async or self._call.verb == "send"
-        given = [each.detach().clone() for each in self._gives] if goes_on else self._gives
+        given = self._gives if self._call.has_data else None
+        if given is not None and goes_on:
+            given = [each.detach().clone() for each in given]
         switch = self._simulation.schedule.switch
         self._posted = switch.post(self._call, given, at=self._at, is_async=self._is_async)
         return None if goes_on else self._posted
