@@ -134,7 +134,7 @@ class Broker:
         if rank.connection.said and not self._schedule.is_waiting(number):
             said = rank.connection.said[0]
             if isinstance(said, Waits) and said.asks:
-                self._schedule.add(number, Asks(functools.partial(self._asked, number)), is_call=True)
+                self._schedule.add(number, Asks(functools.partial(self._asked, number), said.seconds), is_call=True)
             else:
                 is_call = isinstance(said, CallMessage | Computed)  # others may see it, so that its time decides
                 self._schedule.add(number, functools.partial(self._do, number), is_call=is_call)

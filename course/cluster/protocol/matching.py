@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -75,10 +75,13 @@ class Switch:
             self._begun[id(posted)] = posted
         return posted
 
-    def waited(self, posted: PostedCall, start: float, end: float) -> None:
-        """Write down that a rank waited for what it had begun."""
-        if self._begun.pop(id(posted), None) is not None:
+    def waited(self, posted: PostedCall, start: float, end: float, *, in_vain: bool = False) -> None:
+        """Write down that a rank waited for what it had begun; in vain: it has not ended in the time that it had."""
+        if id(posted) in self._begun:
             self.ledger.waits.append(Wait(posted.call.rank, start, end, posted.call.verb, posted.order))
+            posted.is_given_up = in_vain
+            if not in_vain:
+                del self._begun[id(posted)]
 
     def compute(self, rank: int, at: float, seconds: float, label: str) -> None:
         """Write down that a rank computes."""
@@ -179,11 +182,17 @@ class Switch:
             for queue in mailbox.unexpected.values():
                 if queue:
                     return never_received(queue)
-            if mailbox.receives:
-                return never_sent(mailbox.receives[0])
+            for receive in _missed(mailbox.receives):
+                return never_sent(receive)
         for ((group, _), _), met in self._met.items():
-            return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
-        return never_waited(next(iter(self._begun.values()))) if self._begun else None
+            for posted in _missed(met.values()):
+                return never_joined(posted, [rank for rank in group if rank not in met])
+        return next(map(never_waited, _missed(self._begun.values())), None)
+
+
+def _missed(posted_calls: Iterable[PostedCall]) -> list[PostedCall]:
+    """Those that some rank still counts on."""
+    return [each for each in posted_calls if not each.is_given_up]
 
 
 def combined(call: Call, given: Mapping[int, Tensors]) -> dict[int, Tensors]:

@@ -23,6 +23,7 @@ class PostedCall:
     end     when its tensors can be used; meaningless until `done`
     takes   what the rank gets; None where calls come without tensors
     sender  of a message that was received
+    is_given_up  a wait for it has timed out, so that it need not come to anything
     """
 
     call: Call
@@ -35,6 +36,7 @@ class PostedCall:
     end: float = 0.0
     takes: Tensors | None = None
     sender: int | None = None
+    is_given_up: bool = False
 
     @property
     def name(self) -> str:

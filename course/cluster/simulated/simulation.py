@@ -301,7 +301,7 @@ class SimulatedPort:
 
 
 class SimulatedWork:
-    """See protocol.comm.Work."""
+    """See protocol.work.Pending."""
 
     def __init__(
         self, simulation: Simulation, rank: Rank, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool
@@ -309,7 +309,7 @@ class SimulatedWork:
         self._simulation, self._rank, self._call = simulation, rank, call
         self._gives, self._takes, self._is_async = gives, takes, is_async
         self._posted: PostedCall | None = None
-        self._is_over = False
+        self.sender = 0
         simulation.count(rank)
         self._at = simulation.clock(rank)
 
@@ -323,28 +323,30 @@ class SimulatedWork:
 
     def take(self) -> int:
         """Write what has come."""
-        posted, self._is_over = self._made(), True
+        posted = self._made()
         for tensor, value in zip(self._takes, posted.takes or (), strict=False):
             tensor.detach().copy_(value)
-        posted.takes = None
-        return posted.sender or 0
+        posted.takes, self.sender = None, posted.sender or 0
+        return self.sender
 
-    def wait(self) -> None:
-        """See Work."""
-        if not self._is_over:
-            self._simulation.flush(self._rank)
-            self._simulation.make(self._rank, lambda: self._posted, is_call=False)
-            self.take()
+    def wait(self, seconds: float | None = None) -> bool:
+        """See Pending."""
+        if seconds is not None and not self._is_done(seconds):
+            return False
+        self._simulation.flush(self._rank)
+        self._simulation.make(self._rank, lambda: self._posted, is_call=False)
+        self.take()
+        return True
 
     def is_completed(self) -> bool:
-        """See Work. Asking makes the call."""
-        if not self._is_over:
-            self._simulation.flush(self._rank)
-            self._simulation.make(self._rank, Asks(self._made))
-            posted = self._made()
-            if posted.done and posted.end <= self._simulation.clock(self._rank):
-                self.wait()
-        return self._is_over
+        """See Pending. Asking makes the call."""
+        return self._is_done(None) and self.wait()
+
+    def _is_done(self, seconds: float | None) -> bool:
+        self._simulation.flush(self._rank)
+        self._simulation.make(self._rank, Asks(self._made, seconds))
+        posted = self._made()
+        return posted.done and posted.end <= self._simulation.clock(self._rank)
 
     def _made(self) -> PostedCall:
         assert self._posted is not None
