@@ -115,6 +115,7 @@ RUNS = {
         print, 2, transport=Simulated(topology=fully_connected(3))
     ),
     "clock must be declared or measured, got 'wall'": lambda: Simulated(clock="wall"),
+    "send must be eager or rendezvous, got 'lazy'": lambda: Simulated(send="lazy"),
 }
 
 

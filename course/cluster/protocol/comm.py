@@ -11,7 +11,7 @@ words
     eager       `send` returns as soon as the data is copied, whether or not anybody receives it
 
 `torch.distributed.send` and MPI's promise no such thing: two ranks that both send first may wait for each other there.
-With torch alone use isend and irecv, or batch_isend_irecv.
+With torch alone use isend and irecv, or batch_isend_irecv. `Simulated(send="rendezvous")` shows who needs eager sends.
 
 Unlike torch.distributed, whose `src` and `dst` are ranks of the whole run (`group_src` and `group_dst`: of the group),
 a group is a communicator of its own here, as in MPI: code written for `comm` runs on `comm.subgroup([0, 2])` unchanged.
@@ -136,7 +136,7 @@ class Comm:
     # with gloo; torch's NCCL ignores it and takes messages in their order, so that code for both must keep that order.
 
     def send(self, tensor: Tensor, dst: int, *, tag: int = 0) -> None:
-        """Send a copy of `tensor` to `dst`; returns at once (eager)."""
+        """Send a copy of `tensor` to `dst`; returns at once (eager), but see `Simulated(send="rendezvous")`."""
         gives = _one(tensor)
         self._port.perform(self._made("send", gives, (), peer=self._peer("dst", dst), tag=tag), gives, ())
 

@@ -48,13 +48,15 @@ class Switch:
     """The calls of `size` ranks so far.
 
     network  gives the times; None: every transfer takes none
+    is_eager whether a send is over at once; else it starts when its receive is there, and is over with it
     seed     decides which of several senders a receive from anybody gets
     done     calls that were completed since the caller last looked; the caller clears it
     """
 
-    def __init__(self, size: int, *, network: Network | None = None, seed: int = 0) -> None:
+    def __init__(self, size: int, *, network: Network | None = None, seed: int = 0, is_eager: bool = True) -> None:
         self.ledger = Ledger(size=size)
         self.done: list[PostedCall] = []
+        self.is_eager = is_eager
         self._network = network
         self._random = random.Random(seed)
         self._mailboxes: defaultdict[tuple[Communicator, int], Mailbox] = defaultdict(Mailbox)
@@ -67,11 +69,14 @@ class Switch:
 
         given  the tensors of `call.gives`; they are read when the call completes, so a caller who goes on gives copies
         """
-        if call.verb == "send":
-            return self._send(call, given, at)
-        is_received = call.verb == "recv"
-        posted = self._receive(call, at, is_async) if is_received else self._meet(call, given, at, is_async)
-        if is_async:
+        match call.verb:
+            case "send":
+                posted = self._send(call, given, at, is_async or self.is_eager)
+            case "recv":
+                posted = self._receive(call, at, is_async)
+            case _:
+                posted = self._meet(call, given, at, is_async)
+        if is_async and not (call.verb == "send" and self.is_eager):
             self._begun[id(posted)] = posted
         return posted
 
@@ -91,17 +96,14 @@ class Switch:
 
     # --- from one to another ---
 
-    def _send(self, call: Call, given: Tensors | None, at: float) -> PostedCall:
-        """Done at once: it is eager."""
+    def _send(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> PostedCall:
         src, dst = call.rank, call.named
-        size = call.gives[0].bytes
-        start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
         number = self._number("send", call.communicator, src, dst)
-        posted = PostedCall(call, at, number, self._number(src), True, given, done=True, end=at)
-        self.ledger.charge({(src, dst): size}, {(src, dst): 1})
-        self._write(posted, start, end, size)
-        self.done.append(posted)
-        mailbox, message = self._mailboxes[call.communicator, dst], SentMessage(posted, start, end)
+        posted = PostedCall(call, at, number, self._number(src), is_async, given)
+        message = SentMessage(posted)
+        if self.is_eager:
+            self._transfer(message, at)
+        mailbox = self._mailboxes[call.communicator, dst]
         for waiting in mailbox.receives:
             if waiting.call.peer in (None, src) and waiting.call.tag == call.tag:
                 mailbox.receives.remove(waiting)
@@ -121,12 +123,24 @@ class Switch:
             mailbox.receives.append(posted)
         return posted
 
+    def _transfer(self, message: SentMessage, at: float) -> None:
+        """The message goes; its send is over, at once where it is eager."""
+        sent, message.given = message.sent, message.sent.given
+        (src, dst), size = (sent.call.rank, sent.call.named), sent.call.gives[0].bytes
+        message.start, message.end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
+        self.ledger.charge({(src, dst): size}, {(src, dst): 1})
+        sent.done, sent.end, sent.given = True, at if self.is_eager else message.end, None
+        self._write(sent, message.start, message.end, size)
+        self.done.append(sent)
+
     def _deliver(self, message: SentMessage, to: PostedCall) -> None:
         sent = message.sent
         if sent.call.gives != to.call.takes:
             raise not_what_was_sent(sent, to)
+        if not sent.done:
+            self._transfer(message, max(sent.at, to.at))
         to.sender, to.number = to.call.group.index(sent.call.rank), sent.number
-        self._finish(to, sent.given, max(to.at, message.start), max(to.at, message.end), 0)
+        self._finish(to, message.given, max(to.at, message.start), max(to.at, message.end), 0)
 
     # --- collectives ---
 
@@ -180,14 +194,15 @@ class Switch:
         """What was sent or begun and never came to anything, when all ranks have returned."""
         for mailbox in self._mailboxes.values():
             for queue in mailbox.unexpected.values():
-                if queue:
-                    return never_received(queue)
+                if missed := [each for each in queue if not each.sent.is_given_up]:
+                    return never_received(missed)
             for receive in _missed(mailbox.receives):
                 return never_sent(receive)
         for ((group, _), _), met in self._met.items():
             for posted in _missed(met.values()):
                 return never_joined(posted, [rank for rank in group if rank not in met])
-        return next(map(never_waited, _missed(self._begun.values())), None)
+        begun = [each for each in self._begun.values() if each.call.verb != "send"]  # nobody misses a send's end
+        return next(map(never_waited, _missed(begun)), None)
 
 
 def _missed(posted_calls: Iterable[PostedCall]) -> list[PostedCall]:

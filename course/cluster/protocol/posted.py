@@ -58,11 +58,15 @@ class PostedCall:
 
 @dataclass(eq=False, slots=True)
 class SentMessage:
-    """What was sent: on its way, or not yet received."""
+    """What was sent: on its way, not yet received, or, where a send is not eager, not yet on its way.
+
+    start, end, given  of no meaning before it is on its way
+    """
 
     sent: PostedCall
-    start: float
-    end: float
+    start: float = 0.0
+    end: float = 0.0
+    given: Tensors | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -54,9 +54,9 @@ class Schedule:
     waits   the call that each rank waits for; None where it does not
     """
 
-    def __init__(self, topology: Topology, *, seed: int) -> None:
+    def __init__(self, topology: Topology, *, seed: int, is_eager: bool = True) -> None:
         size = topology.size
-        self.switch = Switch(size, network=Network(topology), seed=seed)
+        self.switch = Switch(size, network=Network(topology), seed=seed, is_eager=is_eager)
         self.clocks = [0.0] * size
         self.waits: list[PostedCall | None] = [None] * size
         self._generators = [random.Random(f"{seed} {rank}") for rank in range(size)]

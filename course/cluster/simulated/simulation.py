@@ -50,6 +50,8 @@ class Simulated:
     seed      shuffles what happens at the same time, and who is heard first by a receive from anybody
     clock     "declared": only `comm.compute` takes time; "measured": also the processor time of the ranks' own code,
               which differs from run to run
+    send      "eager": a send is over at once, its data copied; "rendezvous": it starts when its receive is there and is
+              over with it, as in torch.distributed, so that two ranks that both send first are told as a deadlock
     memory    whether to write down, after each operation of a rank, the bytes of the tensors that it holds, its
               inputs included; every operation takes longer then
     """
@@ -57,18 +59,21 @@ class Simulated:
     topology: Topology | None = None
     seed: int = 0
     clock: Literal["declared", "measured"] = "declared"
+    send: Literal["eager", "rendezvous"] = "eager"
     memory: bool = False
 
     def __post_init__(self) -> None:
         if self.clock not in ("declared", "measured"):
             raise BadArgument(f"clock must be declared or measured, got {self.clock!r}")
+        if self.send not in ("eager", "rendezvous"):
+            raise BadArgument(f"send must be eager or rendezvous, got {self.send!r}")
 
     def run(self, program: Program) -> Run:
         """See Transport. Raises BadArgument where the topology has another number of ranks."""
         topology, ranks = self.topology or fully_connected(program.ranks), program.ranks
         if topology.size != ranks:
             raise BadArgument(f"the topology must have {ranks} ranks, got {topology.name} of {topology.size}")
-        return Simulation(program, self, Schedule(topology, seed=self.seed)).run()
+        return Simulation(program, self, Schedule(topology, seed=self.seed, is_eager=self.send == "eager")).run()
 
 
 @dataclass(eq=False)
@@ -315,9 +320,9 @@ class SimulatedWork:
 
     def post(self) -> PostedCall | None:
         """Make the call, with its tensors as they are. What the rank waits for; None where it goes on at once."""
-        goes_on = self._is_async or self._call.verb == "send"
-        given = [each.detach().clone() for each in self._gives] if goes_on else self._gives
-        switch = self._simulation.schedule.switch
+        switch, is_send = self._simulation.schedule.switch, self._call.verb == "send"
+        goes_on = self._is_async or (is_send and switch.is_eager)
+        given = [each.detach().clone() for each in self._gives] if goes_on or is_send else self._gives
         self._posted = switch.post(self._call, given, at=self._at, is_async=self._is_async)
         return None if goes_on else self._posted
 
