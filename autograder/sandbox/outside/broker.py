@@ -160,6 +160,9 @@ class Broker:
         rank = self._ranks[number]
         said = rank.connection.said.popleft()
         assert isinstance(said, Waits)
+        if said.seconds is not None:  # the ledger has a line for each
+            rank.made += 1
+            self._check_limits()
         rank.asks = self._call(rank, said)
         return rank.asks
 

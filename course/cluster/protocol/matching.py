@@ -59,7 +59,7 @@ class Switch:
         self.is_eager = is_eager
         self._network = network
         self._random = random.Random(seed)
-        self._mailboxes: defaultdict[tuple[Communicator, int], Mailbox] = defaultdict(Mailbox)
+        self._mailboxes: defaultdict[tuple[Communicator, int, int], Mailbox] = defaultdict(Mailbox)
         self._numbers: Counter[tuple[object, ...]] = Counter()
         self._met: dict[tuple[Communicator, int], dict[int, PostedCall]] = {}
         self._begun: dict[int, PostedCall] = {}  # by id: what was begun and not waited for
@@ -103,22 +103,21 @@ class Switch:
         message = SentMessage(posted)
         if self.is_eager:
             self._transfer(message, at)
-        mailbox = self._mailboxes[call.communicator, dst]
+        mailbox = self._mailboxes[call.communicator, dst, call.tag]
         for waiting in mailbox.receives:
-            if waiting.call.peer in (None, src) and waiting.call.tag == call.tag:
+            if waiting.call.peer in (None, src):
                 mailbox.receives.remove(waiting)
                 self._deliver(message, waiting)
                 return posted
-        mailbox.unexpected.setdefault((src, call.tag), deque()).append(message)
+        mailbox.unexpected.setdefault(src, deque()).append(message)
         return posted
 
     def _receive(self, call: Call, at: float, is_async: bool) -> PostedCall:
         posted = PostedCall(call, at, 0, self._number(call.rank), is_async, None)  # its message brings the number
-        mailbox = self._mailboxes[call.communicator, call.rank]
-        fitting = [src for (src, tag), queue in mailbox.unexpected.items() if queue and tag == call.tag]
-        senders = sorted(src for src in fitting if call.peer in (None, src))
+        mailbox = self._mailboxes[call.communicator, call.rank, call.tag]
+        senders = sorted(src for src, queue in mailbox.unexpected.items() if queue and call.peer in (None, src))
         if senders:
-            self._deliver(mailbox.unexpected[self._random.choice(senders), call.tag].popleft(), posted)
+            self._deliver(mailbox.unexpected[self._random.choice(senders)].popleft(), posted)
         else:
             mailbox.receives.append(posted)
         return posted

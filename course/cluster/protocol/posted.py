@@ -71,9 +71,9 @@ class SentMessage:
 
 @dataclass(eq=False, slots=True)
 class Mailbox:
-    """Of one rank in one group: messages that nobody has asked for yet, by sender and tag; receives that wait."""
+    """Of one rank, group and tag: messages that nobody has asked for yet, by sender; receives that wait for one."""
 
-    unexpected: dict[tuple[int, int], deque[SentMessage]] = field(default_factory=dict)
+    unexpected: dict[int, deque[SentMessage]] = field(default_factory=dict)
     receives: list[PostedCall] = field(default_factory=list)
 
 
