@@ -75,6 +75,15 @@ def ties(comm):
     heard += [some.recv(inbox, tag=5), again.recv(inbox, 1 - pair.rank, tag=2**31 - 1)]
     for work in begun:
         work.wait()
+    early = comm.irecv(inbox)
+    try:
+        heard.append(int(early.wait(0.25)))
+    except RuntimeError:
+        heard.append(-1)
+    comm.compute(0.125 * comm.rank)
+    comm.batch_isend_irecv([comm.P2POp(comm.isend, x, (comm.rank + 1) % comm.size)])
+    heard += [int(early.wait(100.0)), early.source_rank()]
+    asked.append(bool(comm.all_reduce(x, async_op=True).get_future().then(lambda done: done.value()[0] is x).wait()))
     works = [comm.gather(x, [torch.empty(8) for _ in range(comm.size)] if comm.rank == 0 else None, async_op=True)]
     works += [comm.scatter(inbox, [x] * comm.size if comm.rank == 0 else None, async_op=True)]
     works += [comm.barrier(async_op=True)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import torch
 from collectives import Case, cases, reduced, same
 from hypothesis import given
 
-from course.cluster import Link, RanksFailed, Simulated, fully_connected, run_ranks
+from course.cluster import Link, RanksFailed, Simulated, WaitTimedOut, fully_connected, run_ranks
 
 SLOW = Simulated(topology=fully_connected(2, Link(latency=1.0, bandwidth=1e30)))
 
@@ -241,3 +243,95 @@ def test_a_loop_that_gives_up_goes_on_while_all_others_wait():
         return any(asked)
 
     assert run_ranks(step, 2).values[0] is False
+
+
+def test_a_receive_from_anybody_that_was_begun_knows_its_sender():
+    def step(comm):
+        if comm.rank:
+            return comm.subgroup([1, 2]).rank == 0 or comm.send(torch.zeros(1), 0)
+        work = comm.irecv(torch.zeros(1))
+        work.wait()
+        return work.source_rank(), work._source_rank()
+
+    assert run_ranks(step, 3).values[0] == (2, 2)
+
+
+@pytest.mark.parametrize("timeout", [4, 4.0, timedelta(seconds=4)])
+def test_a_wait_that_lasts_long_enough_returns_true_when_the_work_ends(timeout):
+    def step(comm):
+        if comm.rank == 0:
+            comm.compute(3.0)
+            comm.send(torch.ones(1), 1)
+            return None
+        work = comm.irecv(x := torch.zeros(1), 0)
+        return work.wait(timeout), work.wait(timeout), x.item()
+
+    run = run_ranks(step, 2, transport=SLOW)
+    assert run.values[1] == (True, True, 1.0)
+    assert run.ledger.clocks == [3.0, 4.0]  # sent at 3 s, there at 4 s
+    assert [(each.start, each.end) for each in run.ledger.waits] == [(0.0, 4.0)]
+
+
+def test_a_wait_that_is_too_short_raises_when_it_is_over_and_the_work_goes_on():
+    def step(comm):
+        if comm.rank == 0:
+            comm.compute(3.0)
+            return comm.send(torch.ones(1), 1)
+        work, over = comm.irecv(x := torch.zeros(1), 0), []
+        for seconds in (2, 0.0, 1.5):
+            with pytest.raises(WaitTimedOut, match=rf"recv\(src=0\) must end within {seconds:g} s") as raised:
+                work.wait(timedelta(seconds=seconds))
+            over.append((isinstance(raised.value, RuntimeError), x.item()))
+        work.wait()
+        return over, x.item()
+
+    run = run_ranks(step, 2, transport=SLOW)
+    assert run.values[1] == ([(True, 0.0)] * 3, 1.0)
+    assert [(each.start, each.end) for each in run.ledger.waits] == [(0.0, 2.0), (2.0, 2.0), (2.0, 3.5), (3.5, 4.0)]
+
+
+@pytest.mark.parametrize("begun", ["recv", "all_reduce", "met"])
+def test_what_was_given_up_is_no_deadlock_and_not_left_over(begun):
+    def step(comm):
+        if comm.rank == 1 and begun != "met":
+            return None
+        x = torch.zeros(1)
+        work = comm.irecv(x, 1) if begun == "recv" else comm.all_reduce(x, async_op=True)
+        with pytest.raises(WaitTimedOut):
+            work.wait(0.5)
+
+    assert run_ranks(step, 2, transport=SLOW).ledger.clocks == [0.5, 0.5 if begun == "met" else 0.0]
+
+
+def test_a_future_holds_the_tensors_and_what_follows_is_called_when_they_have_come():
+    def step(comm):
+        order, x, out = [], torch.ones(1), torch.zeros(2)
+        work = comm.all_reduce(x, async_op=True)
+        after = work.get_future().then(lambda done: order.append("called") or done.value()[0] / comm.size)
+        twice = after.then(lambda done: done.value() * 2)
+        order.append(twice.done())
+        work.wait()
+        order.append((work.get_future().done(), twice.done()))
+        gathered = comm.all_gather_single(out, torch.ones(1), async_op=True).get_future()
+        (whole,) = gathered.wait()
+        failing = gathered.then(lambda done: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            failing.wait()
+        late = comm.all_reduce(torch.ones(1), async_op=True)
+        assert late.get_future().then(lambda done: done.value()[0].item()).wait() == comm.size
+        return order, twice.wait().item(), whole is out, work.get_future().then(len).done()
+
+    for values in run_ranks(step, 2).values:
+        assert values == ([False, "called", (True, True)], 2.0, True, True)
+
+
+def test_a_batch_of_messages_goes_both_ways_whatever_its_order():
+    def step(comm):
+        other, x, came = 1 - comm.rank, torch.arange(2.0) + 10 * comm.rank, torch.zeros(2)
+        ops = [comm.P2POp(comm.isend, x[:1], other), comm.P2POp(comm.irecv, came[:1], other)]
+        ops += [comm.P2POp(comm.irecv, came[1:], other, tag=3), comm.P2POp(comm.isend, x[1:], other, tag=3)]
+        for work in comm.batch_isend_irecv(ops[:: 1 - 2 * comm.rank]):
+            work.wait()
+        return came.tolist()
+
+    assert run_ranks(step, 2).values == [[10.0, 11.0], [0.0, 1.0]]

@@ -34,6 +34,36 @@ def test_all_receive_first():
     )
 
 
+RENDEZVOUS = Simulated(send="rendezvous")
+
+
+def test_all_send_first_is_a_deadlock_only_where_a_send_waits_for_its_receive():
+    def step(comm):
+        comm.send(ONE, 1 - comm.rank)
+        return comm.recv(ONE.clone(), 1 - comm.rank)
+
+    assert run_ranks(step, 2).values == [1, 0]
+    error = failure(step, 2, transport=RENDEZVOUS)
+    assert (error.kind, error.rank) == ("Deadlock", 0)
+    assert str(error).endswith("but all wait: rank 0 waits in send(dst=1); rank 1 waits in send(dst=0)")
+
+
+def test_a_send_that_nobody_receives_where_it_waits():
+    error = failure(lambda comm: comm.rank == 2 and comm.send(ONE, 0, tag=4), transport=RENDEZVOUS)
+    assert str(error).endswith("rank 2 waits in send(dst=0, tag=4); ranks 0, 1 have returned")
+    error = failure(lambda comm: comm.rank == 2 and comm.isend(ONE, 0), transport=RENDEZVOUS)
+    assert (error.kind, error.rank) == ("Leftover", 0)
+    assert "rank 0 returned without receiving message #1 of rank 2" in str(error)
+
+
+def test_a_message_that_was_received_need_not_be_waited_for():
+    def step(comm):
+        comm.isend(ONE, 1 - comm.rank)
+        return comm.recv(ONE.clone(), 1 - comm.rank)
+
+    assert run_ranks(step, 2, transport=RENDEZVOUS).values == [1, 0]
+
+
 def test_the_three_ways_to_be_stuck_are_told_in_one_sentence():
     def step(comm):
         if comm.rank != 1:

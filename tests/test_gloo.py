@@ -138,6 +138,30 @@ def test_whether_an_asynchronous_verb_is_completed_can_be_asked_until_it_is():
     assert gloo(polled).values == [[1.0, 2.0, 2.0]] * 2
 
 
+def test_a_wait_may_have_an_end_and_what_was_given_up_is_no_deadlock_and_not_left_over():
+    def timed(comm):
+        work, told = comm.irecv(torch.zeros(1), 1 - comm.rank), []
+        for _ in range(2):
+            try:
+                work.wait(0.1)
+            except RuntimeError as error:
+                told.append(str(error))
+        return told, comm.all_reduce(torch.ones(1), async_op=True).wait(timeout=10.0)
+
+    words = "must end within 0.1 s, but has not; look at what the others do meanwhile, or wait longer"
+    assert gloo(timed).values == [([f"recv(src={1 - rank}) {words}"] * 2, True) for rank in range(2)]
+
+
+def test_futures_and_batches_are_those_of_simulated_ranks():
+    def handled(comm):
+        x, came, other = torch.arange(3.0) + comm.rank, torch.zeros(3), 1 - comm.rank
+        mean = comm.all_reduce(x.clone(), async_op=True).get_future().then(lambda done: done.value()[0] / comm.size)
+        works = comm.batch_isend_irecv([comm.P2POp(comm.isend, x, other), comm.P2POp(comm.irecv, came, other)])
+        return [mean.wait(), works[1].get_future().wait()[0], [work.wait() for work in works]]
+
+    both(handled, 2)
+
+
 def test_a_reduce_scatter_may_have_no_elements_and_any_place():
     def scattered(comm):
         x, none = torch.zeros(6)[::2], torch.empty(0)
@@ -160,6 +184,7 @@ def test_a_receive_from_anybody_names_its_sender_and_keeps_the_order_of_each():
             x = torch.empty(2, dtype=torch.int64)
             found.append((comm.recv(x), x.tolist()))
         work.wait()
+        assert work.source_rank() == early[0]
         return found, early.tolist()
 
     for _ in range(3):

@@ -134,7 +134,7 @@ class Broker:
         if rank.connection.said and not self._schedule.is_waiting(number):
             said = rank.connection.said[0]
             if isinstance(said, Waits) and said.asks:
-                self._schedule.add(number, Asks(functools.partial(self._asked, number)), is_call=True)
+                self._schedule.add(number, Asks(functools.partial(self._asked, number), said.seconds), is_call=True)
             else:
                 is_call = isinstance(said, CallMessage | Computed)  # others may see it, so that its time decides
                 self._schedule.add(number, functools.partial(self._do, number), is_call=is_call)
@@ -160,6 +160,9 @@ class Broker:
         rank = self._ranks[number]
         said = rank.connection.said.popleft()
         assert isinstance(said, Waits)
+        if said.seconds is not None:  # the ledger has a line for each
+            rank.made += 1
+            self._check_limits()
         rank.asks = self._call(rank, said)
         return rank.asks
 

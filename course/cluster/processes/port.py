@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ from torch._C._distributed_c10d import Store
 from course.cluster.calls import Call, Communicator, Tensors
 from course.cluster.processes.backends import Begun, begin, connected, packed, room, unpack
 from course.cluster.processes.messages import CallLog
+
+POLL_SECONDS = 0.0005  # between looks at a call whose wait has an end: NCCL's own cannot be given one
 
 
 class DistributedPort:
@@ -146,31 +149,41 @@ class DistributedPort:
 
 
 class DistributedWork:
-    """See protocol.comm.Work. This one is a send: its tensor was copied when it was begun."""
+    """See protocol.work.Pending. This one is a send: its tensor was copied when it was begun."""
 
     def __init__(self, log: CallLog, number: int = 0) -> None:
-        self._log, self.number = log, number
-        self._is_over = False
+        self._log, self.number, self.sender = log, number, 0
 
-    def wait(self) -> None:
-        """See Work."""
-        if not self._is_over:
-            if not self._is_done():
-                self._log.waits(self.number)
-            self.finish()
+    def wait(self, seconds: float | None) -> bool:
+        """See Pending. The launcher hears of a wait that has an end only when it was in vain: it is no deadlock."""
+        if seconds is not None and not self._is_done_within(seconds):
+            self._log.gives_up(self.number)
+            return False
+        if not self._is_done():
+            self._log.waits(self.number)
+        self.finish()
+        return True
 
     def finish(self) -> int:
         """Wait, and write what has come. Returns the sender's place in the group, where there is one."""
-        self._is_over = True
-        sender = self._finish()
+        self.sender = self._finish()
         self._log.ended(self.number)
-        return sender
+        return self.sender
 
     def is_completed(self) -> bool:
-        """See Work."""
-        if not self._is_over and self._is_done():
-            self.finish()
-        return self._is_over
+        """See Pending."""
+        if not self._is_done():
+            return False
+        self.finish()
+        return True
+
+    def _is_done_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self._is_done():
+            if time.monotonic() > until:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
 
     def _is_done(self) -> bool:
         return True

@@ -11,7 +11,7 @@ words
     eager       `send` returns as soon as the data is copied, whether or not anybody receives it
 
 `torch.distributed.send` and MPI's promise no such thing: two ranks that both send first may wait for each other there.
-With torch alone use isend and irecv, or batch_isend_irecv.
+With torch alone use isend and irecv, or batch_isend_irecv. `Simulated(send="rendezvous")` shows who needs eager sends.
 
 Unlike torch.distributed, whose `src` and `dst` are ranks of the whole run (`group_src` and `group_dst`: of the group),
 a group is a communicator of its own here, as in MPI: code written for `comm` runs on `comm.subgroup([0, 2])` unchanged.
@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, Protocol, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -43,25 +43,10 @@ from course.cluster.calls import (
     check_tag,
     check_tensors,
 )
+from course.cluster.protocol.work import Pending, Work
 from course.errors import BadArgument
 
-
-class Work(Protocol):
-    """A verb that was begun with `async_op=True`, `isend` or `irecv`.
-
-    Until `wait` has returned, what is sent must not be changed and what is received must not be read. A collective or
-    receive that a rank began and never waits for is told as left over.
-    """
-
-    def wait(self) -> None:
-        """Returns when the tensors of this rank may be used again. A second call returns at once."""
-
-    def is_completed(self) -> bool:
-        """Whether it has ended; if so, its tensors may be used as after `wait`. Who asks goes on at once.
-
-        On the virtual clock a question takes no time. Who asks again and does nothing meanwhile goes on at the next
-        time at which something happens, so that a loop that asks until it is so ends when the call does.
-        """
+__all__ = ["Comm", "P2POp", "Port", "Work"]
 
 
 class Port(Protocol):
@@ -78,11 +63,23 @@ class Port(Protocol):
     def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
         """Make a call and wait for it. Returns the sender, as a rank of the group, where the call is a receive."""
 
-    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> Work:
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> Pending:
         """Make a call that is waited for later."""
 
     def compute(self, seconds: float, label: str) -> None:
         """The rank computes."""
+
+
+class P2POp(NamedTuple):
+    """One message of a batch. op: `comm.isend` or `comm.irecv`; peer: the rank to which, or from which."""
+
+    op: Callable[..., Work]
+    tensor: Tensor
+    peer: int | None
+    tag: int = 0
+
+
+Batch: TypeAlias = Sequence[P2POp]
 
 
 class Comm:
@@ -92,6 +89,8 @@ class Comm:
     another kind is told to all, never converted. Values are combined in their own dtype, in an order that the transport
     chooses. Raises BadArgument on what makes no sense by itself; what does not fit the others' calls ends the run.
     """
+
+    P2POp = P2POp  # so that `dist.P2POp(dist.isend, x, 1)` becomes `comm.P2POp(comm.isend, x, 1)`
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class Comm:
     # with gloo; torch's NCCL ignores it and takes messages in their order, so that code for both must keep that order.
 
     def send(self, tensor: Tensor, dst: int, *, tag: int = 0) -> None:
-        """Send a copy of `tensor` to `dst`; returns at once (eager)."""
+        """Send a copy of `tensor` to `dst`; returns at once (eager), but see `Simulated(send="rendezvous")`."""
         gives = _one(tensor)
         self._port.perform(self._made("send", gives, (), peer=self._peer("dst", dst), tag=tag), gives, ())
 
@@ -161,6 +160,22 @@ class Comm:
     def irecv(self, tensor: Tensor, src: int | None = None, *, tag: int = 0) -> Work:
         """`recv`, which writes `tensor` at some time before `wait` returns."""
         return self._begun("recv", (), _one(tensor), peer=self._source(src), tag=tag)
+
+    def batch_isend_irecv(self, ops: Batch) -> list[Work]:
+        """Begin several messages: `[comm.P2POp(comm.isend, x, 1), comm.P2POp(comm.irecv, y, 1)]`.
+
+        As `isend` and `irecv` one after the other, which wait for nobody either. Messages of the same two ranks and tag
+        keep the order of the list.
+        """
+        known = (self.isend, self.irecv)
+        strange = [op for op in ops if not isinstance(op, P2POp) or op.op not in known]
+        if strange or not ops:
+            came = str(getattr(strange[0], "op", strange[0]))[:100] if strange else "none"
+            raise BadArgument(
+                "ops must be a list of messages of this communicator, comm.P2POp(comm.isend, tensor, dst) or "
+                f"comm.P2POp(comm.irecv, tensor, src), got {came}"
+            )
+        return [op.op(op.tensor, op.peer, tag=op.tag) for op in ops]
 
     # --- collectives ---
 
@@ -218,7 +233,7 @@ class Comm:
         also takes an output of shape (size, n, ...) there.
         """
         pieces = _pieces("output", output, "tensor", tensor, self.size)
-        return self._call("all_gather", _one(tensor), pieces, async_op=async_op)
+        return self._call("all_gather", _one(tensor), pieces, async_op=async_op, whole=output)
 
     @overload
     def reduce_scatter(
@@ -355,16 +370,27 @@ class Comm:
         peer: int | None = None,
         op: str | None = None,
         async_op: bool = False,
+        whole: Tensor | None = None,
     ) -> Work | None:
+        """whole: the tensor whose pieces `takes` are, where it is one."""
         if async_op:
-            return self._begun(verb, gives, takes, peer=peer, op=op)
+            return self._begun(verb, gives, takes, peer=peer, op=op, whole=whole)
         self._port.perform(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
         return None
 
     def _begun(
-        self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None, tag: int = 0
+        self,
+        verb: str,
+        gives: Tensors,
+        takes: Tensors,
+        *,
+        peer: int | None,
+        op: str | None = None,
+        tag: int = 0,
+        whole: Tensor | None = None,
     ) -> Work:
-        return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op, tag=tag), gives, takes)
+        call = self._made(verb, gives, takes, peer=peer, op=op, tag=tag)
+        return Work(self._port.begin(call, gives, takes), call, (takes or gives) if whole is None else (whole,))
 
     def _made(
         self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None, tag: int = 0

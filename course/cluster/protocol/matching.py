@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -48,16 +48,18 @@ class Switch:
     """The calls of `size` ranks so far.
 
     network  gives the times; None: every transfer takes none
+    is_eager whether a send is over at once; else it starts when its receive is there, and is over with it
     seed     decides which of several senders a receive from anybody gets
     done     calls that were completed since the caller last looked; the caller clears it
     """
 
-    def __init__(self, size: int, *, network: Network | None = None, seed: int = 0) -> None:
+    def __init__(self, size: int, *, network: Network | None = None, seed: int = 0, is_eager: bool = True) -> None:
         self.ledger = Ledger(size=size)
         self.done: list[PostedCall] = []
+        self.is_eager = is_eager
         self._network = network
         self._random = random.Random(seed)
-        self._mailboxes: defaultdict[tuple[Communicator, int], Mailbox] = defaultdict(Mailbox)
+        self._mailboxes: defaultdict[tuple[Communicator, int, int], Mailbox] = defaultdict(Mailbox)
         self._numbers: Counter[tuple[object, ...]] = Counter()
         self._orders = [0] * size
         self._meetings: defaultdict[Communicator, Meetings] = defaultdict(Meetings)
@@ -68,18 +70,24 @@ class Switch:
 
         given  the tensors of `call.gives`; they are read when the call completes, so a caller who goes on gives copies
         """
-        if call.verb == "send":
-            return self._send(call, given, at)
-        is_received = call.verb == "recv"
-        posted = self._receive(call, at, is_async) if is_received else self._meet(call, given, at, is_async)
-        if is_async:
+        match call.verb:
+            case "send":
+                posted = self._send(call, given, at, is_async or self.is_eager)
+            case "recv":
+                posted = self._receive(call, at, is_async)
+            case _:
+                posted = self._meet(call, given, at, is_async)
+        if is_async and not (call.verb == "send" and self.is_eager):
             self._begun[id(posted)] = posted
         return posted
 
-    def waited(self, posted: PostedCall, start: float, end: float) -> None:
-        """Write down that a rank waited for what it had begun."""
-        if self._begun.pop(id(posted), None) is not None:
+    def waited(self, posted: PostedCall, start: float, end: float, *, in_vain: bool = False) -> None:
+        """Write down that a rank waited for what it had begun; in vain: it has not ended in the time that it had."""
+        if id(posted) in self._begun:
             self.ledger.waits.append(Wait(posted.call.rank, start, end, posted.call.verb, posted.order))
+            posted.is_given_up = in_vain
+            if not in_vain:
+                del self._begun[id(posted)]
 
     def compute(self, rank: int, at: float, seconds: float, label: str) -> None:
         """Write down that a rank computes."""
@@ -89,42 +97,50 @@ class Switch:
 
     # --- from one to another ---
 
-    def _send(self, call: Call, given: Tensors | None, at: float) -> PostedCall:
-        """Done at once: it is eager."""
+    def _send(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> PostedCall:
         src, dst = call.rank, call.named
-        size = call.gives[0].bytes
-        start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
         number = self._number("send", call.communicator, src, dst)
-        posted = PostedCall(call, at, number, self._order(src), True, given, done=True, end=at)
-        self.ledger.charge({(src, dst): size}, {(src, dst): 1})
-        self._write(posted, start, end, size)
-        self.done.append(posted)
-        mailbox, message = self._mailboxes[call.communicator, dst], SentMessage(posted, start, end)
+        posted = PostedCall(call, at, number, self._order(src), is_async, given)
+        message = SentMessage(posted)
+        if self.is_eager:
+            self._transfer(message, at)
+        mailbox = self._mailboxes[call.communicator, dst, call.tag]
         for waiting in mailbox.receives:
-            if waiting.call.peer in (None, src) and waiting.call.tag == call.tag:
+            if waiting.call.peer in (None, src):
                 mailbox.receives.remove(waiting)
                 self._deliver(message, waiting)
                 return posted
-        mailbox.unexpected.setdefault((src, call.tag), deque()).append(message)
+        mailbox.unexpected.setdefault(src, deque()).append(message)
         return posted
 
     def _receive(self, call: Call, at: float, is_async: bool) -> PostedCall:
         posted = PostedCall(call, at, 0, self._order(call.rank), is_async, None)  # its message brings the number
-        mailbox = self._mailboxes[call.communicator, call.rank]
-        fitting = [src for (src, tag), queue in mailbox.unexpected.items() if queue and tag == call.tag]
-        senders = sorted(src for src in fitting if call.peer in (None, src))
+        mailbox = self._mailboxes[call.communicator, call.rank, call.tag]
+        senders = sorted(src for src, queue in mailbox.unexpected.items() if queue and call.peer in (None, src))
         if senders:
-            self._deliver(mailbox.unexpected[self._random.choice(senders), call.tag].popleft(), posted)
+            self._deliver(mailbox.unexpected[self._random.choice(senders)].popleft(), posted)
         else:
             mailbox.receives.append(posted)
         return posted
+
+    def _transfer(self, message: SentMessage, at: float) -> None:
+        """The message goes; its send is over, at once where it is eager."""
+        sent, message.given = message.sent, message.sent.given
+        (src, dst), size = (sent.call.rank, sent.call.named), sent.call.gives[0].bytes
+        message.start, message.end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
+        self.ledger.charge({(src, dst): size}, {(src, dst): 1})
+        sent.done, sent.end, sent.given = True, at if self.is_eager else message.end, None
+        self._write(sent, message.start, message.end, size)
+        self.done.append(sent)
 
     def _deliver(self, message: SentMessage, to: PostedCall) -> None:
         sent = message.sent
         if sent.call.gives != to.call.takes:
             raise not_what_was_sent(sent, to)
+        if not sent.done:
+            self._transfer(message, max(sent.at, to.at))
         to.sender, to.number = to.call.group.index(sent.call.rank), sent.number
-        self._finish(to, sent.given, max(to.at, message.start), max(to.at, message.end), 0)
+        self._finish(to, message.given, max(to.at, message.start), max(to.at, message.end), 0)
 
     # --- collectives ---
 
@@ -179,14 +195,21 @@ class Switch:
         """What was sent or begun and never came to anything, when all ranks have returned."""
         for mailbox in self._mailboxes.values():
             for queue in mailbox.unexpected.values():
-                if queue:
-                    return never_received(queue)
-            if mailbox.receives:
-                return never_sent(mailbox.receives[0])
+                if missed := [each for each in queue if not each.sent.is_given_up]:
+                    return never_received(missed)
+            for receive in _missed(mailbox.receives):
+                return never_sent(receive)
         for (group, _), meetings in self._meetings.items():
             for met in meetings.open.values():
-                return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
-        return never_waited(next(iter(self._begun.values()))) if self._begun else None
+                for posted in _missed(met.values()):
+                    return never_joined(posted, [rank for rank in group if rank not in met])
+        begun = [each for each in self._begun.values() if each.call.verb != "send"]  # nobody misses a send's end
+        return next(map(never_waited, _missed(begun)), None)
+
+
+def _missed(posted_calls: Iterable[PostedCall]) -> list[PostedCall]:
+    """Those that some rank still counts on."""
+    return [each for each in posted_calls if not each.is_given_up]
 
 
 def combined(call: Call, given: Mapping[int, Tensors]) -> dict[int, Tensors]:

@@ -23,6 +23,7 @@ class PostedCall:
     end     when its tensors can be used; meaningless until `done`
     takes   what the rank gets; None where calls come without tensors
     sender  of a message that was received
+    is_given_up  a wait for it has timed out, so that it need not come to anything
     """
 
     call: Call
@@ -35,6 +36,7 @@ class PostedCall:
     end: float = 0.0
     takes: Tensors | None = None
     sender: int | None = None
+    is_given_up: bool = False
 
     @property
     def name(self) -> str:
@@ -56,18 +58,22 @@ class PostedCall:
 
 @dataclass(eq=False, slots=True)
 class SentMessage:
-    """What was sent: on its way, or not yet received."""
+    """What was sent: on its way, not yet received, or, where a send is not eager, not yet on its way.
+
+    start, end, given  of no meaning before it is on its way
+    """
 
     sent: PostedCall
-    start: float
-    end: float
+    start: float = 0.0
+    end: float = 0.0
+    given: Tensors | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Mailbox:
-    """Of one rank in one group: messages that nobody has asked for yet, by sender and tag; receives that wait."""
+    """Of one rank, group and tag: messages that nobody has asked for yet, by sender; receives that wait for one."""
 
-    unexpected: dict[tuple[int, int], deque[SentMessage]] = field(default_factory=dict)
+    unexpected: dict[int, deque[SentMessage]] = field(default_factory=dict)
     receives: list[PostedCall] = field(default_factory=list)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from course.cluster.account.ledger import Ledger
@@ -53,6 +54,8 @@ def copied(inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _copied(given: Tensor | nn.Module) -> Tensor | nn.Module:
-    if isinstance(given, (nn.Module, nn.Parameter)):
-        return copy.deepcopy(given)
-    return given.detach().clone().requires_grad_(given.requires_grad)
+    if isinstance(given, nn.Module):  # deepcopy would copy the mode that FakeTensors belong to, and so part them
+        held = (each for each in (*given.parameters(), *given.buffers()) if isinstance(each, FakeTensor))
+        return copy.deepcopy(given, {id(each): _copied(each) for each in held})
+    found = given.detach().clone().requires_grad_(given.requires_grad)
+    return nn.Parameter(found, given.requires_grad) if isinstance(given, nn.Parameter) else found

@@ -33,9 +33,14 @@ IN_VAIN = 1_000  # questions that are answered where nobody can do anything else
 
 
 class Asks(NamedTuple):
-    """What a rank does that asks whether a call is done. which: that call, when the rank's time has come."""
+    """What a rank does that asks whether a call is done.
+
+    which    that call, when the rank's time has come
+    seconds  that it waits for a yes; None: it wants to know at once
+    """
 
     which: Callable[[], PostedCall]
+    seconds: float | None = None
 
 
 def run_on() -> None:
@@ -49,9 +54,9 @@ class Schedule:
     waits   the call that each rank waits for; None where it does not
     """
 
-    def __init__(self, topology: Topology, *, seed: int) -> None:
+    def __init__(self, topology: Topology, *, seed: int, is_eager: bool = True) -> None:
         size = topology.size
-        self.switch = Switch(size, network=Network(topology), seed=seed)
+        self.switch = Switch(size, network=Network(topology), seed=seed, is_eager=is_eager)
         self.clocks = [0.0] * size
         self.waits: list[PostedCall | None] = [None] * size
         self._generators = [random.Random(f"{seed} {rank}") for rank in range(size)]
@@ -60,6 +65,7 @@ class Schedule:
         self._waiting: dict[int, int] = {}  # rank by the id of the call that it waits for
         self._asked: list[dict[int, PostedCall]] = [{} for _ in range(size)]  # in vain, since it did something else
         self._rests: dict[int, float] = {}  # ranks that ask again: until when at the latest, inf where nobody knows
+        self._patience: dict[int, tuple[PostedCall, float, float]] = {}  # those that wait for a yes: since, until
         self._in_vain = 0  # how often in a row those that rest have asked again, and nothing else was done
 
     @property
@@ -79,6 +85,8 @@ class Schedule:
 
     def doing(self, rank: int) -> str:
         """`waits in recv(src=1)`, `asks whether recv(src=1) is completed`; "" where it does neither."""
+        if rank in self._patience:
+            return str(self._patience[rank][0])
         if rank in self._rests:
             return f"asks whether {next(iter(self._asked[rank].values())).name} is completed"
         return str(self.waits[rank] or "")
@@ -100,12 +108,14 @@ class Schedule:
         if is_call:
             self._draws[rank] = self._generators[rank].random()
         if isinstance(action, Asks):
-            return [] if self._must_rest(rank, action.which()) else [(rank, None)]
+            return [] if self._must_rest(rank, action.which(), action.seconds) else [(rank, None)]
         self._asked[rank].clear()
         going_on = self._do(rank, action)
         if is_call:
             self._in_vain = 0
-            going_on += self._wake(list(self._rests), at)
+            for waiting, (posted, _, until) in self._patience.items():
+                self._rests[waiting] = min(until, posted.end) if posted.done else until
+            going_on += self._wake([other for other in self._rests if other not in self._patience], at)
         return going_on
 
     def _do(self, rank: int, action: Action) -> list[tuple[int, PostedCall | None]]:
@@ -135,11 +145,15 @@ class Schedule:
         self.switch.compute(rank, self.clocks[rank], seconds, label)
         self.clocks[rank] += seconds
 
-    def _must_rest(self, rank: int, posted: PostedCall) -> bool:
-        """Whether a rank asks in vain what it has asked before; it rests then."""
+    def _must_rest(self, rank: int, posted: PostedCall, seconds: float | None) -> bool:
+        """Whether a rank asks in vain what it has asked before, or waits for a yes; it rests then."""
         now, asked = self.clocks[rank], self._asked[rank]
         if posted.done and posted.end <= now:
             return False
+        if seconds is not None:
+            self._patience[rank] = posted, now, now + seconds
+            self._rests[rank] = min(now + seconds, posted.end) if posted.done else now + seconds
+            return True
         is_again, asked[id(posted)] = id(posted) in asked, posted
         if is_again:
             ends = [each.end for each in asked.values() if each.done and each.end > now]
@@ -152,6 +166,10 @@ class Schedule:
             del self._rests[rank]
             if at < math.inf:
                 self.clocks[rank] = max(self.clocks[rank], at)
+            if rank in self._patience:
+                posted, since, _ = self._patience.pop(rank)
+                now = self.clocks[rank]
+                self.switch.waited(posted, since, now, in_vain=not posted.done or posted.end > now)
         return [(rank, None) for rank in ranks]
 
     def _end_wait(self, rank: int, done: PostedCall) -> None:
