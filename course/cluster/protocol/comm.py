@@ -398,7 +398,9 @@ class Comm:
             check_op(op, gives[0].dtype)
         given = tuple(Kind(each.dtype, tuple(each.shape)) for each in gives)
         taken = given if takes is gives else tuple(Kind(each.dtype, tuple(each.shape)) for each in takes)
-        key = (verb, peer, op, given, taken, check_tag(tag))
+        if tag or type(tag) is not int:
+            check_tag(tag)
+        key = (verb, peer, op, given, taken, tag)
         if key not in self._known:  # equal calls are one object: Python's collector has less to look through
             self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken, self._context, tag)
         return self._known[key]
