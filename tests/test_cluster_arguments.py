@@ -31,9 +31,9 @@ CALLS = {
     "tag must be a whole number from 0 to 2147483647, got 2147483648": lambda c: c.irecv(ONE, tag=2**31),
     "tag must be a whole number from 0 to 2147483647, got True": lambda c: c.recv(ONE, 1, tag=True),
     "tag must be a whole number from 0 to 2147483647, got None": lambda c: c.isend(ONE, 1, tag=None),
-    "timeout must be a timedelta or a number of seconds of at least 0, got -1": lambda c: c.isend(ONE, 1).wait(-1),
-    "timeout must be a timedelta or a number of seconds of at least 0, got nan": lambda c: c.isend(ONE, 1).wait(NAN),
-    "timeout must be a timedelta or a number of seconds of at least 0, got '1'": lambda c: c.isend(ONE, 1).wait("1"),
+    "timeout must be a timedelta or a number of seconds above 0, got 0": lambda c: c.isend(ONE, 1).wait(0),
+    "timeout must be a timedelta or a number of seconds above 0, got nan": lambda c: c.isend(ONE, 1).wait(NAN),
+    "timeout must be a timedelta or a number of seconds above 0, got '1'": lambda c: c.isend(ONE, 1).wait("1"),
     "only a receive has a sender, got send(dst=1)": lambda c: c.isend(ONE, 1).source_rank(),
     "a sender is known when its message has come; wait for the receive first": lambda c: c.irecv(ONE).source_rank(),
     "ops must be a list of messages of this communicator, comm.P2POp(comm.isend, tensor, dst) or": lambda c: (
@@ -89,10 +89,13 @@ def test_only_the_root_gives_a_list(verb):
 
 
 RUNS = {
-    "ranks must be a number from 1 to 128, got 0": lambda: run_ranks(print, 0),
-    "ranks must be a number from 1 to 128, got 129": lambda: run_ranks(print, 129),
-    "ranks must be a number from 1 to 128, got 2.0": lambda: run_ranks(print, 2.0),
-    "ranks must be a number from 1 to 128, got True": lambda: run_ranks(print, True),
+    "ranks must be a number from 1 to 1024, got 0": lambda: run_ranks(print, 0),
+    "ranks must be a number from 1 to 1024, got 1025": lambda: run_ranks(print, 1025),
+    "ranks must be a number from 1 to 1024, got 2.0": lambda: run_ranks(print, 2.0),
+    "ranks must be a number from 1 to 1024, got True": lambda: run_ranks(print, True),
+    "ranks that are processes must be at most 128, got 129; use transport=": lambda: run_ranks(
+        print, 129, transport="gloo"
+    ),
     "seconds must be a number above 0, got 0": lambda: run_ranks(print, 2, seconds=0),
     "seconds must be a number above 0, got nan": lambda: run_ranks(print, 2, seconds=float("nan")),
     "function must be something to call with a communicator, got 3": lambda: run_ranks(3, 2),

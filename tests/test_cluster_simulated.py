@@ -211,13 +211,13 @@ def test_inputs_count_until_the_rank_returns():
 # --- many ---
 
 
-def test_128_ranks():
+def test_1024_ranks():
     def step(comm):
         x = torch.tensor(comm.rank)
         comm.all_reduce(x)
         y = torch.tensor(0)
-        comm.send(torch.tensor(comm.rank), (comm.rank + 1) % 128)
+        comm.send(torch.tensor(comm.rank), (comm.rank + 1) % 1024)
         comm.recv(y)
         return x.item(), y.item()
 
-    assert run_ranks(step, 128).values == [(8128, (rank - 1) % 128) for rank in range(128)]
+    assert run_ranks(step, 1024).values == [(523_776, (rank - 1) % 1024) for rank in range(1024)]

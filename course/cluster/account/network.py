@@ -27,7 +27,7 @@ from course.errors import BadArgument
 
 Route: TypeAlias = tuple[str, ...]
 Times: TypeAlias = tuple[float, float]
-MAX_RANKS = 128
+MAX_RANKS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -403,7 +403,9 @@ class Comm:
         check_place(tensors, kinds, self._port.device, needs_data=self._port.needs_data)
         if op is not None:
             check_op(op, gives[0].dtype)
-        key = (verb, peer, op, given, taken, check_tag(tag))
+        if tag or type(tag) is not int:
+            check_tag(tag)
+        key = (verb, peer, op, given, taken, tag)
         if key not in self._known:  # equal calls are one object: Python's collector has less to look through
             self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken, self._context, tag)
         return self._known[key]

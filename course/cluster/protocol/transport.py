@@ -12,6 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from course.cluster.account.ledger import Ledger
+from course.errors import BadArgument
+
+MAX_PROCESSES = 128  # ranks that are processes of one machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,15 @@ class Transport(Protocol):
 
     def run(self, program: Program) -> Run:
         """Run a program to its end. Raises RanksFailed where it breaks; nothing of it goes on then."""
+
+
+def check_processes(program: Program) -> None:
+    """Raises BadArgument where there are more ranks than one machine should have processes for."""
+    if program.ranks > MAX_PROCESSES:
+        raise BadArgument(
+            f"ranks that are processes must be at most {MAX_PROCESSES}, got {program.ranks}; "
+            'use transport="simulated" for more'
+        )
 
 
 def copied(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -63,7 +63,7 @@ class Schedule:
         self._draws = [each.random() for each in self._generators]
         self._next: list[tuple[float, bool, float, int, Action | Asks]] = []
         self._waiting: dict[int, int] = {}  # rank by the id of the call that it waits for
-        self._asked: list[dict[int, PostedCall]] = [{} for _ in range(size)]  # in vain, since it did something else
+        self._asked: dict[int, dict[int, PostedCall]] = {}  # by rank: in vain, since it did something else
         self._rests: dict[int, float] = {}  # ranks that ask again: until when at the latest, inf where nobody knows
         self._patience: dict[int, tuple[PostedCall, float, float]] = {}  # those that wait for a yes: since, until
         self._in_vain = 0  # how often in a row those that rest have asked again, and nothing else was done
@@ -100,25 +100,15 @@ class Schedule:
 
         Raises RanksFailed where a call does not fit.
         """
-        at = self._next[0][0] if self._next else math.inf
-        if self._rests and (until := min(self._rests.values())) <= at:
+        if self._rests and (until := min(self._rests.values())) <= (self._next[0][0] if self._next else math.inf):
             self._in_vain = self._in_vain + 1 if until == math.inf else 0
             return self._wake([rank for rank in self._rests if self._rests[rank] == until], until)
-        _, is_call, _, rank, action = heapq.heappop(self._next)
+        at, is_call, _, rank, action = heapq.heappop(self._next)
         if is_call:
             self._draws[rank] = self._generators[rank].random()
         if isinstance(action, Asks):
             return [] if self._must_rest(rank, action.which(), action.seconds) else [(rank, None)]
-        self._asked[rank].clear()
-        going_on = self._do(rank, action)
-        if is_call:
-            self._in_vain = 0
-            for waiting, (posted, _, until) in self._patience.items():
-                self._rests[waiting] = min(until, posted.end) if posted.done else until
-            going_on += self._wake([other for other in self._rests if other not in self._patience], at)
-        return going_on
-
-    def _do(self, rank: int, action: Action) -> list[tuple[int, PostedCall | None]]:
+        self._asked.pop(rank, None)
         waits = self.waits[rank] = action()
         if waits is not None:
             self._waiting[id(waits)] = rank
@@ -128,11 +118,20 @@ class Schedule:
                 self._end_wait(other, done)
                 going_on.append((other, done))
         self.switch.done.clear()
+        if is_call:
+            self._in_vain = 0
+            going_on += self._rouse(at) if self._rests else []
         return going_on
+
+    def _rouse(self, at: float) -> list[tuple[int, PostedCall | None]]:
+        """Something has happened: those that rest ask again, and those that wait for a yes may have it soon."""
+        for rank, (posted, _, until) in self._patience.items():
+            self._rests[rank] = min(until, posted.end) if posted.done else until
+        return self._wake([rank for rank in self._rests if rank not in self._patience], at)
 
     def next_turn(self) -> int | None:
         """Do what comes first until it is that a rank runs on: which one. None: nobody has anything to do."""
-        while not self.is_empty:
+        while self._next or not self.is_empty:
             if self._next and self._next[0][-1] is run_on:
                 *_, rank, _ = heapq.heappop(self._next)
                 return rank
@@ -147,13 +146,14 @@ class Schedule:
 
     def _must_rest(self, rank: int, posted: PostedCall, seconds: float | None) -> bool:
         """Whether a rank asks in vain what it has asked before, or waits for a yes; it rests then."""
-        now, asked = self.clocks[rank], self._asked[rank]
+        now = self.clocks[rank]
         if posted.done and posted.end <= now:
             return False
         if seconds is not None:
             self._patience[rank] = posted, now, now + seconds
             self._rests[rank] = min(now + seconds, posted.end) if posted.done else now + seconds
             return True
+        asked = self._asked.setdefault(rank, {})
         is_again, asked[id(posted)] = id(posted) in asked, posted
         if is_again:
             ends = [each.end for each in asked.values() if each.done and each.end > now]

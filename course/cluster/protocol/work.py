@@ -143,6 +143,6 @@ class WorkFuture(torch.futures.Future[Any]):
 def _seconds(timeout: timedelta | float | None) -> float | None:
     """Raises BadArgument."""
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if seconds is None or (type(seconds) in (int, float) and 0 <= seconds < math.inf):
+    if seconds is None or (type(seconds) in (int, float) and 0 < seconds < math.inf):
         return seconds
-    raise BadArgument(f"timeout must be a timedelta or a number of seconds of at least 0, got {timeout!r}")
+    raise BadArgument(f"timeout must be a timedelta or a number of seconds above 0, got {timeout!r}")
