@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -247,6 +248,20 @@ def test_groups_of_the_same_ranks_and_tags_do_not_mix():
         return [x]
 
     both(mixed, 2)
+
+
+def test_a_tag_for_each_message_leaves_no_thread_for_each():
+    def tagged(comm):
+        for tag in range(1, 51):
+            come = [comm.irecv(torch.zeros(1), 1 - comm.rank, tag=tag) for _ in range(2)]
+            for _ in come:
+                comm.send(torch.ones(1), 1 - comm.rank, tag=tag)
+            for work in come:
+                work.wait()
+        while threading.active_count() > 10:  # the last ones are about to end
+            time.sleep(0.01)
+
+    gloo(tagged)
 
 
 def test_two_of_a_group_may_speak_while_its_third_member_never_uses_it():

@@ -78,7 +78,7 @@ class DistributedPort:
         with self._lock:
             receive = self._asked.pop(number)
         receive.src = src
-        self._queues.put(("from", src, *_way_of(receive.call)), receive.item)
+        self._queues.put(("from", src, *_way_of(receive.call)), receive.item, is_kept=not receive.call.tag)
 
     def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> DistributedWork:
         if call.verb == "recv":
@@ -108,7 +108,7 @@ class DistributedPort:
                 backend, _, dst, tag = self._way(call, self._rank, call.named)
                 backend.send([data], dst, tag).wait()
 
-        self._queues.put(("to", call.peer, *_way_of(call)), WorkItem(deliver))
+        self._queues.put(("to", call.peer, *_way_of(call)), WorkItem(deliver), is_kept=not call.tag)
 
     def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _ReceiveWork:
         """In the order of each sender. When a group has received from anybody, the launcher says whose turn it is."""
@@ -123,7 +123,7 @@ class DistributedPort:
                 return receive
         queue_name = ("from", call.peer, *_way_of(call))
         if is_async or not self._queues.is_idle(queue_name):
-            self._queues.put(queue_name, receive.item)
+            self._queues.put(queue_name, receive.item, is_kept=not call.tag)
         else:
             receive.item.run()
         return receive
@@ -290,12 +290,15 @@ class Queues:
         self._last: dict[object, WorkItem] = {}
         self._lock = threading.Lock()
 
-    def put(self, name: object, item: WorkItem) -> WorkItem:
-        """Have an item done after the others of the queue."""
+    def put(self, name: object, item: WorkItem, *, is_kept: bool = True) -> WorkItem:
+        """Have an item done after the others of the queue.
+
+        is_kept  whether the queue stays when it is empty: programs may have a tag for each message
+        """
         with self._lock:
             if name not in self._queues:
                 self._queues[name] = queue.SimpleQueue()
-                threading.Thread(target=_serve, args=(self._queues[name],), name=str(name), daemon=True).start()
+                threading.Thread(target=self._serve, args=(name, is_kept), name=str(name), daemon=True).start()
             self._last[name] = item
             self._queues[name].put(item)
         return item
@@ -305,10 +308,13 @@ class Queues:
         last = self._last.get(name)
         return last is None or last.is_done()
 
-
-def _serve(items: queue.SimpleQueue[WorkItem]) -> None:
-    while True:
-        items.get().run()
+    def _serve(self, name: object, is_kept: bool) -> None:
+        items, is_over = self._queues[name], False
+        while not is_over:
+            items.get().run()
+            with self._lock:
+                if is_over := not is_kept and items.empty():
+                    del self._queues[name], self._last[name]
 
 
 def _way_of(call: Call) -> tuple[object, ...]:
