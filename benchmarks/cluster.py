@@ -10,6 +10,7 @@ them. Ratios are against the simulated transport in the same round.
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -81,13 +82,19 @@ def ddp_step(comm):
     return float(model.module.weight.grad.sum())
 
 
-def thousand(comm):
-    """A thousand collectives."""
-    import torch
-
-    x = torch.ones(4)
-    for _ in range(1000):
+def collectives(comm, elements, calls):
+    """So many all_reduces."""
+    x = torch.ones(elements)
+    for _ in range(calls):
         comm.all_reduce(x, "mean")
+
+
+def messages(comm, calls):
+    """So many messages around the ring, of 4 elements."""
+    x, after, before = torch.ones(4), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for _ in range(calls):
+        comm.send(x, after)
+        comm.recv(x, before)
 
 
 def latencies(brokered: Brokered, rounds: int) -> Table:
@@ -113,12 +120,60 @@ def latencies(brokered: Brokered, rounds: int) -> Table:
 
 
 def simulator(rounds: int) -> Table:
-    """Seconds of 64 simulated ranks with 1,000 collectives each; wanted: at most 5."""
-    times = [_timed(lambda: run_ranks(thousand, 64)) for _ in range(rounds)]
-    table = Table("what", "seconds", title="the simulator (wanted: at most 5 s)")
-    table.add_row("64 ranks, 1,000 all_reduces: median", f"{statistics.median(times):.2f}")
-    table.add_row("at most", f"{max(times):.2f}")
+    """Seconds of simulated ranks, and microseconds for each call of each rank."""
+    runs: dict[str, tuple[Callable[..., Any], int, tuple[int, ...], int, str]] = {
+        "64 ranks, 1,000 all_reduces of 16 B": (collectives, 64, (4, 1000), 1000, "5 s, 30 us"),
+        "64 ranks, 1,000 all_reduces of 1 MiB": (collectives, 64, (2**18, 1000), 1000, "8 s"),
+        "64 ranks, 500 messages each around the ring": (messages, 64, (500,), 1000, "30 us"),
+        "1,024 ranks, 10 all_reduces of 16 B": (collectives, 1024, (4, 10), 10, ""),
+        "1,024 ranks, 10 messages each around the ring": (messages, 1024, (10,), 20, ""),
+    }
+    table = Table("what", "seconds, median", "at most", "us a call", "wanted", title="the simulator")
+    for name, (function, ranks, arguments, calls, wanted) in runs.items():
+        times = [
+            _timed(lambda f=function, n=ranks, a=arguments: run_ranks(f, n, inputs=[a] * n, seconds=600))
+            for _ in range(max(2, rounds // 2))
+        ]
+        median = statistics.median(times)
+        table.add_row(name, f"{median:.2f}", f"{max(times):.2f}", f"{1e6 * median / ranks / calls:.0f}", wanted)
     return table
+
+
+PLAN = """
+import resource, sys, time, torch
+from course.cluster import run_ranks
+from course.lessons.models import GPT, GPTConfig
+
+SIZES = {
+    "GPT-2 small, 124 million": GPTConfig(vocabulary=50257, context=1024, width=768, heads=12, layers=12),
+    "GPT-2 XL, 1.6 billion": GPTConfig(vocabulary=50257, context=1024, width=1600, heads=25, layers=48),
+}
+with torch.device("meta"):
+    shapes = [each.shape for each in GPT(SIZES[sys.argv[1]]).parameters()]
+
+def step(comm, device):
+    gradients = [torch.ones(shape, device=device) for shape in shapes]
+    for each in gradients:
+        comm.all_reduce(each, "mean")
+
+before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+run_ranks(step, 8, inputs=[(sys.argv[2],)] * 8, seconds=600)
+print(time.perf_counter() - started, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def plans() -> Table:
+    """Seconds, and memory of a process of its own, for the gradients of a model on 8 ranks, with data and without."""
+    table = Table("model", "data", "seconds", "MiB", title="all gradients of a model, 8 ranks (wanted: 1 s, 512 MiB)")
+    for model, device in (("GPT-2 small, 124 million", "cpu"), *((each, "meta") for each in MODELS)):
+        command = [sys.executable, "-c", PLAN, model, device]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        seconds, size = map(float, said.split())
+        table.add_row(model, "yes" if device == "cpu" else "none", f"{seconds:.2f}", f"{size:,.0f}")
+    return table
+
+
+MODELS = ("GPT-2 small, 124 million", "GPT-2 XL, 1.6 billion")
 
 
 def launches(count: int) -> Table:
@@ -234,7 +289,7 @@ def main(quick: bool = False) -> None:
         brokered = Brokered(runner)
         for transport in ("gloo", brokered):  # whatever starts once, starts now
             run_ranks(verb, RANKS, transport=transport, inputs=[("barrier", 1, 1)] * RANKS)
-        console.print(checks(runner, 5 * rounds), simulator(rounds), told(brokered, rounds), sep="\n")
+        console.print(checks(runner, 5 * rounds), simulator(rounds), plans(), told(brokered, rounds), sep="\n")
         console.print(latencies(brokered, rounds))
     console.print(launches(20 if quick else 200))
 

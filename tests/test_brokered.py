@@ -121,6 +121,12 @@ def test_ranks_of_a_submission_have_separate_random_states_and_globals(sandbox):
         ("comm.recv(x.clone(), (rank + 1) % size)", "Deadlock", 0, "rank 2 waits in recv(src=0)"),
         ("return x if rank == 1 else comm.barrier()", "Deadlock", 0, "rank 1 has returned"),
         ("comm.barrier() if rank else comm.recv(x.clone(), 1)", "Deadlock", 0, "ranks 1, 2 are in barrier #1"),
+        (
+            "work = comm.irecv(x.clone(), (rank + 1) % size)\nwhile not work.is_completed():\n    pass",
+            "Deadlock",
+            0,
+            "rank 2 asks whether recv(src=0) is completed",
+        ),
         ("comm.send(x, (rank + 1) % size)\nreturn x", "Leftover", None, "every message must be received"),
         ("comm.irecv(x.clone(), (rank + 1) % size)\nreturn x", "Leftover", None, "must meet a message"),
         ("if rank == 1:\n    raise KeyError('oh')\ncomm.barrier()", "KeyError", 1, "rank 1 raised KeyError: 'oh'"),

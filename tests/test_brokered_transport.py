@@ -47,12 +47,48 @@ def ties(comm):
     begun.wait()
     comm.compute(0.5 * (comm.rank % 2))
     asked = [asked, later.is_completed(), later.is_completed()]
+    while not later.is_completed():
+        asked.append(False)
     later.wait()
+    if comm.rank % 2:
+        comm.compute(0.25 * comm.rank)
+        comm.isend(x, comm.rank - 1)
+    else:
+        polled = [comm.irecv(torch.empty(8), comm.rank + 1), comm.irecv(torch.empty(8), comm.rank + 1)]
+        while not polled[0].is_completed():
+            asked.append(polled[1].is_completed())
+        comm.send(x, comm.rank + 1)
+    if comm.rank % 2:
+        comm.recv(inbox, comm.rank - 1)
+        comm.send(inbox, comm.rank - 1)
+    else:
+        for work in polled:
+            work.wait()
     if comm.rank:
         comm.send(inbox, 0)
     else:
         heard += [comm.recv(inbox) for _ in range(comm.size - 1)]
-    comm.barrier()
+    again, some = comm.subgroup(pair.ranks), comm.subgroup(pair.ranks)
+    again.isend(x, 1 - pair.rank, tag=2**31 - 1)
+    some.isend(x, 1 - pair.rank, tag=5)
+    begun = [pair.barrier(async_op=True), again.barrier(async_op=True)]
+    heard += [some.recv(inbox, tag=5), again.recv(inbox, 1 - pair.rank, tag=2**31 - 1)]
+    for work in begun:
+        work.wait()
+    early = comm.irecv(inbox)
+    try:
+        heard.append(int(early.wait(0.25)))
+    except RuntimeError:
+        heard.append(-1)
+    comm.compute(0.125 * comm.rank)
+    comm.batch_isend_irecv([comm.P2POp(comm.isend, x, (comm.rank + 1) % comm.size)])
+    heard += [int(early.wait(100.0)), early.source_rank()]
+    asked.append(bool(comm.all_reduce(x, async_op=True).get_future().then(lambda done: done.value()[0] is x).wait()))
+    works = [comm.gather(x, [torch.empty(8) for _ in range(comm.size)] if comm.rank == 0 else None, async_op=True)]
+    works += [comm.scatter(inbox, [x] * comm.size if comm.rank == 0 else None, async_op=True)]
+    works += [comm.barrier(async_op=True)]
+    for work in works:
+        work.wait()
     return {"heard": torch.tensor(heard), "asked": torch.tensor(asked), "x": x}
 
 

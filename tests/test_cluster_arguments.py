@@ -9,6 +9,7 @@ from course.cluster import RanksFailed, Simulated, fully_connected, run_ranks
 from course.errors import BadArgument
 
 ONE, TWO = torch.ones(1), torch.ones(2)
+NAN = float("nan")
 CALLS = {
     "dst must be a rank from 0 to 1, got 2": lambda c: c.send(ONE, 2),
     "dst must be a rank from 0 to 1, got -1": lambda c: c.send(ONE, -1),
@@ -26,6 +27,23 @@ CALLS = {
     "float32, float16, bfloat16, int64, int32, int8, uint8, got torch.complex64": lambda c: c.reduce(
         ONE.to(torch.complex64), 0
     ),
+    "tag must be a whole number from 0 to 2147483647, got -1": lambda c: c.send(ONE, 1, tag=-1),
+    "tag must be a whole number from 0 to 2147483647, got 2147483648": lambda c: c.irecv(ONE, tag=2**31),
+    "tag must be a whole number from 0 to 2147483647, got True": lambda c: c.recv(ONE, 1, tag=True),
+    "tag must be a whole number from 0 to 2147483647, got None": lambda c: c.isend(ONE, 1, tag=None),
+    "timeout must be a timedelta or a number of seconds above 0, got 0": lambda c: c.isend(ONE, 1).wait(0),
+    "timeout must be a timedelta or a number of seconds above 0, got nan": lambda c: c.isend(ONE, 1).wait(NAN),
+    "timeout must be a timedelta or a number of seconds above 0, got '1'": lambda c: c.isend(ONE, 1).wait("1"),
+    "only a receive has a sender, got send(dst=1)": lambda c: c.isend(ONE, 1).source_rank(),
+    "a sender is known when its message has come; wait for the receive first": lambda c: c.irecv(ONE).source_rank(),
+    "ops must be a list of messages of this communicator, comm.P2POp(comm.isend, tensor, dst) or": lambda c: (
+        c.batch_isend_irecv([])
+    ),
+    "got <bound method Comm.send of <rank 0 of 2>>": lambda c: c.batch_isend_irecv([c.P2POp(c.send, ONE, 1)]),
+    "got <bound method Comm.isend of <rank 0 of 1>>": lambda c: c.batch_isend_irecv(
+        [c.P2POp(c.subgroup([0]).isend, ONE, 1)]
+    ),
+    "src), got (1, 2)": lambda c: c.batch_isend_irecv([(1, 2)]),
     "tensor must be a tensor, got float": lambda c: c.send(1.0, 1),
     "tensor must be a tensor, got list": lambda c: c.all_reduce([ONE]),
     "tensor must be a tensor, got tuple": lambda c: c.all_reduce((ONE,)),
@@ -46,7 +64,6 @@ CALLS = {
     "output must hold 2 tensors like tensor along dim 0": lambda c: c.all_gather_single(torch.ones(3), ONE),
     "tensor must hold 2 tensors like output along dim 0": lambda c: c.reduce_scatter_single(TWO, TWO),
     "along dim 0, got float32 of shape () and float32 of shape ()": lambda c: c.all_gather_single(ONE[0], ONE[0]),
-    "tensors must lie on cpu to be sent or received, got one on meta": lambda c: c.send(ONE.to("meta"), 1),
     "tensors must be dense to be sent or received, got one of layout torch.sparse_coo": lambda c: c.all_reduce(
         ONE.to_sparse()
     ),
@@ -72,10 +89,13 @@ def test_only_the_root_gives_a_list(verb):
 
 
 RUNS = {
-    "ranks must be a number from 1 to 128, got 0": lambda: run_ranks(print, 0),
-    "ranks must be a number from 1 to 128, got 129": lambda: run_ranks(print, 129),
-    "ranks must be a number from 1 to 128, got 2.0": lambda: run_ranks(print, 2.0),
-    "ranks must be a number from 1 to 128, got True": lambda: run_ranks(print, True),
+    "ranks must be a number from 1 to 1024, got 0": lambda: run_ranks(print, 0),
+    "ranks must be a number from 1 to 1024, got 1025": lambda: run_ranks(print, 1025),
+    "ranks must be a number from 1 to 1024, got 2.0": lambda: run_ranks(print, 2.0),
+    "ranks must be a number from 1 to 1024, got True": lambda: run_ranks(print, True),
+    "ranks that are processes must be at most 128, got 129; use transport=": lambda: run_ranks(
+        print, 129, transport="gloo"
+    ),
     "seconds must be a number above 0, got 0": lambda: run_ranks(print, 2, seconds=0),
     "seconds must be a number above 0, got nan": lambda: run_ranks(print, 2, seconds=float("nan")),
     "function must be something to call with a communicator, got 3": lambda: run_ranks(3, 2),
@@ -97,6 +117,7 @@ RUNS = {
         print, 2, transport=Simulated(topology=fully_connected(3))
     ),
     "clock must be declared or measured, got 'wall'": lambda: Simulated(clock="wall"),
+    "send must be eager or rendezvous, got 'lazy'": lambda: Simulated(send="lazy"),
 }
 
 

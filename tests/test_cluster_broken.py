@@ -34,6 +34,36 @@ def test_all_receive_first():
     )
 
 
+RENDEZVOUS = Simulated(send="rendezvous")
+
+
+def test_all_send_first_is_a_deadlock_only_where_a_send_waits_for_its_receive():
+    def step(comm):
+        comm.send(ONE, 1 - comm.rank)
+        return comm.recv(ONE.clone(), 1 - comm.rank)
+
+    assert run_ranks(step, 2).values == [1, 0]
+    error = failure(step, 2, transport=RENDEZVOUS)
+    assert (error.kind, error.rank) == ("Deadlock", 0)
+    assert str(error).endswith("but all wait: rank 0 waits in send(dst=1); rank 1 waits in send(dst=0)")
+
+
+def test_a_send_that_nobody_receives_where_it_waits():
+    error = failure(lambda comm: comm.rank == 2 and comm.send(ONE, 0, tag=4), transport=RENDEZVOUS)
+    assert str(error).endswith("rank 2 waits in send(dst=0, tag=4); ranks 0, 1 have returned")
+    error = failure(lambda comm: comm.rank == 2 and comm.isend(ONE, 0), transport=RENDEZVOUS)
+    assert (error.kind, error.rank) == ("Leftover", 0)
+    assert "rank 0 returned without receiving message #1 of rank 2" in str(error)
+
+
+def test_a_message_that_was_received_need_not_be_waited_for():
+    def step(comm):
+        comm.isend(ONE, 1 - comm.rank)
+        return comm.recv(ONE.clone(), 1 - comm.rank)
+
+    assert run_ranks(step, 2, transport=RENDEZVOUS).values == [1, 0]
+
+
 def test_the_three_ways_to_be_stuck_are_told_in_one_sentence():
     def step(comm):
         if comm.rank != 1:
@@ -64,6 +94,35 @@ def test_a_wait_for_what_was_begun_and_never_comes():
     error = failure(lambda comm: None if comm.rank else comm.irecv(torch.zeros(1), 1).wait())
     assert error.kind == "Deadlock"
     assert "rank 0 waits in recv(src=1)" in str(error)
+
+
+GROUPS = {
+    "rank 0 is in barrier #1; rank 1 is in barrier #1 in group #2 of ranks 0, 1": lambda one, two: (
+        two if one.rank else one
+    ).barrier(),
+    "rank 0 waits in recv(src=1) in group #2 of ranks 0, 1; rank 1 waits in recv(src=0, tag=3)": lambda one, two: (
+        one.recv(ONE.clone(), 0, tag=3) if one.rank else two.recv(ONE.clone(), 1)
+    ),
+    "receiving message #1 of rank 0 with tag 7 in group #2 of ranks 0, 1, float32 of shape (1,)": lambda one, two: (
+        one.rank or two.send(ONE, 1, tag=7)
+    ),
+    "is in all_reduce #1 in group #2 of ranks 0, 1 (max) with float32": lambda one, two: two.all_reduce(
+        ONE.clone(), "max" if one.rank else "sum"
+    ),
+    "began to receive with recv(src=0, tag=7) in group #2 of ranks 0, 1, float32": lambda one, two: (
+        one.rank and two.irecv(ONE.clone(), 0, tag=7)
+    ),
+    "without wait() for barrier #1 in group #2 of ranks 0, 1:": lambda one, two: two.barrier(async_op=True),
+}
+
+
+@pytest.mark.parametrize("words", GROUPS)
+def test_a_group_is_named_where_another_has_the_same_ranks(words):
+    def step(comm):
+        if comm.rank < 2:
+            GROUPS[words](comm.subgroup([0, 1]), comm.subgroup([0, 1]))
+
+    assert words in str(failure(step))
 
 
 def test_the_first_real_error_is_told_and_not_what_it_did_to_the_others():

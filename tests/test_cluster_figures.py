@@ -292,6 +292,37 @@ def test_a_message_comes_after_what_its_sender_has_received() -> None:
     assert steps(ran(relay, 4)) == [[Message(rank, rank + 1, 1024, "send", 1)] for rank in range(3)]
 
 
+@pytest.mark.parametrize(
+    ("send", "wanted"),
+    [
+        ("eager", [[(0, 1)], [(0, 1)], [(1, 2)], [(0, 1)], [(0, 1)]]),
+        ("rendezvous", [[(0, 1)], [(0, 1), (1, 2)], [(0, 1)], [(0, 1)]]),  # what is asked for first goes first
+    ],
+)
+def test_what_the_same_ranks_do_is_told_apart_by_tag_and_group(send: str, wanted: list[list[tuple[int, int]]]) -> None:
+    def turned(comm: Comm) -> None:
+        x = torch.ones(4)
+        if comm.rank == 0:
+            works = [comm.isend(x, 1, tag=tag) for tag in (1, 2)]
+            for group in (comm.subgroup([0, 1]), comm.subgroup([0, 1])):
+                group.barrier()
+            for work in works:
+                work.wait()
+        elif comm.rank == 1:
+            groups = [comm.subgroup([0, 1]), comm.subgroup([0, 1])]
+            comm.recv(x, 0, tag=2)
+            comm.send(x, 2)
+            comm.recv(x, 0, tag=1)
+            for group in groups:
+                group.barrier()
+        else:
+            comm.recv(x, 1)
+
+    found = steps(ran(turned, 3, send=send))
+    groups = [[each.group if isinstance(each, Collective) else each[:2] for each in step] for step in found]
+    assert [sorted(step) for step in groups] == wanted
+
+
 def test_a_receive_that_was_begun_first_does_not_delay_the_step() -> None:
     def shift(comm: Comm) -> None:
         for _ in range(3):

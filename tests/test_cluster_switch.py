@@ -78,8 +78,9 @@ def everything(comm):
 
 @given(st.integers(0, 99), st.integers(1, 6))
 def test_two_runs_of_one_seed_have_the_same_values_and_ledger(seed, ranks):
-    one, two = (run_ranks(everything, ranks, transport=Simulated(seed=seed)) for _ in range(2))
-    assert one == two
+    for send in ("eager", "rendezvous"):
+        one, two = (run_ranks(everything, ranks, transport=Simulated(seed=seed, send=send)) for _ in range(2))
+        assert one == two
 
 
 # --- groups ---
@@ -99,17 +100,43 @@ def test_messages_in_a_group_do_not_mix_with_those_of_the_same_two_ranks_in_anot
     assert run_ranks(step, 3).values[2] == (0, 2.0, 1, 1.0)
 
 
-def test_the_same_ranks_get_the_same_group():
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_the_same_ranks_do_not_mix_in_whatever_order_they_are_used(seed):
     def step(comm):
-        x = torch.ones(1)
-        if comm.rank < 2:
-            comm.subgroup([0, 1]).all_reduce(x)
-        group = comm.subgroup([0, 1]) if comm.rank < 2 else None
-        if group:
-            comm.subgroup(range(2)).send(x, 1) if comm.rank == 0 else group.recv(x, 0)
-        return x.item()
+        groups = [comm, comm.subgroup([0, 1]), comm.mesh(dp=2)["dp"], comm.subgroup([0, 1]).subgroup([0, 1])]
+        rows = [torch.full((1,), 10.0 * place + comm.rank) for place in range(len(groups))]
+        order = list(range(len(groups)))[:: -1 if comm.rank else 1]
+        for work in [groups[place].all_reduce(rows[place], async_op=True) for place in order]:
+            work.wait()
+        for place in order:
+            groups[place].send(rows[place] + comm.rank, 1 - comm.rank)
+        for place in reversed(order):
+            groups[place].recv(rows[place], 1 - comm.rank)
+        return [row.item() for row in rows]
 
-    assert run_ranks(step, 3).values == [2.0, 2.0, 1.0]
+    values = run_ranks(step, 2, transport=Simulated(seed=seed)).values
+    assert values == [[20.0 * place + 1 + other for place in range(4)] for other in (1, 0)]
+
+
+def test_messages_of_different_tags_do_not_wait_for_one_another():
+    def step(comm):
+        x, y = torch.zeros(1), torch.zeros(1)
+        if comm.rank == 0:
+            comm.irecv(y, tag=9).wait()
+            return comm.recv(x, tag=8), x.item(), y.item()
+        if comm.rank == 1:
+            for tag, value in ((8, 1.0), (7, 2.0), (7, 3.0)):
+                comm.send(x.fill_(value), 2 if tag == 7 else 0, tag=tag)
+            comm.send(x.fill_(4.0), 2)
+            return None
+        comm.isend(torch.full((1,), 5.0), 0, tag=9)
+        found = [(comm.recv(x, 1), x.item()), (comm.recv(x, tag=7), x.item()), (comm.recv(x, 1, tag=7), x.item())]
+        return found
+
+    for seed in range(5):
+        values = run_ranks(step, 3, transport=Simulated(seed=seed)).values
+        assert values[0] == (1, 1.0, 5.0)
+        assert values[2] == [(1, 4.0), (1, 2.0), (1, 3.0)]
 
 
 def test_overlapping_groups_each_reduce_their_own():

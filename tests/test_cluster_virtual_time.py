@@ -8,7 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from course.cluster import fully_connected
-from course.cluster.protocol.virtual_time import Schedule, run_on
+from course.cluster.calls import Call
+from course.cluster.protocol.virtual_time import IN_VAIN, Asks, Schedule, run_on
 
 RANKS = range(5)
 
@@ -64,3 +65,54 @@ def test_at_the_same_time_ranks_run_on_before_a_call_is_made(seed):
     assert {schedule.next_turn(), schedule.next_turn()} == {1, 2}
     assert order == []
     assert (schedule.next_turn(), schedule.next_turn(), order) == (0, None, [0])
+
+
+def asked(seed, spoken, seconds):
+    """How often each rank asks whether a barrier is over, and when it knows; rank r comes to it after r seconds.
+
+    seconds  that it waits for a yes, by rank; None: not at all
+    """
+    schedule, found = Schedule(fully_connected(len(RANKS)), seed=seed), {}
+
+    def program(rank):
+        call, posted = Call("barrier", rank, tuple(RANKS)), []
+        yield lambda: schedule.compute(rank, float(rank), "")
+        yield lambda: posted.append(schedule.switch.post(call, at=schedule.clocks[rank], is_async=True))
+        count = 0
+        while not (posted[0].done and posted[0].end <= schedule.clocks[rank]):
+            count += 1
+            yield Asks(lambda: posted[0], seconds[rank])
+        found[rank] = (count, schedule.clocks[rank])
+
+    programs, running = {rank: program(rank) for rank in RANKS}, set(RANKS)
+    while running or not schedule.is_empty:
+        for rank in spoken:
+            if rank in running and (action := next(programs[rank], None)) is not None:
+                schedule.add(rank, action, is_call=True)
+        running = set() if schedule.is_empty else {rank for rank, _ in schedule.make_next()}
+    return found, schedule.ledger
+
+
+@given(
+    st.integers(0, 99),
+    st.permutations(RANKS),
+    st.lists(st.sampled_from([None, 0.75, 100.0]), min_size=len(RANKS), max_size=len(RANKS)),
+)
+def test_what_ranks_learn_when_they_ask_does_not_depend_on_who_spoke_first(seed, spoken, seconds):
+    found, ledger = asked(seed, spoken, seconds)
+    assert (found, ledger) == asked(seed, RANKS, seconds)
+    assert len({at for _, at in found.values()}) == 1
+    assert max(count for count, _ in found.values()) < 20
+
+
+def test_who_asks_in_vain_while_nobody_can_do_anything_is_answered_some_times():
+    schedule, count = Schedule(fully_connected(2), seed=0), 0
+    posted = schedule.switch.post(Call("barrier", 0, (0, 1)), is_async=True)
+    is_answered = True
+    while is_answered:
+        schedule.add(0, Asks(lambda: posted), is_call=True)
+        count += 1
+        is_answered = bool(schedule.make_next() or (not schedule.is_empty and schedule.make_next()))
+    assert count == IN_VAIN + 2
+    assert schedule.doing(0) == "asks whether barrier #1 is completed"
+    assert schedule.clocks == [0.0, 0.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -117,22 +118,49 @@ def test_asynchronous_verbs_may_be_waited_for_in_any_order():
 def test_whether_an_asynchronous_verb_is_completed_can_be_asked_until_it_is():
     def polled(comm):
         x, many = torch.ones(2), [torch.ones(2) for _ in range(comm.size)]
+        came, summed = torch.zeros(2), x.clone()
         works = [
             comm.broadcast(x.clone(), 0, async_op=True),
-            comm.all_reduce(x.clone(), async_op=True),
+            comm.all_reduce(summed, async_op=True),
             comm.reduce(x.clone(), 0, async_op=True),
             comm.all_gather(many, x, async_op=True),
             comm.reduce_scatter(x.clone(), many, async_op=True),
             comm.all_to_all([torch.ones(2) for _ in many], many, async_op=True),
+            comm.gather(x, many if comm.rank == 0 else None, async_op=True),
+            comm.scatter(x.clone(), many if comm.rank == 0 else None, async_op=True),
+            comm.barrier(async_op=True),
             comm.isend(x, 1 - comm.rank),
-            comm.irecv(x.clone(), 1 - comm.rank),
+            comm.irecv(came, 1 - comm.rank),
         ]
         while not all(work.is_completed() for work in works):
             time.sleep(0.01)
-        for work in works:
-            work.wait()
+        return [each.item() for each in (came[0], *summed)]
 
-    gloo(polled)
+    assert gloo(polled).values == [[1.0, 2.0, 2.0]] * 2
+
+
+def test_a_wait_may_have_an_end_and_what_was_given_up_is_no_deadlock_and_not_left_over():
+    def timed(comm):
+        work, told = comm.irecv(torch.zeros(1), 1 - comm.rank), []
+        for _ in range(2):
+            try:
+                work.wait(0.1)
+            except RuntimeError as error:
+                told.append(str(error))
+        return told, comm.all_reduce(torch.ones(1), async_op=True).wait(timeout=10.0)
+
+    words = "must end within 0.1 s, but has not; look at what the others do meanwhile, or wait longer"
+    assert gloo(timed).values == [([f"recv(src={1 - rank}) {words}"] * 2, True) for rank in range(2)]
+
+
+def test_futures_and_batches_are_those_of_simulated_ranks():
+    def handled(comm):
+        x, came, other = torch.arange(3.0) + comm.rank, torch.zeros(3), 1 - comm.rank
+        mean = comm.all_reduce(x.clone(), async_op=True).get_future().then(lambda done: done.value()[0] / comm.size)
+        works = comm.batch_isend_irecv([comm.P2POp(comm.isend, x, other), comm.P2POp(comm.irecv, came, other)])
+        return [mean.wait(), works[1].get_future().wait()[0], [work.wait() for work in works]]
+
+    both(handled, 2)
 
 
 def test_a_reduce_scatter_may_have_no_elements_and_any_place():
@@ -157,6 +185,7 @@ def test_a_receive_from_anybody_names_its_sender_and_keeps_the_order_of_each():
             x = torch.empty(2, dtype=torch.int64)
             found.append((comm.recv(x), x.tolist()))
         work.wait()
+        assert work.source_rank() == early[0]
         return found, early.tolist()
 
     for _ in range(3):
@@ -201,6 +230,38 @@ def test_groups_that_overlap_and_were_made_in_different_orders_work():
         return [x, y]
 
     both(meshed, 4)
+
+
+def test_groups_of_the_same_ranks_and_tags_do_not_mix():
+    def mixed(comm):
+        one, two, x = comm.subgroup([0, 1]), comm.subgroup([0, 1]), torch.arange(5.0) + 10 * comm.rank
+        found, ways = list(x.split(1)), [(comm, 0), (one, 0), (two, 0), (two, 7), (one, 2**31 - 1)]
+        for place in range(5):
+            ways[place][0].send(found[place], 1 - comm.rank, tag=ways[place][1])
+        for place in (4, 2, 0, 3, 1):
+            ways[place][0].recv(found[place], 1 - comm.rank if place % 2 else None, tag=ways[place][1])
+        one.barrier()
+        two.barrier()
+        groups = [one, two] if comm.rank else [two, one]
+        for work in [each.all_reduce(x[:3] if each is one else x[3:], async_op=True) for each in groups]:
+            work.wait()
+        return [x]
+
+    both(mixed, 2)
+
+
+def test_a_tag_for_each_message_leaves_no_thread_for_each():
+    def tagged(comm):
+        for tag in range(1, 51):
+            come = [comm.irecv(torch.zeros(1), 1 - comm.rank, tag=tag) for _ in range(2)]
+            for _ in come:
+                comm.send(torch.ones(1), 1 - comm.rank, tag=tag)
+            for work in come:
+                work.wait()
+        while threading.active_count() > 10:  # the last ones are about to end
+            time.sleep(0.01)
+
+    gloo(tagged)
 
 
 def test_two_of_a_group_may_speak_while_its_third_member_never_uses_it():

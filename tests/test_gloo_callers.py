@@ -125,6 +125,12 @@ def test_a_connection_for_each_direction_carries_messages_as_nccl_needs_it():
         port = DistributedPort(store, comm.rank, comm.size, CallLog(), device=cpu, seconds=LIMIT, channels=True)
         own = Comm(port, comm.ranks, comm.rank)
         found = ring_all_reduce(own, torch.arange(6.0) * (comm.rank + 1))
+        pair = own.subgroup(own.ranks).subgroup(own.ranks)
+        for tag in (0, 5):
+            pair.send(torch.tensor([tag]), (comm.rank + 1) % comm.size, tag=tag)
+        for tag in (5, 0):
+            assert pair.recv(came := torch.zeros(1, dtype=torch.int64), (comm.rank - 1) % comm.size, tag=tag) >= 0
+            assert came.item() == tag
         own.barrier()
         return found
 

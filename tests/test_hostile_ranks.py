@@ -24,9 +24,9 @@ from autograder.sandbox.wire import stream
 def raw(port, tree):
     stream.send(port._sock, tree, token=port._token)
 
-def call(verb, rank, group, gives=(), takes=(), peer=None, op=""):
+def call(verb, rank, group, gives=(), takes=(), peer=None, op="", context=0, tag=0):
     return {"verb": verb, "group": list(group), "peer": peer, "op": op, "async": False, "gives": list(gives),
-            "takes": [["F32", list(each)] for each in takes]}
+            "takes": [["F32", list(each)] for each in takes], "context": context, "tag": tag}
 
 def said(port, *items, waits=None):
     raw(port, {"items": list(items), "waits": waits})
@@ -67,6 +67,11 @@ def attack(sandbox, body: str) -> tuple[str, int | None, str]:
         soak("call('broadcast', 1, range(3), takes=[x.shape], peer=None)"),
         soak("call('barrier', 1, range(3), op='sum')"),
         "call('exec', 1, range(3))",
+        "call('send', 1, range(3), [x], peer=2, tag=2**31)",
+        soak("call('send', 1, range(3), [x], peer=2, tag=-1)"),
+        "call('barrier', 1, range(3), tag=1)",
+        "call('barrier', 1, range(3), context=2**31)",
+        soak("call('barrier', 1, range(3), context=1.5)"),
         "{**call('send', 1, range(3), [x], peer=2), 'rank': 0}",
         "{'compute': -1.0, 'label': ''}",
         soak("{'compute': float(2**1023), 'label': 3}"),
@@ -86,7 +91,9 @@ def test_a_call_that_no_communicator_makes_is_refused(sandbox, item):
         soak("raw(port, {'items': 3, 'waits': None})"),
         "raw(port, {'items': [[]] * 2000, 'waits': None})",
         "raw(port, {'seen': []})",
-        soak("raw(port, {'asks': 0})"),
+        soak("raw(port, {'asks': 0, 'seconds': None})"),
+        "raw(port, {'asks': 0, 'seconds': -1.0})",
+        soak("raw(port, {'asks': 0, 'seconds': float('inf')})"),
         soak("raw(port, 5)"),
         "port._token = 'another'\n    said(port)",
         soak("port._sock.sendall(b'\\0' * 8)"),

@@ -75,6 +75,18 @@ def test_to_claim_to_compute_is_a_call(sandbox, monkeypatch):
     assert attack(sandbox, body) == ("Flood", 1)
 
 
+def test_to_wait_in_vain_is_a_call(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_CALLS", 100)
+    body = """
+if rank == 1:
+    said(port, call("recv", 1, range(3), takes=[x.shape], peer=0))
+    while True:
+        port._reply({"asks": 0, "seconds": 0.0})
+comm.barrier()
+"""
+    assert attack(sandbox, body) == ("Flood", 1)
+
+
 @pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_CALLS"])
 def test_who_did_most_is_named_and_not_who_did_the_last_bit(sandbox, monkeypatch, limit):
     monkeypatch.setattr(f"autograder.sandbox.outside.broker.{limit}", {"MAX_BYTES": 2**20, "MAX_CALLS": 110}[limit])

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from course.cluster.account.ledger import Event, Ledger
 from course.cluster.account.network import Link, Topology, fully_connected, ring, two_levels
-from course.cluster.protocol.comm import Comm, Work
+from course.cluster.protocol.comm import Comm, P2POp, Work
 from course.cluster.protocol.failures import RanksFailed
 from course.cluster.protocol.transport import Run
+from course.cluster.protocol.work import WaitTimedOut
 from course.cluster.run import run_ranks
 from course.cluster.simulated.simulation import Simulated
 
@@ -28,10 +29,12 @@ __all__ = [
     "Event",
     "Ledger",
     "Link",
+    "P2POp",
     "RanksFailed",
     "Run",
     "Simulated",
     "Topology",
+    "WaitTimedOut",
     "Work",
     "fully_connected",
     "ring",

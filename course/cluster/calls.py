@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from course.errors import BadArgument
 
@@ -29,19 +30,23 @@ REDUCIBLE = (
 )
 
 
+MAX_NUMBER = 2**31 - 1  # of a tag, which gloo sends as an int, and of a context
+
 Tensors: TypeAlias = Sequence[Tensor]
+Communicator: TypeAlias = tuple[tuple[int, ...], int]  # ranks, and which of their groups
 
 
 class Kind(NamedTuple):
-    """Dtype and shape of one tensor."""
+    """Dtype and shape of one tensor. has_data: not on the meta device, and no FakeTensor."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+    has_data: bool = True
 
     @classmethod
     def of(cls, tensor: Tensor) -> Kind:
         """That of a tensor."""
-        return cls(tensor.dtype, tuple(tensor.shape))
+        return cls(tensor.dtype, tuple(tensor.shape), not (tensor.is_meta or isinstance(tensor, FakeTensor)))
 
     @property
     def bytes(self) -> int:
@@ -49,7 +54,8 @@ class Kind(NamedTuple):
         return self.dtype.itemsize * torch.Size(self.shape).numel()
 
     def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}"
+        data = "" if self.has_data else " without data"
+        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.shape}{data}"
 
 
 class Call(NamedTuple):
@@ -58,6 +64,8 @@ class Call(NamedTuple):
     rank, group, peer   ranks of the whole run; peer is the other side, or the root (None: any sender, or none)
     op                  how values are combined; "" where they are not
     gives, takes        the tensors that are read, and those that are written
+    context             which group of these ranks it is, from 0 in the order in which they are made (MPI's word)
+    tag                 of a message: a receive takes those of its own tag alone
     """
 
     verb: str
@@ -67,11 +75,18 @@ class Call(NamedTuple):
     op: str = ""
     gives: tuple[Kind, ...] = ()
     takes: tuple[Kind, ...] = ()
+    context: int = 0
+    tag: int = 0
 
     def __str__(self) -> str:
-        """`recv(src=1)`, `all_reduce`: what the rank wrote."""
-        name = PEERS.get(self.verb)
-        return f"{self.verb}({name}={'any' if self.peer is None else self.peer})" if name else self.verb
+        """`recv(src=1)`, `send(dst=0, tag=7)`, `all_reduce`: what the rank wrote."""
+        name, tag = PEERS.get(self.verb), f", tag={self.tag}" if self.tag else ""
+        return f"{self.verb}({name}={'any' if self.peer is None else self.peer}{tag})" if name else self.verb
+
+    @property
+    def communicator(self) -> Communicator:
+        """Where it meets others' calls."""
+        return self.group, self.context
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -83,6 +98,11 @@ class Call(NamedTuple):
         """The rank that it names, the other side or the root; not of a receive from anybody."""
         assert self.peer is not None
         return self.peer
+
+    @property
+    def has_data(self) -> bool:
+        """Whether its tensors have data; else there is nothing to send or to compute, only to count."""
+        return all(kind.has_data for kind in self.kinds[:1])
 
     def details(self) -> str:
         """`, shape (4,)` of its first tensor; nothing for a barrier."""
@@ -113,6 +133,13 @@ def check_peer(name: str, peer: object, group: tuple[int, ...], *, other_than: i
     return group[peer]
 
 
+def check_tag(tag: object) -> int:
+    """The tag of a message. Raises BadArgument where it is none."""
+    if type(tag) is not int or not 0 <= tag <= MAX_NUMBER:
+        raise BadArgument(f"tag must be a whole number from 0 to {MAX_NUMBER}, got {tag!r}")
+    return tag
+
+
 def check_op(op: str, dtype: torch.dtype) -> None:
     """Raises BadArgument where values of this dtype cannot be combined so."""
     if op not in OPS:
@@ -126,8 +153,20 @@ def check_op(op: str, dtype: torch.dtype) -> None:
         )
 
 
-def check_place(tensors: Sequence[Tensor], device: torch.device) -> None:
-    """Raises BadArgument where a tensor lies on another kind of device, or is not dense."""
+def check_place(tensors: Sequence[Tensor], kinds: Sequence[Kind], device: torch.device, *, needs_data: bool) -> None:
+    """Raises BadArgument where a tensor lies on another kind of device, or is not dense.
+
+    needs_data  whether tensors without data are refused, too
+    """
+    if not all(kind.has_data for kind in kinds):
+        if needs_data:
+            raise BadArgument(
+                'tensors must have data to be sent or received here; only simulated ranks (transport="simulated") '
+                "count what tensors of the meta device and FakeTensors would cost"
+            )
+        if any(kind.has_data for kind in kinds):
+            raise BadArgument("the tensors of one call must all have data, or none of them, got some of each kind")
+        return
     for each in tensors:
         if each.device.type != device.type:
             raise BadArgument(f"tensors must lie on {device} to be sent or received, got one on {each.device}")
@@ -166,6 +205,10 @@ def check_form(call: Call, size: int) -> None:
         check_peer(PEERS[verb], group.index(peer) if peer in group else None, group, other_than=other_than)
     elif peer is not None:
         raise BadArgument(f"{verb} must not name a rank")
+    if check_tag(call.tag) and verb not in POINT_TO_POINT:
+        raise BadArgument(f"{verb} must not have a tag")
+    if not 0 <= call.context <= MAX_NUMBER:
+        raise BadArgument("the group of a call must be one that could be made")
     if (len(call.gives), len(call.takes)) != _counts(verb, len(group), is_root=peer == call.rank):
         raise BadArgument(f"{verb} must come with other numbers of tensors than {len(call.gives)}, {len(call.takes)}")
     if verb != "all_to_all" and len({*call.gives, *call.takes}) > 1:

@@ -27,7 +27,7 @@ def run_ranks(
     """Call `function(comm, *inputs[rank])` on every rank, and wait until all have returned.
 
     function   may be defined in a notebook; prints come out with the number of the rank
-    ranks      how many: 1 to 128
+    ranks      how many: 1 to 1024 simulated ones, and at most 128 processes
     transport  "simulated", "gloo" or "nccl" with their defaults, or a transport with settings: `Simulated(seed=1)`
     inputs     what each rank gets beside its communicator; tensors and modules are copied. By default nothing
     seconds    of real time that the run may take

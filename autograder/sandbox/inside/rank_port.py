@@ -25,6 +25,7 @@ class RankPort:
     """See course.cluster.protocol.comm.Port."""
 
     device = torch.device("cpu")
+    needs_data = True
 
     def __init__(self, sock: socket.socket, token: str) -> None:
         self._sock, self._token = sock, token
@@ -65,10 +66,10 @@ class RankPort:
         """Wait for a call."""
         return self._reply({"items": self._items(), "waits": number})
 
-    def is_done(self, number: int) -> bool:
-        """Whether a call is done."""
+    def is_done(self, number: int, seconds: float | None) -> bool:
+        """Whether a call is done; waits so long for a yes."""
         self._flush()
-        return bool(self._reply({"asks": number})["done"])
+        return bool(self._reply({"asks": number, "seconds": seconds})["done"])
 
     def end(self) -> None:
         """The rank has returned: what it began and did not wait for is begun all the same."""
@@ -86,12 +87,12 @@ class RankPort:
 
 
 class _Work:
-    """See course.cluster.protocol.comm.Work."""
+    """See course.cluster.protocol.work.Pending."""
 
     def __init__(self, port: RankPort, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> None:
         self._port, self._call, self._gives, self._takes = port, call, gives, takes
-        self._is_async, self._finished = is_async, False
-        self.number = 0
+        self._is_async = is_async
+        self.number = self.sender = 0
 
     def item(self) -> Tree:
         """The call as a tree."""
@@ -100,16 +101,18 @@ class _Work:
     def finish(self) -> int:
         """Wait, and write what has come. Returns the sender."""
         reply = self._port.finish(self.number)
-        self._finished = True
         for tensor, value in zip(self._takes, reply["takes"], strict=True):
             tensor.detach().copy_(value)
-        return int(reply["sender"])
+        self.sender = int(reply["sender"])
+        return self.sender
 
-    def wait(self) -> None:
-        """See Work."""
-        if not self._finished:
-            self.finish()
+    def wait(self, seconds: float | None = None) -> bool:
+        """See Pending."""
+        if seconds is not None and not self._port.is_done(self.number, float(seconds)):
+            return False
+        self.finish()
+        return True
 
     def is_completed(self) -> bool:
-        """See Work."""
-        return self._finished or self._port.is_done(self.number)
+        """See Pending."""
+        return self._port.is_done(self.number, None) and self.wait()

@@ -50,6 +50,7 @@ class _NoPort:
     """A port that carries nothing: a fork of a process with other threads would hang, so no ranks are simulated."""
 
     device = torch.device("cpu")
+    needs_data = True
     perform = begin = compute = _unwritten
 
 

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autograder.sandbox.outside.connection import Connection, stop
-from autograder.sandbox.wire.rank_messages import CallMessage, Computed, Said, Waits
+from autograder.sandbox.wire.rank_messages import CallMessage, Computed, Waits
 from course.cluster.account.ledger import Ledger
 from course.cluster.account.network import fully_connected
 from course.cluster.protocol.failures import RETURNED, RUNNING, RanksFailed, deadlock, late, rank_raised
 from course.cluster.protocol.posted import PostedCall
 from course.cluster.protocol.rank_output import numbered
-from course.cluster.protocol.virtual_time import Schedule
+from course.cluster.protocol.virtual_time import Asks, Schedule
 from course.performing.exercise import Observation
 from course.tree import Tree
 
@@ -38,11 +38,13 @@ class _Rank:
     """One rank.
 
     posted  its calls, by number; None where it has got, or waits for, what it takes
+    asks    the call of which it asks whether it is done
     made    how many calls it has made; gave: bytes of the tensors that it gave
     """
 
     connection: Connection
     posted: list[PostedCall | None] = field(default_factory=list)
+    asks: PostedCall | None = None
     made: int = 0
     gave: int = 0
 
@@ -106,7 +108,7 @@ class Broker:
             raise deadlock(self._statuses())
         with selectors.DefaultSelector() as selector:
             for number, rank in enumerate(self._ranks):
-                if self._runs(number) or self._schedule.waits[number] is not None:
+                if self._runs(number) or self._schedule.is_waiting(number):
                     selector.register(rank.connection.sock, selectors.EVENT_READ, number)
             while running := self._running():
                 if time.monotonic() > self._deadline:
@@ -118,7 +120,7 @@ class Broker:
     def _listen(self, number: int) -> bool:
         """Read what has come from one rank; whether it has said something."""
         rank = self._ranks[number]
-        if self._schedule.waits[number] is not None:
+        if self._schedule.is_waiting(number):
             raise rank.connection.broke_silence()
         if not rank.connection.hear():
             return False
@@ -129,20 +131,40 @@ class Broker:
     def _announce(self, number: int) -> None:
         """What a rank has said is done at its time."""
         rank = self._ranks[number]
-        if rank.connection.said and self._schedule.waits[number] is None:
-            is_call = _is_call(rank.connection.said[0])
-            self._schedule.add(number, functools.partial(self._do, number), is_call=is_call)
+        if rank.connection.said and not self._schedule.is_waiting(number):
+            said = rank.connection.said[0]
+            if isinstance(said, Waits) and said.asks:
+                self._schedule.add(number, Asks(functools.partial(self._asked, number), said.seconds), is_call=True)
+            else:
+                is_call = isinstance(said, CallMessage | Computed)  # others may see it, so that its time decides
+                self._schedule.add(number, functools.partial(self._do, number), is_call=is_call)
 
     # --- making calls ---
 
     def _make_next(self) -> None:
-        """Do what comes first; ranks that have waited for it get what they take."""
+        """Do what comes first; ranks that have waited for it get what they take, those that have asked an answer."""
         for number, done in self._schedule.make_next():
+            rank = self._ranks[number]
             if done is not None:
                 reply: Tree = {"takes": list(done.takes or ()), "sender": done.sender or 0}
-                self._ranks[number].connection.reply(reply, self._deadline)
+                rank.connection.reply(reply, self._deadline)
                 done.takes = None
+            elif rank.asks is not None:
+                is_done = rank.asks.done and rank.asks.end <= self._schedule.clocks[number]
+                rank.connection.reply({"done": is_done}, self._deadline)
+                rank.asks = None
             self._announce(number)
+
+    def _asked(self, number: int) -> PostedCall:
+        """The call of which a rank asks whether it is done."""
+        rank = self._ranks[number]
+        said = rank.connection.said.popleft()
+        assert isinstance(said, Waits)
+        if said.seconds is not None:  # the ledger has a line for each
+            rank.made += 1
+            self._check_limits()
+        rank.asks = self._call(rank, said)
+        return rank.asks
 
     def _do(self, number: int) -> PostedCall | None:
         """What a rank has said first. The call that it waits for then."""
@@ -155,7 +177,9 @@ class Broker:
             self._check_limits()
             self._schedule.compute(number, said.seconds, said.label)
         elif isinstance(said, Waits):
-            return self._wait(rank, said, self._schedule.clocks[number])
+            posted = self._call(rank, said)
+            rank.posted[said.number] = None
+            return posted
         else:
             rank.connection.seen = said.seen
             if (error := said.seen.error) is not None:
@@ -172,16 +196,13 @@ class Broker:
         self._check_limits()
         rank.posted.append(self._schedule.switch.post(said.call, said.gives, at=at, is_async=said.is_async))
 
-    def _wait(self, rank: _Rank, said: Waits, at: float) -> PostedCall | None:
+    def _call(self, rank: _Rank, said: Waits) -> PostedCall:
+        """The call that a rank names."""
         posted = rank.posted[said.number] if said.number < len(rank.posted) else None
         if posted is None:
             raise rank.connection.failed(
                 "BadReply", f"must wait for a call of its own, once, but waits for #{said.number}"
             )
-        if said.asks:
-            rank.connection.reply({"done": posted.done and posted.end <= at}, self._deadline)
-            return None
-        rank.posted[said.number] = None
         return posted
 
     # --- what ranks do ---
@@ -189,7 +210,7 @@ class Broker:
     def _runs(self, number: int) -> bool:
         """Whether its next word is awaited: it neither waits nor has ended, nor was heard already."""
         connection = self._ranks[number].connection
-        return self._schedule.waits[number] is None and connection.seen is None and not connection.said
+        return not self._schedule.is_waiting(number) and connection.seen is None and not connection.said
 
     def _running(self) -> list[int]:
         return [number for number in range(len(self._ranks)) if self._runs(number)]
@@ -197,7 +218,7 @@ class Broker:
     def _reads(self, number: int) -> bool:
         """Whether it reads: it waits, or has said that it will."""
         said = self._ranks[number].connection.said
-        return self._schedule.waits[number] is not None or any(isinstance(each, Waits) for each in said)
+        return self._schedule.is_waiting(number) or any(isinstance(each, Waits) for each in said)
 
     def _statuses(self) -> dict[int, str]:
         return {number: self._status(number) for number in range(len(self._ranks))}
@@ -209,7 +230,7 @@ class Broker:
             return RETURNED
         calls = [said.call for said in connection.said if isinstance(said, CallMessage)]
         heard = f"has called {calls[0]}{calls[0].details()}" if calls else RUNNING
-        return str(self._schedule.waits[number] or heard)
+        return self._schedule.doing(number) or heard
 
     # --- what breaks ---
 
@@ -224,8 +245,3 @@ class Broker:
             if sum(counts) > most:
                 connection = self._ranks[counts.index(max(counts))].connection
                 raise connection.failed("Flood", f"and the others must not {what} together; it did most of it")
-
-
-def _is_call(said: Said) -> bool:
-    """Whether the others may see it, or it may see what others did: its time decides, and the seed in a tie."""
-    return isinstance(said, CallMessage | Computed) or (isinstance(said, Waits) and said.asks)

@@ -22,7 +22,7 @@ from torch import Tensor
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.wire.rank_messages import RankCall
 from course.cluster.calls import VERBS
-from course.cluster.protocol.transport import Program, Run
+from course.cluster.protocol.transport import Program, Run, check_processes
 from course.errors import BadArgument
 from course.performing.cells import CodeCell
 from course.performing.exercise import Inputs
@@ -52,7 +52,8 @@ class Brokered:
         self._runner = self._given
 
     def run(self, program: Program) -> Run:
-        """See Transport. Raises BadArgument for a function or inputs that cannot be sent, and RunnerError."""
+        """See Transport. Raises BadArgument for too many ranks, or what cannot be sent to them, and RunnerError."""
+        check_processes(program)
         function = inspect.unwrap(program.function)
         _check_function(function)
         name, cells = function.__name__, _cells(function)

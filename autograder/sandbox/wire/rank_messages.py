@@ -2,7 +2,7 @@
 
     broker                            rank
     from_part       -->               to_part                          once
-    to_said         <--               from_items, {"asks": n}          any number of times
+    to_said         <--               from_items, {"asks": n, ..}      any number of times
     {"takes": ..}   -->               only where the rank waits, or asks whether a call is done
     {"stopped": ..} -->               instead, where the run is over
     to_said         <--               {"seen": observation}            once
@@ -61,10 +61,14 @@ class Computed:
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """The rank waits for its call of this number; asks: it only wants to know whether the call is done."""
+    """The rank waits for its call of this number.
+
+    asks     it only wants to know whether the call is done; seconds: for a yes it waits so long, None: not at all
+    """
 
     number: int
     asks: bool = False
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +100,8 @@ def from_call(call: Call, gives: Sequence[Tensor], *, is_async: bool) -> Tree:
         "group": list(call.group),
         "peer": call.peer,
         "op": call.op,
+        "context": call.context,
+        "tag": call.tag,
         "async": is_async,
         "gives": [each.detach() for each in gives],
         "takes": takes,
@@ -108,8 +114,9 @@ def to_said(tree: Tree, rank: int, size: int) -> list[Said]:
         raise BadFrame("a message of a rank must be a dict")
     if tree.keys() == {"seen"}:
         return [RankEnded(seen=messages.to_observations(tree["seen"], 1)[0])]
-    if tree.keys() == {"asks"}:
-        return [Waits(number=_whole(tree["asks"]), asks=True)]
+    if tree.keys() == {"asks", "seconds"}:
+        seconds = None if tree["seconds"] is None else _seconds(tree["seconds"])
+        return [Waits(number=_whole(tree["asks"]), asks=True, seconds=seconds)]
     if tree.keys() != {"items", "waits"} or not isinstance(tree["items"], list) or len(tree["items"]) > MAX_ITEMS:
         raise BadFrame(f"a message of a rank must hold at most {MAX_ITEMS} calls, and what it waits for")
     said: list[Said] = [_item(item, rank, size) for item in tree["items"]]
@@ -120,12 +127,12 @@ def _item(tree: Tree, rank: int, size: int) -> CallMessage | Computed:
     if not isinstance(tree, dict):
         raise BadFrame("a call must be a dict")
     if tree.keys() == {"compute", "label"}:
-        seconds, label = tree["compute"], tree["label"]
-        if not isinstance(seconds, float) or not 0 <= seconds < math.inf or not isinstance(label, str):
-            raise BadFrame("a time must be finite and at least 0, and its label a text")
-        return Computed(seconds=seconds, label=readable(label[:MAX_LABEL]))
-    if tree.keys() != {"verb", "group", "peer", "op", "async", "gives", "takes"}:
-        raise BadFrame("a call must hold its verb, group, peer, op and tensors")
+        label = tree["label"]
+        if not isinstance(label, str):
+            raise BadFrame("the label of a time must be a text")
+        return Computed(seconds=_seconds(tree["compute"]), label=readable(label[:MAX_LABEL]))
+    if tree.keys() != {"verb", "group", "peer", "op", "context", "tag", "async", "gives", "takes"}:
+        raise BadFrame("a call must hold its verb, group, peer, op, tag and tensors")
     gives = tree["gives"]
     if not isinstance(gives, list) or not all(isinstance(each, Tensor) for each in gives):
         raise BadFrame("a call must give tensors")
@@ -138,6 +145,8 @@ def _item(tree: Tree, rank: int, size: int) -> CallMessage | Computed:
         _word(tree["op"]),
         tuple(Kind.of(each) for each in tensors),
         tuple(_kind(each) for each in _list(tree["takes"])),
+        _whole(tree["context"]),
+        _whole(tree["tag"]),
     )
     try:
         check_form(call, size)
@@ -166,6 +175,12 @@ def _list(tree: Tree) -> list[Tree]:
 def _word(tree: Tree) -> str:
     if not isinstance(tree, str) or len(tree) > MAX_WORD:
         raise BadFrame(f"a verb, an op or a dtype must be a text of at most {MAX_WORD} characters")
+    return tree
+
+
+def _seconds(tree: Tree) -> float:
+    if not isinstance(tree, float) or not 0 <= tree < math.inf:
+        raise BadFrame("a time must be finite and at least 0")
     return tree
 
 

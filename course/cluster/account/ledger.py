@@ -131,7 +131,7 @@ class Ledger:
 def costs(ledger: Ledger) -> dict[str, Leaf]:
     """What a run cost, as plain tensors, numbers and strings by name.
 
-    Messages of no bytes, and which verb, group or peer is chosen, can carry values, too: whoever limits bytes
+    Messages of no bytes, and which verb, group, tag or peer is chosen, can carry values, too: whoever limits bytes
     should limit messages as well. What a rank computes, and when, is its own claim, and the makespan rests on it.
 
     bytes, messages       int64, (ranks, ranks): from row to column

@@ -27,7 +27,7 @@ from course.errors import BadArgument
 
 Route: TypeAlias = tuple[str, ...]
 Times: TypeAlias = tuple[float, float]
-MAX_RANKS = 128
+MAX_RANKS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +119,7 @@ class Network:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._busy: defaultdict[str, list[Times]] = defaultdict(list)  # when it is busy, in order
+        self._over = 0.0  # when the last of it ends
         self._routes: dict[Pair, Route] = {}
         self._durations: dict[Plan, tuple[float, Mapping[str, float]]] = {}
 
@@ -142,6 +143,9 @@ class Network:
         """
         seconds, loads = self._duration(plan)
         start, tried = at, -1.0
+        if at >= self._over:
+            tried = at  # all are free
+            self._busy.clear()
         while start > tried:
             tried = start
             start = max([start, *(self._free(name, start, busy) for name, busy in loads.items())])
@@ -162,6 +166,7 @@ class Network:
         if seconds > 0:
             busy = self._busy[name] = [each for each in self._busy[name] if each[1] > now]
             insort(busy, (start, start + seconds))
+            self._over = max(self._over, start + seconds)
 
     def _duration(self, plan: Plan) -> tuple[float, Mapping[str, float]]:
         """How long it takes on idle links, and how long it keeps each of them busy."""

@@ -15,14 +15,14 @@ from typing import Any, Literal, NamedTuple
 
 from course.cluster.calls import Call
 
-What = Literal["ready", "called", "waits", "computes", "returned", "failed", "line"]
+What = Literal["ready", "called", "waits", "gives up", "computes", "returned", "failed", "line"]
 
 
 class RankMessage(NamedTuple):
     """One thing that a rank does, before it does it.
 
     at     when, by the clock that all processes of a machine share (time.monotonic)
-    data   ready: None; called: Called; waits: the number of the call; computes: seconds and label;
+    data   ready: None; called: Called; waits, gives up: the number of the call; computes: seconds and label;
            returned: the pickled value; failed: RankFailure; line: where it is, as `failing.lines_of`
     ended  calls that have ended since the last message: number and when
     """
@@ -70,6 +70,9 @@ class CallLog:
     def waits(self, number: int) -> None:
         """The rank waits for a call that it began."""
 
+    def gives_up(self, number: int) -> None:
+        """The rank has waited for a call that it began as long as it wanted to."""
+
     def ended(self, number: int) -> None:
         """The call has ended."""
 
@@ -104,6 +107,10 @@ class LauncherLog(CallLog):
     def waits(self, number: int) -> None:
         """See CallLog."""
         self.tell("waits", number)
+
+    def gives_up(self, number: int) -> None:
+        """See CallLog."""
+        self.tell("gives up", number)
 
     def ended(self, number: int) -> None:
         """See CallLog. It goes with the next message."""

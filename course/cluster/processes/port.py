@@ -2,10 +2,10 @@
 
     perform(call)  --reported-->  send: a queue of its own;  recv: wait for the sender;  else: see backends.py
 
-Messages go over one connection of the whole run, tagged by the group, so that two ranks of a group can speak while a
-third does something else. NCCL knows no tags, and one of its communicators does one thing at a time: there each
-direction of each pair has a communicator of its own, made when it is first used. (That part has only been run with
-gloo beneath it, as the tests do: two GPUs were not at hand.)
+Messages go over one connection of the whole run, with gloo tags of their own for each group and tag, so that two ranks
+of a group can speak while a third does something else. NCCL knows no tags, and one of its communicators does one thing
+at a time: there each direction of each pair has a communicator of its own for each group and tag, made when it is first
+used. (That part has only been run with gloo beneath it, as the tests do: two GPUs were not at hand.)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +22,11 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
-from course.cluster.calls import Call, Tensors
+from course.cluster.calls import Call, Communicator, Tensors
 from course.cluster.processes.backends import Begun, begin, connected, packed, room, unpack
 from course.cluster.processes.messages import CallLog
 
-Group = tuple[int, ...]
+POLL_SECONDS = 0.0005  # between looks at a call whose wait has an end: NCCL's own cannot be given one
 
 
 class DistributedPort:
@@ -36,6 +37,8 @@ class DistributedPort:
     device    where tensors lie; NCCL on "cuda"
     channels  whether each direction of each pair has a connection of its own; None: with NCCL
     """
+
+    needs_data = True
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class DistributedPort:
         self._channels = device.type == "cuda" if channels is None else channels
         self._backends: dict[str, Any] = {}
         self._queues = Queues()
-        self._asking: set[Group] = set()
+        self._asking: set[Communicator] = set()
         self._asked: dict[int, _ReceiveWork] = {}
         self._lock = threading.Lock()
         self._all = self._backend("all", rank, size)
@@ -75,7 +78,7 @@ class DistributedPort:
         with self._lock:
             receive = self._asked.pop(number)
         receive.src = src
-        self._queues.put(("from", src, receive.call.group), receive.item)
+        self._queues.put(("from", src, *_way_of(receive.call)), receive.item, is_kept=not receive.call.tag)
 
     def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> DistributedWork:
         if call.verb == "recv":
@@ -85,7 +88,7 @@ class DistributedPort:
             self._send(call, gives[0])
             return DistributedWork(self._log, number)
         group = call.group
-        name = "all" if len(group) == self._size else f"ranks {group}"
+        name = "all" if len(group) == self._size and not call.context else f"ranks {call.communicator}"
         backend = self._backend(name, group.index(self._rank), len(group))
         return _CollectiveWork(self._log, number, begin(backend, call, gives, takes))
 
@@ -105,22 +108,22 @@ class DistributedPort:
                 backend, _, dst, tag = self._way(call, self._rank, call.named)
                 backend.send([data], dst, tag).wait()
 
-        self._queues.put(("to", call.peer, call.group), WorkItem(deliver))
+        self._queues.put(("to", call.peer, *_way_of(call)), WorkItem(deliver), is_kept=not call.tag)
 
     def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _ReceiveWork:
         """In the order of each sender. When a group has received from anybody, the launcher says whose turn it is."""
         if call.peer is None and self._log.is_launched:
-            self._asking.add(call.group)
-        is_asking = call.group in self._asking
+            self._asking.add(call.communicator)
+        is_asking = call.communicator in self._asking
         receive = _ReceiveWork(self._log, self, call, tensor)
         with self._lock:  # the launcher's answer may come before the number is known here
             receive.number = self._log.called(call, is_async=is_async, is_asking=is_asking)
             if is_asking:
                 self._asked[receive.number] = receive
                 return receive
-        queue_name = ("from", call.peer, call.group)
+        queue_name = ("from", call.peer, *_way_of(call))
         if is_async or not self._queues.is_idle(queue_name):
-            self._queues.put(queue_name, receive.item)
+            self._queues.put(queue_name, receive.item, is_kept=not call.tag)
         else:
             receive.item.run()
         return receive
@@ -129,7 +132,7 @@ class DistributedPort:
         """Wait for the next message of `src` and write it. Returns the sender."""
         data = room(call.takes[0], self.device)
         if src is None:
-            work = self._all.recv_anysource([data], _tag(call.group))
+            work = self._all.recv_anysource([data], _tag(call))
             work.wait()
             src = int(work._source_rank())
         else:
@@ -141,33 +144,48 @@ class DistributedPort:
     def _way(self, call: Call, src: int, dst: int) -> tuple[Any, int, int, int]:
         """A backend, the places of the sender and of the receiver in it, and a tag."""
         if not self._channels:
-            return self._all, src, dst, _tag(call.group)
-        return self._backend(f"{src} to {dst} of {call.group}", int(self._rank == dst), 2), 0, 1, 0
+            return self._all, src, dst, _tag(call)
+        return self._backend(f"{src} to {dst} of {_way_of(call)}", int(self._rank == dst), 2), 0, 1, 0
 
 
 class DistributedWork:
-    """See protocol.comm.Work. This one is a send: its tensor was copied when it was begun."""
+    """See protocol.work.Pending. This one is a send: its tensor was copied when it was begun."""
 
     def __init__(self, log: CallLog, number: int = 0) -> None:
-        self._log, self.number = log, number
-        self._is_over = False
+        self._log, self.number, self.sender = log, number, 0
 
-    def wait(self) -> None:
-        """See Work."""
-        if not self._is_over:
-            if not self.is_completed():
-                self._log.waits(self.number)
-            self.finish()
+    def wait(self, seconds: float | None) -> bool:
+        """See Pending. The launcher hears of a wait that has an end only when it was in vain: it is no deadlock."""
+        if seconds is not None and not self._is_done_within(seconds):
+            self._log.gives_up(self.number)
+            return False
+        if not self._is_done():
+            self._log.waits(self.number)
+        self.finish()
+        return True
 
     def finish(self) -> int:
         """Wait, and write what has come. Returns the sender's place in the group, where there is one."""
-        self._is_over = True
-        sender = self._finish()
+        self.sender = self._finish()
         self._log.ended(self.number)
-        return sender
+        return self.sender
 
     def is_completed(self) -> bool:
-        """See Work."""
+        """See Pending."""
+        if not self._is_done():
+            return False
+        self.finish()
+        return True
+
+    def _is_done_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self._is_done():
+            if time.monotonic() > until:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
+    def _is_done(self) -> bool:
         return True
 
     def _finish(self) -> int:
@@ -179,8 +197,8 @@ class _CollectiveWork(DistributedWork):
         super().__init__(log, number)
         self._begun = begun
 
-    def is_completed(self) -> bool:
-        return self._is_over or bool(self._begun.work.is_completed())
+    def _is_done(self) -> bool:
+        return bool(self._begun.work.is_completed())
 
     def _finish(self) -> int:
         self._begun.work.wait()
@@ -197,7 +215,7 @@ class _ReceiveWork(DistributedWork):
         self.item = WorkItem(self._run)
         self._port, self._tensor, self._side = port, tensor, _Side(port.device)
 
-    def is_completed(self) -> bool:
+    def _is_done(self) -> bool:
         return self.item.is_done()
 
     def _run(self) -> None:
@@ -272,12 +290,15 @@ class Queues:
         self._last: dict[object, WorkItem] = {}
         self._lock = threading.Lock()
 
-    def put(self, name: object, item: WorkItem) -> WorkItem:
-        """Have an item done after the others of the queue."""
+    def put(self, name: object, item: WorkItem, *, is_kept: bool = True) -> WorkItem:
+        """Have an item done after the others of the queue.
+
+        is_kept  whether the queue stays when it is empty: programs may have a tag for each message
+        """
         with self._lock:
             if name not in self._queues:
                 self._queues[name] = queue.SimpleQueue()
-                threading.Thread(target=_serve, args=(self._queues[name],), name=str(name), daemon=True).start()
+                threading.Thread(target=self._serve, args=(name, is_kept), name=str(name), daemon=True).start()
             self._last[name] = item
             self._queues[name].put(item)
         return item
@@ -287,12 +308,20 @@ class Queues:
         last = self._last.get(name)
         return last is None or last.is_done()
 
+    def _serve(self, name: object, is_kept: bool) -> None:
+        items, is_over = self._queues[name], False
+        while not is_over:
+            items.get().run()
+            with self._lock:
+                if is_over := not is_kept and items.empty():
+                    del self._queues[name], self._last[name]
 
-def _serve(items: queue.SimpleQueue[WorkItem]) -> None:
-    while True:
-        items.get().run()
+
+def _way_of(call: Call) -> tuple[object, ...]:
+    """What messages between two ranks must share to be kept in order."""
+    return call.communicator, call.tag
 
 
-def _tag(group: Group) -> int:
-    """The same number for a group on all its ranks."""
-    return zlib.crc32(repr(group).encode()) & 0x7FFFFFFF
+def _tag(call: Call) -> int:
+    """The same number on both sides, for all messages of one way."""
+    return zlib.crc32(repr(_way_of(call)).encode()) & 0x7FFFFFFF

@@ -50,6 +50,8 @@ class Progress:
             case "waits":
                 self._waits[rank] = self._posted[rank][message.data]
                 self._begun[rank][message.data] = at
+            case "gives up":
+                self._switch.waited(self._posted[rank][message.data], at, at, in_vain=True)
             case "computes":
                 seconds, label = message.data
                 self._switch.compute(rank, at, seconds, label)

@@ -29,7 +29,7 @@ import torch
 
 from course.cluster.processes.launch import Launch
 from course.cluster.processes.rank_main import Assignment
-from course.cluster.protocol.transport import Program, Run
+from course.cluster.protocol.transport import Program, Run, check_processes
 from course.errors import BadArgument
 from course.failing import message_of
 
@@ -46,7 +46,7 @@ class Gloo:
     """
 
     def run(self, program: Program) -> Run:
-        """See Transport. Raises BadArgument where the function or its inputs cannot be sent to another process."""
+        """See Transport. Raises BadArgument for too many ranks, a function or inputs that cannot be sent to another."""
         return _run(program, "gloo")
 
 
@@ -70,6 +70,7 @@ class Nccl:
 
 
 def _run(program: Program, backend: Literal["gloo", "nccl"]) -> Run:
+    check_processes(program)
     packed = _packed(program)
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         assignments = [

@@ -11,7 +11,7 @@ words
     eager       `send` returns as soon as the data is copied, whether or not anybody receives it
 
 `torch.distributed.send` and MPI's promise no such thing: two ranks that both send first may wait for each other there.
-With torch alone use isend and irecv, or batch_isend_irecv.
+With torch alone use isend and irecv, or batch_isend_irecv. `Simulated(send="rendezvous")` shows who needs eager sends.
 
 Unlike torch.distributed, whose `src` and `dst` are ranks of the whole run (`group_src` and `group_dst`: of the group),
 a group is a communicator of its own here, as in MPI: code written for `comm` runs on `comm.subgroup([0, 2])` unchanged.
@@ -24,28 +24,29 @@ Every transport has the same communicator, which checks arguments and makes a Ca
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, Protocol, overload
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
 import torch
 from torch import Tensor
 
-from course.cluster.calls import Call, Kind, Op, Tensors, check_group, check_op, check_peer, check_place, check_tensors
+from course.cluster.calls import (
+    Call,
+    Kind,
+    Op,
+    Tensors,
+    check_group,
+    check_op,
+    check_peer,
+    check_place,
+    check_tag,
+    check_tensors,
+)
+from course.cluster.protocol.work import Pending, Work
 from course.errors import BadArgument
 
-
-class Work(Protocol):
-    """A verb that was begun with `async_op=True`, `isend` or `irecv`.
-
-    Until `wait` has returned, what is sent must not be changed and what is received must not be read. A collective or
-    receive that a rank began and never waits for is told as left over.
-    """
-
-    def wait(self) -> None:
-        """Returns when the tensors of this rank may be used again. A second call returns at once."""
-
-    def is_completed(self) -> bool:
-        """Whether `wait` would return at once."""
+__all__ = ["Comm", "P2POp", "Port", "Work"]
 
 
 class Port(Protocol):
@@ -55,14 +56,30 @@ class Port(Protocol):
     def device(self) -> torch.device:
         """Where tensors must lie."""
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether tensors must have data; else those without are counted, and nothing is written to them."""
+
     def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
         """Make a call and wait for it. Returns the sender, as a rank of the group, where the call is a receive."""
 
-    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> Work:
+    def begin(self, call: Call, gives: Tensors, takes: Tensors) -> Pending:
         """Make a call that is waited for later."""
 
     def compute(self, seconds: float, label: str) -> None:
         """The rank computes."""
+
+
+class P2POp(NamedTuple):
+    """One message of a batch. op: `comm.isend` or `comm.irecv`; peer: the rank to which, or from which."""
+
+    op: Callable[..., Work]
+    tensor: Tensor
+    peer: int | None
+    tag: int = 0
+
+
+Batch: TypeAlias = Sequence[P2POp]
 
 
 class Comm:
@@ -73,9 +90,25 @@ class Comm:
     chooses. Raises BadArgument on what makes no sense by itself; what does not fit the others' calls ends the run.
     """
 
-    def __init__(self, port: Port, group: tuple[int, ...], me: int, verbs: Collection[str] | None = None) -> None:
-        """For a transport. group: ranks of the whole run, `me` is one of them; verbs: that are offered, None: all."""
+    P2POp = P2POp  # so that `dist.P2POp(dist.isend, x, 1)` becomes `comm.P2POp(comm.isend, x, 1)`
+
+    def __init__(
+        self,
+        port: Port,
+        group: tuple[int, ...],
+        me: int,
+        verbs: Collection[str] | None = None,
+        *,
+        made: Counter[tuple[int, ...]] | None = None,
+    ) -> None:
+        """For a transport. group: ranks of the whole run, `me` is one of them; verbs: that are offered, None: all.
+
+        made  how many groups this rank has made of which ranks, this one not counted; None: this is its first
+        """
         self._port, self._group, self._me, self._verbs = port, group, me, verbs
+        self._contexts = Counter() if made is None else made
+        self._context = self._contexts[group]
+        self._contexts[group] += 1
         self._known: dict[object, Call] = {}
 
     def __repr__(self) -> str:
@@ -103,27 +136,46 @@ class Comm:
 
     # --- from one rank to another ---
 
-    def send(self, tensor: Tensor, dst: int) -> None:
-        """Send a copy of `tensor` to `dst`; returns at once (eager)."""
-        self._call("send", _one(tensor), (), peer=self._peer("dst", dst))
+    # A tag is a number of the program's own: messages of different tags do not wait for one another. torch has it too,
+    # with gloo; torch's NCCL ignores it and takes messages in their order, so that code for both must keep that order.
 
-    def recv(self, tensor: Tensor, src: int | None = None) -> int:
-        """Wait for the next message from `src`, write it into `tensor`, and return its sender.
+    def send(self, tensor: Tensor, dst: int, *, tag: int = 0) -> None:
+        """Send a copy of `tensor` to `dst`; returns at once (eager), but see `Simulated(send="rendezvous")`."""
+        gives = _one(tensor)
+        self._port.perform(self._made("send", gives, (), peer=self._peer("dst", dst), tag=tag), gives, ())
 
-        Messages of one sender come in the order in which they were sent. With None for `src` it is a message of
+    def recv(self, tensor: Tensor, src: int | None = None, *, tag: int = 0) -> int:
+        """Wait for the next message from `src` with this tag, write it into `tensor`, and return its sender.
+
+        Messages of one sender and tag come in the order in which they were sent. With None for `src` it is a message of
         anybody that was sent already (simulated and brokered ranks draw whose, by the seed), else the first one sent.
         """
         takes = _one(tensor)
-        call = self._made("recv", (), takes, peer=self._source(src))
-        return self._port.perform(call, (), takes)
+        return self._port.perform(self._made("recv", (), takes, peer=self._source(src), tag=tag), (), takes)
 
-    def isend(self, tensor: Tensor, dst: int) -> Work:
+    def isend(self, tensor: Tensor, dst: int, *, tag: int = 0) -> Work:
         """`send`, which reads `tensor` at some time before `wait` returns."""
-        return self._begun("send", _one(tensor), (), peer=self._peer("dst", dst))
+        return self._begun("send", _one(tensor), (), peer=self._peer("dst", dst), tag=tag)
 
-    def irecv(self, tensor: Tensor, src: int | None = None) -> Work:
+    def irecv(self, tensor: Tensor, src: int | None = None, *, tag: int = 0) -> Work:
         """`recv`, which writes `tensor` at some time before `wait` returns."""
-        return self._begun("recv", (), _one(tensor), peer=self._source(src))
+        return self._begun("recv", (), _one(tensor), peer=self._source(src), tag=tag)
+
+    def batch_isend_irecv(self, ops: Batch) -> list[Work]:
+        """Begin several messages: `[comm.P2POp(comm.isend, x, 1), comm.P2POp(comm.irecv, y, 1)]`.
+
+        As `isend` and `irecv` one after the other, which wait for nobody either. Messages of the same two ranks and tag
+        keep the order of the list.
+        """
+        known = (self.isend, self.irecv)
+        strange = [op for op in ops if not isinstance(op, P2POp) or op.op not in known]
+        if strange or not ops:
+            came = str(getattr(strange[0], "op", strange[0]))[:100] if strange else "none"
+            raise BadArgument(
+                "ops must be a list of messages of this communicator, comm.P2POp(comm.isend, tensor, dst) or "
+                f"comm.P2POp(comm.irecv, tensor, src), got {came}"
+            )
+        return [op.op(op.tensor, op.peer, tag=op.tag) for op in ops]
 
     # --- collectives ---
 
@@ -181,7 +233,7 @@ class Comm:
         also takes an output of shape (size, n, ...) there.
         """
         pieces = _pieces("output", output, "tensor", tensor, self.size)
-        return self._call("all_gather", _one(tensor), pieces, async_op=async_op)
+        return self._call("all_gather", _one(tensor), pieces, async_op=async_op, whole=output)
 
     @overload
     def reduce_scatter(
@@ -230,34 +282,61 @@ class Comm:
         _check_pieces("outputs", takes[self.rank], "tensors[rank]", gives[self.rank])
         return self._call("all_to_all", gives, takes, async_op=async_op)
 
-    def gather(self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0) -> None:
+    @overload
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: Literal[True]
+    ) -> Work: ...
+    def gather(
+        self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: bool = False
+    ) -> Work | None:
         """`tensors[r]` of `dst` becomes rank r's `tensor`; the others give None for `tensors`."""
         root = check_peer("dst", dst, self._group)
         takes = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("gather", _one(tensor), takes, peer=root)
+        return self._call("gather", _one(tensor), takes, peer=root, async_op=async_op)
 
-    def scatter(self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0) -> None:
+    @overload
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: Literal[True]
+    ) -> Work: ...
+    def scatter(
+        self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: bool = False
+    ) -> Work | None:
         """Rank r's `tensor` becomes `tensors[r]` of `src`; the others give None for `tensors`."""
         root = check_peer("src", src, self._group)
         gives = self._list_of_root("tensors", tensors, tensor, root)
-        self._call("scatter", gives, _one(tensor), peer=root)
+        return self._call("scatter", gives, _one(tensor), peer=root, async_op=async_op)
 
-    def barrier(self) -> None:
-        """Returns when every rank of the group has called it."""
-        self._call("barrier", (), ())
+    @overload
+    def barrier(self, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def barrier(self, *, async_op: Literal[True]) -> Work: ...
+    def barrier(self, *, async_op: bool = False) -> Work | None:
+        """Returns when every rank of the group has called it; with `async_op` its `wait` does."""
+        return self._call("barrier", (), (), async_op=async_op)
 
     # --- groups and the clock ---
 
     def subgroup(self, ranks: Sequence[int]) -> Comm:
         """The communicator of some ranks of this group, in rising order; only they may call this.
 
-        The same ranks get the same group, and nothing is sent to make it; `torch.distributed.new_group` differs there,
-        which every rank of the run must call (unless use_local_synchronization is given).
+        Every call makes another group, whose messages and collectives never meet those of one with the same ranks: all
+        members must make their groups of the same ranks in the same order, and once, before the loop that uses them.
+        Nothing is sent to make one; `torch.distributed.new_group` differs there, which every rank of the run must call
+        (unless use_local_synchronization is given).
         """
         chosen = check_group(ranks, range(self.size))
         if self.rank not in chosen:
             raise BadArgument(f"only its members may make a group, but rank {self.rank} is none of {list(chosen)}")
-        return Comm(self._port, tuple(self._group[rank] for rank in chosen), self._me, self._verbs)
+        members = tuple(self._group[rank] for rank in chosen)
+        return Comm(self._port, members, self._me, self._verbs, made=self._contexts)
 
     def mesh(self, **sizes: int) -> Mapping[str, Comm]:
         """One communicator for each axis of a mesh: `comm.mesh(dp=2, tp=4)["tp"]` is that of the four ranks that differ
@@ -266,12 +345,12 @@ class Comm:
         """
         if math.prod(sizes.values()) != self.size or any(size < 1 for size in sizes.values()):
             raise BadArgument(f"the sizes of a mesh must be >= 1 and their product {self.size}, got {sizes}")
-        grid = torch.arange(self.size).reshape(list(sizes.values()))
-        place = [int(each) for each in (grid == self.rank).nonzero()[0]]
         axes: dict[str, Comm] = {}
-        for axis, name in enumerate(sizes):
-            line = grid[tuple(slice(None) if other == axis else at for other, at in enumerate(place))]
-            axes[name] = self.subgroup(line.tolist())
+        stride = self.size
+        for name, size in sizes.items():
+            whole, stride = stride, stride // size  # of one step along the axis before, and along this one
+            first = self.rank - self.rank % whole + self.rank % stride
+            axes[name] = self.subgroup(range(first, first + whole, stride))
         return axes
 
     def compute(self, seconds: float, label: str = "") -> None:
@@ -291,26 +370,44 @@ class Comm:
         peer: int | None = None,
         op: str | None = None,
         async_op: bool = False,
+        whole: Tensor | None = None,
     ) -> Work | None:
+        """whole: the tensor whose pieces `takes` are, where it is one."""
         if async_op:
-            return self._begun(verb, gives, takes, peer=peer, op=op)
+            return self._begun(verb, gives, takes, peer=peer, op=op, whole=whole)
         self._port.perform(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
         return None
 
-    def _begun(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Work:
-        return self._port.begin(self._made(verb, gives, takes, peer=peer, op=op), gives, takes)
+    def _begun(
+        self,
+        verb: str,
+        gives: Tensors,
+        takes: Tensors,
+        *,
+        peer: int | None,
+        op: str | None = None,
+        tag: int = 0,
+        whole: Tensor | None = None,
+    ) -> Work:
+        call = self._made(verb, gives, takes, peer=peer, op=op, tag=tag)
+        return Work(self._port.begin(call, gives, takes), call, (takes or gives) if whole is None else (whole,))
 
-    def _made(self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None) -> Call:
+    def _made(
+        self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None, tag: int = 0
+    ) -> Call:
         if self._verbs is not None and verb not in self._verbs:
             raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
-        check_place(gives if takes is gives else (*gives, *takes), self._port.device)
+        given = tuple(map(Kind.of, gives))
+        taken = given if takes is gives else tuple(map(Kind.of, takes))
+        tensors, kinds = (gives, given) if takes is gives else ((*gives, *takes), (*given, *taken))
+        check_place(tensors, kinds, self._port.device, needs_data=self._port.needs_data)
         if op is not None:
             check_op(op, gives[0].dtype)
-        given = tuple(Kind(each.dtype, tuple(each.shape)) for each in gives)
-        taken = given if takes is gives else tuple(Kind(each.dtype, tuple(each.shape)) for each in takes)
-        key = (verb, peer, op, given, taken)
+        if tag or type(tag) is not int:
+            check_tag(tag)
+        key = (verb, peer, op, given, taken, tag)
         if key not in self._known:  # equal calls are one object: Python's collector has less to look through
-            self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken)
+            self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken, self._context, tag)
         return self._known[key]
 
     def _peer(self, name: str, peer: int) -> int:

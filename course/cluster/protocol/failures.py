@@ -14,7 +14,7 @@ from course.errors import CourseError
 from course.failing import message_of, own_lines, type_of
 
 FailureKind = Literal["Deadlock", "Mismatch", "Leftover", "RankRaised", "RankDied", "TimeLimit", "Flood", "BadReply"]
-PLURAL = {"waits": "wait", "is": "are", "has": "have", "runs": "run"}
+PLURAL = {"waits": "wait", "asks": "ask", "is": "are", "has": "have", "runs": "run"}
 RETURNED, RUNNING = "has returned", "is running"
 
 

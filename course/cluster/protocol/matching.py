@@ -10,11 +10,9 @@ processes are stuck in it. It holds no thread, socket or clock of its own: `at` 
 
 from __future__ import annotations
 
-import functools
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -22,10 +20,11 @@ from torch import Tensor
 from course.cluster.account.ledger import COMPUTE, Event, Ledger, Wait
 from course.cluster.account.network import Network
 from course.cluster.account.traffic import plan
-from course.cluster.calls import REDUCING, Call, Tensors
+from course.cluster.calls import REDUCING, Call, Communicator, Tensors
 from course.cluster.protocol.failures import RanksFailed
 from course.cluster.protocol.posted import (
     Mailbox,
+    Meetings,
     PostedCall,
     SentMessage,
     compare,
@@ -36,8 +35,7 @@ from course.cluster.protocol.posted import (
     not_what_was_sent,
 )
 
-Group: TypeAlias = tuple[int, ...]
-STEP: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+STEP: dict[str, Callable[..., Tensor]] = {
     "sum": torch.add,
     "mean": torch.add,
     "product": torch.mul,
@@ -50,18 +48,21 @@ class Switch:
     """The calls of `size` ranks so far.
 
     network  gives the times; None: every transfer takes none
+    is_eager whether a send is over at once; else it starts when its receive is there, and is over with it
     seed     decides which of several senders a receive from anybody gets
     done     calls that were completed since the caller last looked; the caller clears it
     """
 
-    def __init__(self, size: int, *, network: Network | None = None, seed: int = 0) -> None:
+    def __init__(self, size: int, *, network: Network | None = None, seed: int = 0, is_eager: bool = True) -> None:
         self.ledger = Ledger(size=size)
         self.done: list[PostedCall] = []
+        self.is_eager = is_eager
         self._network = network
         self._random = random.Random(seed)
-        self._mailboxes: defaultdict[tuple[Group, int], Mailbox] = defaultdict(Mailbox)
+        self._mailboxes: defaultdict[tuple[Communicator, int, int], Mailbox] = defaultdict(Mailbox)
         self._numbers: Counter[tuple[object, ...]] = Counter()
-        self._met: dict[tuple[Group, int], dict[int, PostedCall]] = {}
+        self._orders = [0] * size
+        self._meetings: defaultdict[Communicator, Meetings] = defaultdict(Meetings)
         self._begun: dict[int, PostedCall] = {}  # by id: what was begun and not waited for
 
     def post(self, call: Call, given: Tensors | None = None, *, at: float = 0.0, is_async: bool = False) -> PostedCall:
@@ -69,38 +70,41 @@ class Switch:
 
         given  the tensors of `call.gives`; they are read when the call completes, so a caller who goes on gives copies
         """
-        if call.verb == "send":
-            return self._send(call, given, at)
-        is_received = call.verb == "recv"
-        posted = self._receive(call, at, is_async) if is_received else self._meet(call, given, at, is_async)
-        if is_async:
+        match call.verb:
+            case "send":
+                posted = self._send(call, given, at, is_async or self.is_eager)
+            case "recv":
+                posted = self._receive(call, at, is_async)
+            case _:
+                posted = self._meet(call, given, at, is_async)
+        if is_async and not (call.verb == "send" and self.is_eager):
             self._begun[id(posted)] = posted
         return posted
 
-    def waited(self, posted: PostedCall, start: float, end: float) -> None:
-        """Write down that a rank waited for what it had begun."""
-        if self._begun.pop(id(posted), None) is not None:
+    def waited(self, posted: PostedCall, start: float, end: float, *, in_vain: bool = False) -> None:
+        """Write down that a rank waited for what it had begun; in vain: it has not ended in the time that it had."""
+        if id(posted) in self._begun:
             self.ledger.waits.append(Wait(posted.call.rank, start, end, posted.call.verb, posted.order))
+            posted.is_given_up = in_vain
+            if not in_vain:
+                del self._begun[id(posted)]
 
     def compute(self, rank: int, at: float, seconds: float, label: str) -> None:
         """Write down that a rank computes."""
         end = at + seconds
-        order = self._number(rank)
+        order = self._order(rank)
         self.ledger.events.append(Event(rank, COMPUTE, called=at, start=at, end=end, label=label, order=order))
 
     # --- from one to another ---
 
-    def _send(self, call: Call, given: Tensors | None, at: float) -> PostedCall:
-        """Done at once: it is eager."""
+    def _send(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> PostedCall:
         src, dst = call.rank, call.named
-        size = call.gives[0].bytes
-        start, end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
-        number = self._number("send", call.group, src, dst)
-        posted = PostedCall(call, at, number, self._number(src), True, given, done=True, end=at)
-        self.ledger.charge({(src, dst): size}, {(src, dst): 1})
-        self._write(posted, start, end, size)
-        self.done.append(posted)
-        mailbox, message = self._mailboxes[call.group, dst], SentMessage(posted, start, end)
+        number = self._number("send", call.communicator, src, dst)
+        posted = PostedCall(call, at, number, self._order(src), is_async, given)
+        message = SentMessage(posted)
+        if self.is_eager:
+            self._transfer(message, at)
+        mailbox = self._mailboxes[call.communicator, dst, call.tag]
         for waiting in mailbox.receives:
             if waiting.call.peer in (None, src):
                 mailbox.receives.remove(waiting)
@@ -110,8 +114,8 @@ class Switch:
         return posted
 
     def _receive(self, call: Call, at: float, is_async: bool) -> PostedCall:
-        posted = PostedCall(call, at, 0, self._number(call.rank), is_async, None)  # its message brings the number
-        mailbox = self._mailboxes[call.group, call.rank]
+        posted = PostedCall(call, at, 0, self._order(call.rank), is_async, None)  # its message brings the number
+        mailbox = self._mailboxes[call.communicator, call.rank, call.tag]
         senders = sorted(src for src, queue in mailbox.unexpected.items() if queue and call.peer in (None, src))
         if senders:
             self._deliver(mailbox.unexpected[self._random.choice(senders)].popleft(), posted)
@@ -119,26 +123,39 @@ class Switch:
             mailbox.receives.append(posted)
         return posted
 
+    def _transfer(self, message: SentMessage, at: float) -> None:
+        """The message goes; its send is over, at once where it is eager."""
+        sent, message.given = message.sent, message.sent.given
+        (src, dst), size = (sent.call.rank, sent.call.named), sent.call.gives[0].bytes
+        message.start, message.end = self._network.transfer(src, dst, size, at) if self._network else (at, at)
+        self.ledger.charge({(src, dst): size}, {(src, dst): 1})
+        sent.done, sent.end, sent.given = True, at if self.is_eager else message.end, None
+        self._write(sent, message.start, message.end, size)
+        self.done.append(sent)
+
     def _deliver(self, message: SentMessage, to: PostedCall) -> None:
         sent = message.sent
         if sent.call.gives != to.call.takes:
             raise not_what_was_sent(sent, to)
+        if not sent.done:
+            self._transfer(message, max(sent.at, to.at))
         to.sender, to.number = to.call.group.index(sent.call.rank), sent.number
-        self._finish(to, sent.given, max(to.at, message.start), max(to.at, message.end), 0)
+        self._finish(to, message.given, max(to.at, message.start), max(to.at, message.end), 0)
 
     # --- collectives ---
 
     def _meet(self, call: Call, given: Tensors | None, at: float, is_async: bool) -> PostedCall:
-        number = self._number("meet", call.group, call.rank)
-        posted = PostedCall(call, at, number, self._number(call.rank), is_async, given)
-        met = self._met.setdefault((call.group, number), {})
+        meetings = self._meetings[call.communicator]
+        number = meetings.joined[call.rank] = meetings.joined.get(call.rank, 0) + 1
+        posted = PostedCall(call, at, number, self._order(call.rank), is_async, given)
+        met = meetings.open.setdefault(number, {})
         for other in met.values():
             compare(other, posted)
             if call.verb != "all_to_all":
                 break  # the others agree with one another
         met[call.rank] = posted
         if len(met) == len(call.group):
-            del self._met[call.group, number]
+            del meetings.open[number]
             self._complete([met[rank] for rank in call.group])
         return posted
 
@@ -161,12 +178,12 @@ class Switch:
 
     def _write(self, posted: PostedCall, start: float, end: float, sent: int) -> None:
         call = posted.call
-        self.ledger.events.append(
-            Event(
-                *(call.rank, call.verb, posted.at, start, end, posted.number, sent, call, posted.is_async),
-                order=posted.order,
-            )
-        )
+        seen = (call.rank, call.verb, posted.at, start, end, posted.number, sent, call, posted.is_async, "")
+        self.ledger.events.append(Event(*seen, posted.order))
+
+    def _order(self, rank: int) -> int:
+        self._orders[rank] += 1
+        return self._orders[rank]
 
     def _number(self, *what: object) -> int:
         self._numbers[what] += 1
@@ -178,13 +195,21 @@ class Switch:
         """What was sent or begun and never came to anything, when all ranks have returned."""
         for mailbox in self._mailboxes.values():
             for queue in mailbox.unexpected.values():
-                if queue:
-                    return never_received(queue)
-            if mailbox.receives:
-                return never_sent(mailbox.receives[0])
-        for (group, _), met in self._met.items():
-            return never_joined(next(iter(met.values())), [rank for rank in group if rank not in met])
-        return never_waited(next(iter(self._begun.values()))) if self._begun else None
+                if missed := [each for each in queue if not each.sent.is_given_up]:
+                    return never_received(missed)
+            for receive in _missed(mailbox.receives):
+                return never_sent(receive)
+        for (group, _), meetings in self._meetings.items():
+            for met in meetings.open.values():
+                for posted in _missed(met.values()):
+                    return never_joined(posted, [rank for rank in group if rank not in met])
+        begun = [each for each in self._begun.values() if each.call.verb != "send"]  # nobody misses a send's end
+        return next(map(never_waited, _missed(begun)), None)
+
+
+def _missed(posted_calls: Iterable[PostedCall]) -> list[PostedCall]:
+    """Those that some rank still counts on."""
+    return [each for each in posted_calls if not each.is_given_up]
 
 
 def combined(call: Call, given: Mapping[int, Tensors]) -> dict[int, Tensors]:
@@ -221,7 +246,7 @@ def combined(call: Call, given: Mapping[int, Tensors]) -> dict[int, Tensors]:
 
 def reduced(op: str, tensors: Tensors) -> Tensor:
     """The tensors combined one after the other; a new tensor."""
-    if len(tensors) == 1:
-        return tensors[0].detach().clone()
-    whole = functools.reduce(STEP[op], (each.detach() for each in tensors))
-    return whole / len(tensors) if op == "mean" else whole
+    whole = tensors[0].detach().clone()
+    for each in tensors[1:]:  # in place: a new tensor for every sum costs as much time as the sums
+        STEP[op](whole, each.detach(), out=whole)
+    return whole.div_(len(tensors)) if op == "mean" else whole

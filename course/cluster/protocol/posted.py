@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from course.cluster.calls import Call, Tensors
+from course.cluster.calls import POINT_TO_POINT, Call, Tensors
 from course.cluster.protocol.failures import RanksFailed, names
 
 
@@ -23,6 +23,7 @@ class PostedCall:
     end     when its tensors can be used; meaningless until `done`
     takes   what the rank gets; None where calls come without tensors
     sender  of a message that was received
+    is_given_up  a wait for it has timed out, so that it need not come to anything
     """
 
     call: Call
@@ -35,29 +36,53 @@ class PostedCall:
     end: float = 0.0
     takes: Tensors | None = None
     sender: int | None = None
+    is_given_up: bool = False
+
+    @property
+    def name(self) -> str:
+        """`recv(src=1)`, `all_reduce #3, shape (4,)`."""
+        is_message = self.call.verb in POINT_TO_POINT
+        number, details = ("", "") if is_message else (f" #{self.number}", self.call.details())
+        return f"{self.call}{number}{self.where}{details}"
+
+    @property
+    def where(self) -> str:
+        """` in group #2 of ranks 0, 1`; nothing in the first that was made of these ranks."""
+        group, context = self.call.communicator
+        return f" in group #{context + 1} of ranks {names(group)}" if context else ""
 
     def __str__(self) -> str:
         """`waits in recv(src=1)`, `is in all_reduce #3, shape (4,)`."""
-        if self.call.verb in ("send", "recv"):
-            return f"waits in {self.call}"
-        return f"is in {self.call} #{self.number}{self.call.details()}"
+        return f"{'waits' if self.call.verb in POINT_TO_POINT else 'is'} in {self.name}"
 
 
 @dataclass(eq=False, slots=True)
 class SentMessage:
-    """What was sent: on its way, or not yet received."""
+    """What was sent: on its way, not yet received, or, where a send is not eager, not yet on its way.
+
+    start, end, given  of no meaning before it is on its way
+    """
 
     sent: PostedCall
-    start: float
-    end: float
+    start: float = 0.0
+    end: float = 0.0
+    given: Tensors | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Mailbox:
-    """Of one rank in one group: messages that nobody has asked for yet, by sender; receives that wait for one."""
+    """Of one rank, group and tag: messages that nobody has asked for yet, by sender; receives that wait for one."""
 
     unexpected: dict[int, deque[SentMessage]] = field(default_factory=dict)
     receives: list[PostedCall] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Meetings:
+    """Of one group: how many collectives each rank has called; the calls of those that some have yet to join."""
+
+    joined: dict[int, int] = field(default_factory=dict)
+    open: dict[int, dict[int, PostedCall]] = field(default_factory=dict)
 
 
 def compare(one: PostedCall, other: PostedCall) -> None:
@@ -83,7 +108,12 @@ def _said(posted: PostedCall) -> str:
     """`is in all_reduce #1 (sum) with float32 of shape (4,)`."""
     call = posted.call
     op = f" ({call.op})" if call.op else ""
-    return f"is in {call} #{posted.number}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
+    return f"is in {call} #{posted.number}{posted.where}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
+
+
+def _tagged(sent: PostedCall) -> str:
+    """` with tag 7 in group #2 of ranks 0, 1`."""
+    return (f" with tag {sent.call.tag}" if sent.call.tag else "") + sent.where
 
 
 def never_received(queue: Sequence[SentMessage]) -> RanksFailed:
@@ -92,7 +122,7 @@ def never_received(queue: Sequence[SentMessage]) -> RanksFailed:
     more = f" (and {len(queue) - 1} more)" if len(queue) > 1 else ""
     return RanksFailed(
         f"every message must be received, but rank {sent.call.peer} returned without receiving message #{sent.number} "
-        f"of rank {sent.call.rank}, {sent.call.gives[0]}{more}",
+        f"of rank {sent.call.rank}{_tagged(sent)}, {sent.call.gives[0]}{more}",
         kind="Leftover",
         rank=sent.call.peer,
     )
@@ -103,8 +133,8 @@ def never_sent(posted: PostedCall) -> RanksFailed:
     call = posted.call
     who = "nobody" if call.peer is None else f"rank {call.peer} never"
     return RanksFailed(
-        f"every receive must meet a message, but {who} sent what rank {call.rank} began to receive with {call}, "
-        f"{call.takes[0]}",
+        f"every receive must meet a message, but {who} sent what rank {call.rank} began to receive with {call}"
+        f"{posted.where}, {call.takes[0]}",
         kind="Leftover",
         rank=call.rank if call.peer is None else call.peer,
     )
@@ -125,7 +155,7 @@ def never_waited(posted: PostedCall) -> RanksFailed:
     """The failure of a call that was begun and met, and whose `wait` was forgotten."""
     return RanksFailed(
         f"what is begun must be waited for, but rank {posted.call.rank} returned without wait() for {posted.call} "
-        f"#{posted.number}: its tensors may be read only afterwards",
+        f"#{posted.number}{posted.where}: its tensors may be read only afterwards",
         kind="Leftover",
         rank=posted.call.rank,
     )

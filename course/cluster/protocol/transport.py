@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from course.cluster.account.ledger import Ledger
+from course.errors import BadArgument
+
+MAX_PROCESSES = 128  # ranks that are processes of one machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,15 @@ class Transport(Protocol):
         """Run a program to its end. Raises RanksFailed where it breaks; nothing of it goes on then."""
 
 
+def check_processes(program: Program) -> None:
+    """Raises BadArgument where there are more ranks than one machine should have processes for."""
+    if program.ranks > MAX_PROCESSES:
+        raise BadArgument(
+            f"ranks that are processes must be at most {MAX_PROCESSES}, got {program.ranks}; "
+            'use transport="simulated" for more'
+        )
+
+
 def copied(inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Inputs of a rank's own: tensors and modules in them are copied, and a leaf that wants a gradient stays one."""
     found: tuple[Any, ...] = tree_map_only((Tensor, nn.Module), _copied, tuple(inputs))
@@ -53,6 +66,8 @@ def copied(inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _copied(given: Tensor | nn.Module) -> Tensor | nn.Module:
-    if isinstance(given, (nn.Module, nn.Parameter)):
-        return copy.deepcopy(given)
-    return given.detach().clone().requires_grad_(given.requires_grad)
+    if isinstance(given, nn.Module):  # deepcopy would copy the mode that FakeTensors belong to, and so part them
+        held = (each for each in (*given.parameters(), *given.buffers()) if isinstance(each, FakeTensor))
+        return copy.deepcopy(given, {id(each): _copied(each) for each in held})
+    found = given.detach().clone().requires_grad_(given.requires_grad)
+    return nn.Parameter(found, given.requires_grad) if isinstance(given, nn.Parameter) else found

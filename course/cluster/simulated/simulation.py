@@ -18,6 +18,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,11 +34,13 @@ from course.cluster.protocol.failures import RETURNED, RUNNING, RanksFailed, Sto
 from course.cluster.protocol.posted import PostedCall
 from course.cluster.protocol.rank_output import RankOutput
 from course.cluster.protocol.transport import Program, Run, copied
-from course.cluster.protocol.virtual_time import Action, Schedule, run_on
+from course.cluster.protocol.virtual_time import Action, Asks, Schedule, run_on
 from course.cluster.simulated.ending import leave
 from course.errors import BadArgument
 from course.failing import lines_of
-from course.meter import KeptBytes, kept_bytes
+from course.meter import KeptBytes
+from course.meter.kept import Call as OpCall
+from course.meter.kept import Recorder
 
 POLL_SECONDS = 0.05  # between looks at what the ranks have printed
 
@@ -50,6 +53,8 @@ class Simulated:
     seed      shuffles what happens at the same time, and who is heard first by a receive from anybody
     clock     "declared": only `comm.compute` takes time; "measured": also the processor time of the ranks' own code,
               which differs from run to run
+    send      "eager": a send is over at once, its data copied; "rendezvous": it starts when its receive is there and is
+              over with it, as in torch.distributed, so that two ranks that both send first are told as a deadlock
     memory    whether to write down, after each operation of a rank, the bytes of the tensors that it holds, its
               inputs included; every operation takes longer then
     """
@@ -57,18 +62,21 @@ class Simulated:
     topology: Topology | None = None
     seed: int = 0
     clock: Literal["declared", "measured"] = "declared"
+    send: Literal["eager", "rendezvous"] = "eager"
     memory: bool = False
 
     def __post_init__(self) -> None:
         if self.clock not in ("declared", "measured"):
             raise BadArgument(f"clock must be declared or measured, got {self.clock!r}")
+        if self.send not in ("eager", "rendezvous"):
+            raise BadArgument(f"send must be eager or rendezvous, got {self.send!r}")
 
     def run(self, program: Program) -> Run:
         """See Transport. Raises BadArgument where the topology has another number of ranks."""
         topology, ranks = self.topology or fully_connected(program.ranks), program.ranks
         if topology.size != ranks:
             raise BadArgument(f"the topology must have {ranks} ranks, got {topology.name} of {topology.size}")
-        return Simulation(program, self, Schedule(topology, seed=self.seed)).run()
+        return Simulation(program, self, Schedule(topology, seed=self.seed, is_eager=self.send == "eager")).run()
 
 
 @dataclass(eq=False)
@@ -77,15 +85,32 @@ class Rank:
 
     begun    calls that were begun: they are made at the next call, with their tensors as they are then
     counted  processor time of its thread that its clock has counted
+    recorder of the tensors that it holds, where they are counted
     """
 
     number: int
     turn: threading.Lock = field(default_factory=threading.Lock)
     begun: list[SimulatedWork] = field(default_factory=list)
     counted: float = 0.0
+    recorder: _Grown | None = None
     random_state: Tensor = field(default_factory=torch.get_rng_state)
     thread: threading.Thread = field(init=False)
     returned: bool = False
+
+
+class _Grown(Recorder):  # type: ignore[no-untyped-call]
+    """Shows the meter after ops that made a tensor. No other adds bytes, and to look takes longer than most ops."""
+
+    def __init__(self, note: Callable[[KeptBytes], object]) -> None:
+        super().__init__(KeptBytes())
+        self._note = note
+
+    def note(self, call: OpCall) -> None:
+        if call.made:
+            self.show()
+
+    def show(self) -> None:
+        self._note(self._meter)
 
 
 class Simulation:
@@ -170,12 +195,15 @@ class Simulation:
                 last[0] = count
                 live.append(Live(rank.number, self.clock(rank), count))
 
-        return kept_bytes(after=note)
+        rank.recorder = _Grown(note)
+        return rank.recorder
 
-    def make(self, rank: Rank, action: Action, *, is_call: bool = True) -> None:
+    def make(self, rank: Rank, action: Action | Asks, *, is_call: bool = True) -> None:
         """Make a call when its time has come, or wait for one that was made. Returns when the rank runs on."""
         if self._failed is not None:
             self._refuse()
+        if rank.recorder is not None:
+            rank.recorder.show()
         self.count(rank)
         self.schedule.add(rank.number, action, is_call=is_call)
         self._pass_on(rank)
@@ -270,13 +298,14 @@ class Simulation:
     def _status(self, rank: Rank) -> str:
         if rank.returned:
             return RETURNED
-        return str(self.schedule.waits[rank.number] or (RUNNING if rank is self._now else "waits for its turn"))
+        return self.schedule.doing(rank.number) or (RUNNING if rank is self._now else "waits for its turn")
 
 
 class SimulatedPort:
     """See Port."""
 
     device = torch.device("cpu")
+    needs_data = False
 
     def __init__(self, simulation: Simulation, rank: Rank) -> None:
         self._simulation, self._rank = simulation, rank
@@ -301,7 +330,7 @@ class SimulatedPort:
 
 
 class SimulatedWork:
-    """See protocol.comm.Work."""
+    """See protocol.work.Pending."""
 
     def __init__(
         self, simulation: Simulation, rank: Rank, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool
@@ -309,39 +338,47 @@ class SimulatedWork:
         self._simulation, self._rank, self._call = simulation, rank, call
         self._gives, self._takes, self._is_async = gives, takes, is_async
         self._posted: PostedCall | None = None
-        self._is_over = False
+        self.sender = 0
         simulation.count(rank)
         self._at = simulation.clock(rank)
 
     def post(self) -> PostedCall | None:
         """Make the call, with its tensors as they are. What the rank waits for; None where it goes on at once."""
-        goes_on = self._is_async or self._call.verb == "send"
-        given = [each.detach().clone() for each in self._gives] if goes_on else self._gives
-        switch = self._simulation.schedule.switch
+        switch, is_send = self._simulation.schedule.switch, self._call.verb == "send"
+        goes_on = self._is_async or (is_send and switch.is_eager)
+        given = self._gives if self._call.has_data else None
+        if given is not None and (goes_on or is_send):
+            given = [each.detach().clone() for each in given]
         self._posted = switch.post(self._call, given, at=self._at, is_async=self._is_async)
         return None if goes_on else self._posted
 
     def take(self) -> int:
         """Write what has come."""
-        assert self._posted is not None
-        self._is_over = True
-        for tensor, value in zip(self._takes, self._posted.takes or (), strict=False):
+        posted = self._made()
+        for tensor, value in zip(self._takes, posted.takes or (), strict=False):
             tensor.detach().copy_(value)
-        self._posted.takes = None
-        return self._posted.sender or 0
+        posted.takes, self.sender = None, posted.sender or 0
+        return self.sender
 
-    def wait(self) -> None:
-        """See Work."""
-        if not self._is_over:
-            self._simulation.flush(self._rank)
-            self._simulation.make(self._rank, lambda: self._posted, is_call=False)
-            self.take()
+    def wait(self, seconds: float | None = None) -> bool:
+        """See Pending."""
+        if seconds is not None and not self._is_done(seconds):
+            return False
+        self._simulation.flush(self._rank)
+        self._simulation.make(self._rank, lambda: self._posted, is_call=False)
+        self.take()
+        return True
 
     def is_completed(self) -> bool:
-        """See Work. Asking makes the call, and takes no virtual time."""
-        if self._is_over:
-            return True
+        """See Pending. Asking makes the call."""
+        return self._is_done(None) and self.wait()
+
+    def _is_done(self, seconds: float | None) -> bool:
         self._simulation.flush(self._rank)
-        self._simulation.make(self._rank, lambda: None)
-        posted = self._posted
-        return posted is not None and posted.done and posted.end <= self._simulation.clock(self._rank)
+        self._simulation.make(self._rank, Asks(self._made, seconds))
+        posted = self._made()
+        return posted.done and posted.end <= self._simulation.clock(self._rank)
+
+    def _made(self) -> PostedCall:
+        assert self._posted is not None
+        return self._posted

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from course.cluster.account.ledger import Event, Ledger
-from course.cluster.calls import POINT_TO_POINT, Call
+from course.cluster.calls import POINT_TO_POINT, Call, Communicator
 
 Group: TypeAlias = tuple[int, ...]
 
@@ -59,23 +59,24 @@ class _Sent(NamedTuple):
     src: int
     end: float
     step: int
+    tag: int
 
 
 def steps(ledger: Ledger) -> list[Step]:
     """What begins in each step; every message and every collective of the ledger once."""
     found: list[Step] = []
     behind: Counter[int] = Counter()  # by rank: how many steps it has behind it
-    under_way: defaultdict[tuple[Group, int], list[_Sent]] = defaultdict(list)  # by receiver, in the order of sending
+    under_way: defaultdict[tuple[Communicator, int], list[_Sent]] = defaultdict(list)  # by receiver, as they were sent
     collectives = _collectives(ledger)
     for call, event in _calls(ledger):
         if event.verb == "recv":
-            sent = _received(under_way[call.group, event.rank], call, event)
+            sent = _received(under_way[call.communicator, event.rank], call, event)
             behind[event.rank] = max(behind[event.rank], sent + 1)
         elif event.verb == "send":
             message = Message(event.rank, call.named, event.sent, event.verb, event.number)
             step = _put(message, [event.rank], found, behind)
-            under_way[call.group, message.dst].append(_Sent(event.rank, event.end, step))
-        elif (collective := collectives.pop((call.group, event.number), None)) is not None:
+            under_way[call.communicator, message.dst].append(_Sent(event.rank, event.end, step, call.tag))
+        elif (collective := collectives.pop((call.communicator, event.number), None)) is not None:
             _put(collective, call.group, found, behind)
     return found
 
@@ -95,14 +96,14 @@ def _moment(event: Event, waits: Mapping[tuple[int, int], float]) -> float:
     return event.called if event.verb == "send" else event.start
 
 
-def _collectives(ledger: Ledger) -> dict[tuple[Group, int], Collective]:
+def _collectives(ledger: Ledger) -> dict[tuple[Communicator, int], Collective]:
     """By group and number, with the bytes of all ranks that the ledger knows of."""
-    found: dict[tuple[Group, int], Collective] = {}
+    found: dict[tuple[Communicator, int], Collective] = {}
     for event in ledger.events:
         if event.call is not None and event.verb not in POINT_TO_POINT:
             group = event.call.group
             made = Collective(group, dict.fromkeys(group, 0), event.verb, event.number, event.call)
-            found.setdefault((group, event.number), made).sent[event.rank] = event.sent
+            found.setdefault((event.call.communicator, event.number), made).sent[event.rank] = event.sent
     return found
 
 
@@ -120,7 +121,8 @@ def _received(waiting: list[_Sent], call: Call, event: Event) -> int:
 
     A receive from anybody does not say from whom: it is the message whose end fits its own.
     """
-    heads = {each.src: each for each in reversed(waiting) if call.peer in (None, each.src)}
+    fitting = [each for each in waiting if each.tag == call.tag and call.peer in (None, each.src)]
+    heads = {each.src: each for each in reversed(fitting)}
     if not heads:
         return -1
     sent = min(heads.values(), key=lambda each: (abs(max(each.end, event.called) - event.end), each.src))
