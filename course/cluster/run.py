@@ -12,7 +12,6 @@ from course.cluster.simulated.simulation import Simulated
 from course.errors import BadArgument
 
 Name = Literal["simulated", "gloo", "nccl"]
-SECONDS = 60.0
 
 
 def run_ranks(
@@ -21,7 +20,7 @@ def run_ranks(
     *,
     transport: Name | Transport = "simulated",
     inputs: Sequence[Sequence[Any]] | None = None,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     verbs: Collection[str] | None = None,
 ) -> Run:
     """Call `function(comm, *inputs[rank])` on every rank, and wait until all have returned.
@@ -30,7 +29,8 @@ def run_ranks(
     ranks      how many: 1 to 1024 simulated ones, and at most 128 processes
     transport  "simulated", "gloo" or "nccl" with their defaults, or a transport with settings: `Simulated(seed=1)`
     inputs     what each rank gets beside its communicator; tensors and modules are copied. By default nothing
-    seconds    of real time that the run may take
+    seconds    of real time that the run may take. By default 60 for simulated and brokered ranks, and as long as they
+               need for gloo and NCCL, where an interrupt ends them; a call of torch.distributed then has torch's 30 min
     verbs      that the communicators offer; by default all
 
     Returns what the ranks returned, by rank, and the ledger. Raises RanksFailed where a rank raises or dies, where
@@ -42,7 +42,7 @@ def run_ranks(
     """
     if not callable(function):
         raise BadArgument(f"function must be something to call with a communicator, got {function!r}")
-    if not isinstance(seconds, (int, float)) or not seconds > 0:
+    if seconds is not None and (not isinstance(seconds, (int, float)) or not seconds > 0):
         raise BadArgument(f"seconds must be a number above 0, got {seconds!r}")
     if unknown := [each for each in verbs or () if each not in VERBS]:
         raise BadArgument(f"verbs must be some of {', '.join(VERBS)}, got {unknown[0]!r}")

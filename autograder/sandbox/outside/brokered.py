@@ -22,7 +22,7 @@ from torch import Tensor
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.wire.rank_messages import RankCall
 from course.cluster.calls import VERBS
-from course.cluster.protocol.transport import Program, Run, check_processes
+from course.cluster.protocol.transport import SECONDS, Program, Run, check_processes
 from course.errors import BadArgument
 from course.performing.cells import CodeCell
 from course.performing.exercise import Inputs
@@ -59,7 +59,7 @@ class Brokered:
         name, cells = function.__name__, _cells(function)
         for each in program.inputs:
             _check_plain(each)
-        call = RankCall(function=name, verbs=tuple(program.verbs or VERBS), seconds=program.seconds)
+        call = RankCall(function=name, verbs=tuple(program.verbs or VERBS), seconds=program.seconds or SECONDS)
         parts: list[Inputs] = [{"given": [plain(each) for each in given]} for given in program.inputs]
         if self._runner is None:
             self._runner = self._opened.enter_context(open_runner(display=False))

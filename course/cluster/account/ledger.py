@@ -32,6 +32,7 @@ class Event(NamedTuple):
     sent      bytes that this rank sent for it
     call      None for compute
     is_async  the rank went on at once: it was begun with async_op, isend or irecv, or is an eager send
+    label     of what was computed; "torch.distributed" where a script called it without a communicator
     order     which of the rank's events it is, in the order of its calls, from 1
     """
 
@@ -75,6 +76,7 @@ class Ledger:
     live      bytes held over time, where they were measured
     sent      bytes by (from, to); messages: their number by (from, to)
     clocks    when each rank ended
+    uncounted collectives of torch.distributed itself that are missing here, because there were too many to hold
     """
 
     size: int
@@ -84,10 +86,12 @@ class Ledger:
     sent: Counter[tuple[int, int]] = field(default_factory=Counter)
     messages: Counter[tuple[int, int]] = field(default_factory=Counter)
     clocks: list[float] = field(default_factory=list)
+    uncounted: int = 0
 
     def __repr__(self) -> str:
         messages, sent = sum(self.messages.values()), sum(self.sent.values())
-        return f"<{self.size} ranks: {messages:,} messages, {sent:,} bytes, {self.makespan:.3g} s>"
+        more = f"; {self.uncounted:,} collectives of torch's own not counted" if self.uncounted else ""
+        return f"<{self.size} ranks: {messages:,} messages, {sent:,} bytes, {self.makespan:.3g} s{more}>"
 
     @property
     def makespan(self) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -50,7 +51,7 @@ PRELOADED = ["torch.distributed.fsdp", "torch.nn.parallel", "torch._dynamo", "co
 class Launch:
     """One run of one process for each assignment."""
 
-    def __init__(self, assignments: Sequence[Assignment], seconds: float) -> None:
+    def __init__(self, assignments: Sequence[Assignment], seconds: float | None) -> None:
         self._assignments, self._seconds = assignments, seconds
         self._ranks: list[RankProcess] = []
         self._progress = Progress(len(assignments), time.monotonic())
@@ -68,7 +69,7 @@ class Launch:
             self._until(lambda: len(self._ready) == len(self._ranks), START_SECONDS, "be ready")
             self._progress = Progress(len(self._assignments), time.monotonic())
             self._say(Command("go"))
-            self._until(lambda: self._progress.all_returned, self._seconds, "end")
+            self._until(lambda: self._progress.all_returned, self._seconds or math.inf, "end")
             self._note(self._progress.broken())
             self._raise_failure()
             self._has_ended = True
@@ -98,12 +99,13 @@ class Launch:
 
     def _hear(self, seconds: float) -> None:
         """Wait so long for something, and take what has come."""
+        limit = seconds if seconds < math.inf else None
         sources: dict[Any, tuple[RankProcess, str]] = {}
         for rank in self._ranks:
             sources |= {source: (rank, name) for name, source in rank.sources().items()}
         if not sources:
             time.sleep(seconds)
-        ready = [sources[cast(Any, source)] for source in wait(list(sources), timeout=seconds)]
+        ready = [sources[cast(Any, source)] for source in wait(list(sources), timeout=limit)]
         for rank, name in sorted(ready, key=lambda item: item[1] == "death"):  # first what it said
             if name == "output":
                 rank.show()

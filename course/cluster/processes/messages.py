@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from course.cluster.calls import Call
 
-What = Literal["ready", "called", "waits", "gives up", "computes", "returned", "failed", "line"]
+What = Literal["ready", "called", "waits", "gives up", "computes", "torch's", "returned", "failed", "line"]
 
 
 class RankMessage(NamedTuple):
@@ -23,7 +23,8 @@ class RankMessage(NamedTuple):
 
     at     when, by the clock that all processes of a machine share (time.monotonic)
     data   ready: None; called: Called; waits, gives up: the number of the call; computes: seconds and label;
-           returned: the pickled value; failed: RankFailure; line: where it is, as `failing.lines_of`
+           torch's: calls of torch.distributed itself, and how many more there were; returned: the pickled value;
+           failed: RankFailure; line: where it is, as `failing.lines_of`
     ended  calls that have ended since the last message: number and when
     """
 

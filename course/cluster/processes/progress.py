@@ -13,12 +13,17 @@ transport counts them, and times are seconds of the machine's clock since all we
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from course.cluster.account.ledger import Ledger
+from course.cluster.account.ledger import Event, Ledger
+from course.cluster.account.traffic import plan
 from course.cluster.processes.messages import Called, RankMessage
+from course.cluster.processes.torch_own import TorchCall
 from course.cluster.protocol.failures import RETURNED, RUNNING, RanksFailed, deadlock
 from course.cluster.protocol.matching import Switch
 from course.cluster.protocol.posted import PostedCall
+
+TORCH = "torch.distributed"
 
 
 class Progress:
@@ -55,6 +60,8 @@ class Progress:
             case "computes":
                 seconds, label = message.data
                 self._switch.compute(rank, at, seconds, label)
+            case "torch's":
+                self._count(rank, *message.data)
             case "returned":
                 self._returned[rank] = True
                 self._clocks[rank] = at
@@ -110,6 +117,21 @@ class Progress:
             if id(done) in self._asking:
                 self.answers.append((*self._asking.pop(id(done)), _sender(done)))
         self._switch.done.clear()
+
+    def _count(self, rank: int, calls: Sequence[TorchCall], lost: int) -> None:
+        """What torch.distributed itself has sent for a rank: bytes and messages as of our own calls."""
+        ledger = self._switch.ledger
+        ledger.uncounted += lost
+        for call, at in calls:
+            if call.verb == "send":
+                pairs, counts = {(rank, call.named): call.gives[0].bytes}, {(rank, call.named): 1}
+            else:
+                whole = plan([call._replace(rank=each) for each in call.group])
+                pairs = {pair: sent for pair, sent in whole.pairs.items() if pair[0] == rank}
+                counts = {pair: whole.counts[pair] for pair in pairs}
+            ledger.charge(pairs, counts)
+            since, sent = at - self._started, sum(pairs.values())
+            ledger.events.append(Event(rank, call.verb, since, since, since, sent=sent, call=call, label=TORCH))
 
     def _end(self, rank: int, ended: tuple[tuple[int, float], ...]) -> None:
         for number, at in ended:

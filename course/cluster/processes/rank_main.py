@@ -31,10 +31,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore
+from torch.distributed.constants import default_pg_timeout
 from torch.utils._pytree import tree_map_only
 
 from course.cluster.processes.messages import Command, LauncherLog, RankFailure
 from course.cluster.processes.port import DistributedPort
+from course.cluster.processes.torch_own import TorchCalls, environment
 from course.cluster.protocol.comm import Comm
 from course.cluster.protocol.failures import raised
 from course.failing import lines_of, message_of, type_of
@@ -48,8 +50,8 @@ class Assignment:
     """What the launcher sends a rank, pickled.
 
     backend       "gloo" or "nccl"
-    folder        where the ranks find each other
-    seconds       that a call of torch.distributed may take
+    folder        where the ranks find each other; port: that scripts are told, on which nobody listens
+    seconds       that a call of torch.distributed may take; None: torch's own limit
     verbs         that the communicator offers; None: all
     random_states of the caller: torch's generator, Python's, NumPy's
     environment   the caller's, which may have changed since the server of the processes was started
@@ -60,7 +62,8 @@ class Assignment:
     size: int
     backend: str
     folder: str
-    seconds: float
+    port: int
+    seconds: float | None
     verbs: Collection[str] | None
     random_states: tuple[Tensor, Any, Any]
     environment: dict[str, str]
@@ -79,11 +82,12 @@ def main(rank: int, pipe: Connection, output: Connection) -> NoReturn:
     threading.Thread(target=commands.listen, name="commands of the launcher", daemon=True).start()
     try:
         commands.port = port = _connected(rank, given, log)
+        torchs = TorchCalls(rank, given.size, given.backend)
         function, inputs = _unpacked(given.program, port.device)
         log.tell("ready")
         commands.go.wait()
         _begin_random_as(*given.random_states)
-        _call(rank, function, Comm(port, tuple(range(given.size)), rank, given.verbs), inputs, log)
+        _call(rank, function, Comm(port, tuple(range(given.size)), rank, given.verbs), inputs, log, torchs)
     except BaseException as error:
         _flush()
         log.tell("failed", _failure(rank, error))
@@ -98,9 +102,17 @@ def _begin_random_as(ours: Tensor, python: Any, array: Any) -> None:
     np.random.set_state(array)
 
 
-def _call(rank: int, function: Callable[..., Any], comm: Comm, inputs: Sequence[Any], log: LauncherLog) -> None:
+def _call(
+    rank: int,
+    function: Callable[..., Any],
+    comm: Comm,
+    inputs: Sequence[Any],
+    log: LauncherLog,
+    torchs: TorchCalls,
+) -> None:
     value = tree_map_only(Tensor, lambda tensor: tensor.cpu(), function(comm, *inputs))
     _flush()
+    log.tell("torch's", torchs.made())
     try:
         data = cloudpickle.dumps(value)
     except Exception as error:
@@ -120,6 +132,7 @@ def _unpacked(program: bytes, device: torch.device) -> tuple[Callable[..., Any],
 def _connected(rank: int, given: Assignment, log: LauncherLog) -> DistributedPort:
     os.environ.clear()
     os.environ.update(given.environment)
+    os.environ.update(environment(rank, given.size, given.port))
     os.environ["GLOO_SOCKET_IFNAME"] = loopback()
     for name, lines in given.sources.items():
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
@@ -130,7 +143,8 @@ def _connected(rank: int, given: Assignment, log: LauncherLog) -> DistributedPor
         torch.set_default_device(device)
     store = FileStore(os.path.join(given.folder, "store"), given.size)
     dist.init_process_group(given.backend, store=store, rank=rank, world_size=given.size)
-    return DistributedPort(store, rank, given.size, log, device=device, seconds=given.seconds)
+    seconds = default_pg_timeout.total_seconds() if given.seconds is None else given.seconds
+    return DistributedPort(store, rank, given.size, log, device=device, seconds=seconds)
 
 
 def loopback() -> str:

@@ -18,6 +18,7 @@ import inspect
 import linecache
 import os
 import random
+import socket
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,8 +42,9 @@ class Gloo:
     """Processes on the processor, with one torch thread each.
 
     Random states (torch's, Python's, NumPy's) are copies of the caller's: all ranks draw the same numbers until they
-    seed with their rank. The time limit of a run counts from when all ranks are ready. In the function,
-    torch.distributed's default group is initialised too: DDP and FSDP2 work.
+    seed with their rank. The time limit of a run, by default none, counts from when all ranks are ready. In the
+    function, torch.distributed's default group is initialised too: DDP and FSDP2 work, a script's own
+    `init_process_group` is accepted, and the variables that torchrun sets are there.
     """
 
     def run(self, program: Program) -> Run:
@@ -72,13 +74,16 @@ class Nccl:
 def _run(program: Program, backend: Literal["gloo", "nccl"]) -> Run:
     check_processes(program)
     packed = _packed(program)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
         assignments = [
             Assignment(
                 size=program.ranks,
                 backend=backend,
                 folder=folder,
-                seconds=program.seconds + SPARE_SECONDS,
+                port=port,
+                seconds=None if program.seconds is None else program.seconds + SPARE_SECONDS,
                 verbs=program.verbs,
                 random_states=(torch.get_rng_state(), random.getstate(), np.random.get_state()),
                 environment=dict(os.environ),

@@ -71,12 +71,22 @@ def deadlock(statuses: Mapping[int, str]) -> RanksFailed:
 
 
 def late(
-    seconds: float, rank: int, where: tuple[str, ...], statuses: Mapping[int, str], what: str = "end"
+    seconds: float,
+    rank: int,
+    where: tuple[str, ...],
+    statuses: Mapping[int, str],
+    what: str = "end",
+    *,
+    by_default: bool = False,
 ) -> RanksFailed:
-    """The failure of a run that has not ended (`what`) in time: `rank` still runs, in the lines `where`."""
+    """The failure of a run that has not ended (`what`) in time: `rank` still runs, in the lines `where`.
+
+    by_default  whether nobody has set the limit
+    """
     at = f" ({where[-1]})" if where else ""
+    more = " where seconds= gives them no more" if by_default else ""
     others = {other: words for other, words in statuses.items() if other != rank}
-    sentences = [f"the ranks must {what} within {seconds:g} s, but rank {rank} still runs{at}"]
+    sentences = [f"the ranks must {what} within {seconds:g} s{more}, but rank {rank} still runs{at}"]
     return RanksFailed(
         "; ".join(sentences + ([told(others)] if others else [])), kind="TimeLimit", rank=rank, where=where
     )

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map_only
 from course.cluster.account.ledger import Ledger
 from course.errors import BadArgument
 
+SECONDS = 60.0
 MAX_PROCESSES = 128  # ranks that are processes of one machine
 
 
@@ -21,14 +22,14 @@ MAX_PROCESSES = 128  # ranks that are processes of one machine
 class Program:
     """`function(comm, *inputs[rank])` on every rank.
 
-    seconds  of real time that the whole run may take
+    seconds  of real time that the whole run may take; None: SECONDS where ranks are simulated or brokered, else no end
     verbs    that communicators offer; None: all
     """
 
     function: Callable[..., Any]
     ranks: int
     inputs: Sequence[Sequence[Any]]
-    seconds: float
+    seconds: float | None
     verbs: Collection[str] | None = None
 
 

@@ -33,7 +33,7 @@ from course.cluster.protocol.comm import Comm
 from course.cluster.protocol.failures import RETURNED, RUNNING, RanksFailed, Stopped, deadlock, late, raised
 from course.cluster.protocol.posted import PostedCall
 from course.cluster.protocol.rank_output import RankOutput
-from course.cluster.protocol.transport import Program, Run, copied
+from course.cluster.protocol.transport import SECONDS, Program, Run, copied
 from course.cluster.protocol.virtual_time import Action, Asks, Schedule, run_on
 from course.cluster.simulated.ending import leave
 from course.errors import BadArgument
@@ -130,7 +130,8 @@ class Simulation:
 
     def run(self) -> Run:
         """All ranks, to their end."""
-        deadline = time.monotonic() + self._program.seconds
+        seconds = self._program.seconds or SECONDS
+        deadline = time.monotonic() + seconds
         before = torch.get_rng_state()
         for rank in self._ranks:
             rank.turn.acquire()
@@ -145,7 +146,8 @@ class Simulation:
                     self._output.show()
                     if time.monotonic() > deadline:
                         where = lines_of(sys._current_frames().get(self._now.thread.ident or 0))
-                        self._break(late(self._program.seconds, self._now.number, where, self._statuses()))
+                        by_default = self._program.seconds is None
+                        self._break(late(seconds, self._now.number, where, self._statuses(), by_default=by_default))
             except BaseException as error:  # an interrupt, or a time limit of the caller's
                 self._break(error)
                 raise
