@@ -13,6 +13,7 @@ import torch
 
 from course.cluster import RanksFailed, run_ranks
 from course.cluster.protocol.failures import Stopped
+from course.cluster.simulated import simulation
 
 
 def living():
@@ -50,6 +51,16 @@ def test_an_endless_loop_is_told_at_the_limit_with_its_line():
     assert (error.kind, error.rank) == ("TimeLimit", 1)
     assert "the ranks must end within 0.3 s, but rank 1 still runs (line " in str(error)
     assert error.where[-1].split(":")[1].strip() in ("while True", "pass")
+
+
+def test_a_limit_that_nobody_has_set_is_told_with_its_argument(monkeypatch):
+    def step(comm):
+        while True:
+            pass
+
+    monkeypatch.setattr(simulation, "SECONDS", 0.3)
+    with pytest.raises(RanksFailed, match=r"within 0.3 s where seconds= gives them no more, but rank 0 still runs"):
+        run_ranks(step, 1)
 
 
 def test_an_endless_loop_of_calls_is_told_too():

@@ -231,7 +231,7 @@ def waiting(comm):
     time.sleep(1000)
 
 try:
-    run_ranks(waiting, 2, transport="gloo", seconds=100)
+    run_ranks(waiting, 2, transport="gloo")
 except KeyboardInterrupt:
     left = [each for child in psutil.Process().children() for each in child.children(recursive=True)]
     print("interrupted, left:", len(left), flush=True)

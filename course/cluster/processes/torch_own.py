@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from torch.distributed import distributed_c10d as c10d
 from course.cluster.calls import POINT_TO_POINT, ROOTED, VERBS, Call, Kind
 from course.errors import BadArgument
 
-RECORDED = 20_000  # collectives of one rank that the recorder holds; of more, the last
+RECORDED, HOLDS = 20_000, "TORCH_FR_BUFFER_SIZE"  # collectives of one rank that the recorder holds; of more, the last
 DTYPES = {
     **{"Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16},
     **{"Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8},
@@ -48,11 +49,17 @@ class TorchCall(NamedTuple):
 
 def environment(rank: int, size: int, port: int) -> dict[str, str]:
     """What torchrun tells a script on one machine."""
-    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "GROUP_RANK": 0}
+    told: dict[str, object] = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "GROUP_RANK": 0,
+    }
     return {name: str(value) for name, value in told.items()} | {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "TORCH_FR_BUFFER_SIZE": str(RECORDED),
+        HOLDS: os.environ.get(HOLDS, str(RECORDED)),
     }
 
 
@@ -77,19 +84,20 @@ class TorchCalls:
 
     def made(self) -> tuple[list[TorchCall], int]:
         """The calls that this rank has made, and about how many there were before, which the recorder holds no more."""
-        if not any(map(_numbered, c10d._world.pg_group_ranks)):
+        world = c10d._world  # its group_ranks also hold a number, for the groups that this rank is none of
+        if not any(map(_numbered, world.pg_names)):
             return self._sent, 0
-        groups = {c10d._world.pg_names[group]: tuple(ranks) for group, ranks in c10d._world.pg_group_ranks.items()}
+        groups = {name: tuple(world.pg_group_ranks[group]) for group, name in world.pg_names.items()}
         since = time.time() - time.monotonic()
-        found, first = list[TorchCall](), dict[str, int]()
-        entries = json.loads(_recorder._dump_fr_trace_json())["entries"]
+        found, first = list[TorchCall](), {name: _numbered(group) + 1 for group, name in world.pg_names.items()}
+        entries = json.loads(_recorder._dump_fr_trace_json()).get("entries", [])
         for entry in entries:
             group = entry["process_group"][0]
             if group in groups:  # the others are of our own communicators
-                first.setdefault(group, entry["collective_seq_id"])
+                first[group] = min(first[group], entry["collective_seq_id"])
                 if (call := self._call(entry, groups[group])) is not None:
                     found.append(TorchCall(call, entry["time_created_ns"] / 1e9 - since))
-        is_full = len(entries) >= RECORDED
+        is_full = len(entries) >= int(os.environ[HOLDS])
         return [*found, *self._sent], sum(each - 1 for each in first.values()) if is_full else 0
 
     def _call(self, entry: dict[str, Any], group: tuple[int, ...]) -> Call | None:
