@@ -28,12 +28,13 @@ def refused(monkeypatch) -> warm._Container:
     ours, theirs = socket.socketpair()
     with ours:
         message = {"limits": dataclasses.asdict(Limits(tasks=1)), "home": "/"}
-        return warm._start(message, theirs, ours, b"a filter")
+        return warm._start(message, theirs, ours, b"a filter", running={})
 
 
 def test_its_first_process_has_no_number_and_its_end_signals_nobody(refused):
     assert refused.pid is None
-    warm._end(refused)
+    warm._kill(refused)
+    warm._wait_for([refused])
     with pytest.raises(ChildProcessError):
         os.waitpid(refused.parent, 0)
 
@@ -43,4 +44,5 @@ def test_the_watchdog_signals_nobody_for_it(refused, monkeypatch):
     monkeypatch.setattr(warm, "processes", lambda session=None: crowd)
     warm._watch({refused.parent: refused}, 0)
     assert refused.why == "more than 1 processes and threads"
-    warm._end(refused)
+    warm._kill(refused)
+    warm._wait_for([refused])
