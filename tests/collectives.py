@@ -13,7 +13,7 @@ from torch import Tensor
 from course.cluster import Comm, Simulated, run_ranks
 from course.cluster.calls import OPS, REDUCIBLE
 
-MOVABLE = (*REDUCIBLE, torch.bool, torch.int16, torch.complex64)
+MOVABLE = (*REDUCIBLE, torch.bool, torch.int16)
 SHAPES = [(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (2, 1, 4)]
 
 
@@ -40,7 +40,8 @@ class Case:
     def values(self, rank: int, place: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed * 10_000 + rank * 100 + place)
         low = 0 if self.dtype in (torch.uint8, torch.bool) else -2
-        return torch.randint(low, 3, self.shape, generator=generator).to(self.dtype)
+        real = torch.randint(low, 3, self.shape, generator=generator).to(self.dtype)
+        return real + 1j * torch.randint(low, 3, self.shape, generator=generator) if self.dtype.is_complex else real
 
     def tensor(self, rank: int, place: int = 0) -> Tensor:
         """`values`, laid out as the case says."""
@@ -81,16 +82,24 @@ def cases(draw: st.DrawFn, *, reducing: bool = False) -> Case:
         shape=draw(st.sampled_from(SHAPES)),
         dtype=dtype,
         layout=draw(st.sampled_from(["dense", "strided", "transposed", "leaf"])),
-        op=draw(st.sampled_from([op for op in OPS if op != "mean" or dtype.is_floating_point])),
+        op=draw(st.sampled_from(ops_of(dtype))),
         root=draw(st.integers(0, len(group) - 1)),
         seed=draw(st.integers(0, 99)),
     )
 
 
+def ops_of(dtype: torch.dtype) -> list[str]:
+    """Those that values of this dtype can be combined with."""
+    if dtype.is_complex:
+        return ["sum", "mean", "product"]
+    return [op for op in OPS if op != "mean" or dtype.is_floating_point]
+
+
 def reduced(op: str, tensors: list[Tensor]) -> Tensor:
     """The definition: along a dim of ranks, in double precision (whole numbers in int64), converted at the end."""
     dtype = tensors[0].dtype
-    rows = torch.stack(tensors).to(torch.float64 if dtype.is_floating_point else torch.int64)
+    exact = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else torch.int64
+    rows = torch.stack(tensors).to(exact)
     whole = {
         "sum": lambda: rows.sum(0),
         "mean": lambda: rows.sum(0) / len(tensors),

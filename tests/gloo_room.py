@@ -73,3 +73,37 @@ def every_verb(comm):
     comm.scatter(got, rows if me == 0 else None, src=0)
     comm.barrier()
     return [summed, best, rooted, told, *outs, some, *many, *(gathered or []), got]
+
+
+def torchs_verbs(comm):
+    """What programs of torch.distributed call besides: objects, rows of one tensor, its names of ops, complex sums."""
+    me, size = comm.rank, comm.size
+    objects, gathered, told, own = [None] * size, [None] * size, [me, "t", {"x": torch.ones(me + 1)}], ["", "kept"]
+    comm.all_gather_object(objects, {"rank": me, "long": [me] * 100 * me})
+    comm.gather_object(("of", me), gathered, size - 1)
+    comm.broadcast_object_list(told, size - 1)
+    comm.scatter_object_list(own, ["z" * place for place in range(size)] if me == 0 else ["ignored"], 0)
+    right = objects == [{"rank": rank, "long": [rank] * 100 * rank} for rank in range(size)]
+    right &= gathered == ([("of", rank) for rank in range(size)] if me == size - 1 else [None] * size)
+    right &= told[:2] == [size - 1, "t"] and own == ["z" * me, "kept"]
+    counts = [[(rank + 2 * place) % 3 for place in range(size)] for rank in range(size)]  # rows, also 0
+    rows = torch.arange(2.0 * sum(counts[me])).view(-1, 2) + 100 * me
+    ragged = torch.full((2, sum(each[me] for each in counts)), -1.0).T
+    comm.all_to_all_single(ragged, rows, [each[me] for each in counts], counts[me])
+    equal = torch.empty(2 * size, dtype=torch.int16)
+    comm.all_to_all_single(equal, torch.arange(2 * size).short() + 10 * me)
+    found = [torch.tensor(right), told[2]["x"], ragged, equal]
+    turned = torch.tensor([1 + 1j * me, 2 - 1j], dtype=torch.complex64)
+    ops = torch.distributed.ReduceOp
+    for op in ("avg", "prod", ops.SUM, ops.AVG, ops(ops.PRODUCT)):
+        found.append(turned.clone())
+        comm.all_reduce(found[-1], op)
+    for op in (ops.MAX, ops.MIN):
+        found.append(torch.tensor([me, -me]))
+        comm.reduce(found[-1], 0, op)
+    work = comm.all_to_all_single(torch.empty(size), torch.ones(size), async_op=True)
+    found.append(work.get_future().wait()[0])
+    ignored = [torch.zeros(3), torch.zeros(3)]
+    comm.gather(turned, [torch.empty_like(turned) for _ in range(size)] if me == 0 else ignored, 0)
+    comm.scatter(turned, [turned] * size if me == 0 else ignored, 0)
+    return [each.to(torch.complex64) for each in (*found, *ignored, turned)]

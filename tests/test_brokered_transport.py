@@ -7,6 +7,7 @@ import functools
 import nbformat
 import pytest
 import torch
+from gloo_room import torchs_verbs
 from nbclient import NotebookClient
 
 from autograder.sandbox import Brokered
@@ -94,7 +95,13 @@ def ties(comm):
 
 def several(comm):
     """Not one tensor."""
-    return {"rank": comm.rank, "parts": [torch.ones(2), "text"]}
+    same = {"none": None, "empty": [[], {}], "numbers": [1, 2.5, True], "pair": ("a", [1])}
+    return {"rank": comm.rank, "parts": [torch.ones(2), "text"]} | same
+
+
+def nested(comm):
+    """Another structure on every rank."""
+    return [[1, None]] if comm.rank else (0,)
 
 
 def fails(comm):
@@ -140,11 +147,19 @@ def test_ties_are_broken_as_on_simulated_ranks(brokered):
     assert ours.ledger.events != run_ranks(ties, 6, transport=Simulated(seed=1)).ledger.events
 
 
-def test_what_is_no_single_leaf_comes_back_by_path(brokered):
+def test_what_torch_programs_call_does_what_it_does_on_simulated_ranks(brokered):
+    ours, theirs = (run_ranks(torchs_verbs, 3, transport=each) for each in ("simulated", brokered))
+    assert all(all(map(torch.equal, mine, other)) for mine, other in zip(ours.values, theirs.values, strict=True))
+    assert ours.ledger.messages == theirs.ledger.messages  # a pickle's bytes depend on which texts are one object
+
+
+def test_what_is_returned_keeps_its_structure(brokered):
     found = run_ranks(several, 2, transport=brokered).values[1]
-    assert found["rank"] == 1
-    assert found["parts/0"].tolist() == [1.0, 1.0]
-    assert found["parts/1"] == "text"
+    parts = found.pop("parts")
+    assert found == {"rank": 1, "none": None, "empty": [[], {}], "numbers": [1, 2.5, True], "pair": ["a", [1]]}
+    assert (parts[0].tolist(), parts[1]) == ([1.0, 1.0], "text")
+    assert [type(each) for each in found["numbers"]] == [int, float, bool]
+    assert run_ranks(nested, 2, transport=brokered).values == [[0], [[1, None]]]
 
 
 def test_a_rank_can_reach_no_pipe_of_the_warm_process(brokered):

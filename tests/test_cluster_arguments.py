@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as torch_ranks
 
 from course.cluster import RanksFailed, Simulated, fully_connected, run_ranks
 from course.errors import BadArgument
@@ -20,12 +21,19 @@ CALLS = {
     "dst must be a rank from 0 to 1, got 7": lambda c: c.gather(ONE, None, 7),
     "src must be another rank, got rank 0 itself": lambda c: c.recv(ONE, 0),
     "dst must be another rank, got rank 0 itself": lambda c: c.send(ONE, 0),
-    "op must be one of sum, mean, max, min, product, got 'avg'": lambda c: c.all_reduce(ONE, "avg"),
-    "op must be one of sum, mean, max, min, product, got ''": lambda c: c.all_reduce(ONE, ""),
+    "op must be one of sum, mean, max, min, product, or torch.distributed's of these, got 'median'": lambda c: (
+        c.all_reduce(ONE, "median")
+    ),
+    "or torch.distributed's of these, got ''": lambda c: c.all_reduce(ONE, ""),
+    "or torch.distributed's of these, got <RedOpType.BAND: 5>": lambda c: c.all_reduce(ONE, torch_ranks.ReduceOp.BAND),
+    "or torch.distributed's of these, got None": lambda c: c.all_reduce(ONE, None),
+    "a max must be of tensors whose values have an order, got torch.complex64": lambda c: c.all_reduce(
+        ONE.to(torch.complex64), "max"
+    ),
     "a mean must be of floating point tensors, got torch.int64": lambda c: c.all_reduce(ONE.long(), "mean"),
     "tensors to be combined must have a dtype of float64": lambda c: c.all_reduce(ONE.bool()),
-    "float32, float16, bfloat16, int64, int32, int8, uint8, got torch.complex64": lambda c: c.reduce(
-        ONE.to(torch.complex64), 0
+    "int64, int32, int8, uint8, complex64, complex128, got torch.int16; convert them": lambda c: c.reduce(
+        ONE.short(), 0
     ),
     "tag must be a whole number from 0 to 2147483647, got -1": lambda c: c.send(ONE, 1, tag=-1),
     "tag must be a whole number from 0 to 2147483647, got 2147483648": lambda c: c.irecv(ONE, tag=2**31),
@@ -63,6 +71,33 @@ CALLS = {
     "each of outputs must be like": lambda c: c.all_to_all([TWO, ONE], [ONE, ONE]),
     "output must hold 2 tensors like tensor along dim 0": lambda c: c.all_gather_single(torch.ones(3), ONE),
     "tensor must hold 2 tensors like output along dim 0": lambda c: c.reduce_scatter_single(TWO, TWO),
+    "output must have a dim 0 whose rows are sent, got float32 of shape ()": lambda c: c.all_to_all_single(ONE[0], TWO),
+    "tensor must have rows for 2 equal pieces, or input_split_sizes, got 1 rows": lambda c: c.all_to_all_single(
+        TWO, ONE
+    ),
+    "input_split_sizes must be 2 whole numbers, one for each rank of the group, that make the 2 rows of tensor, got "
+    "[1, 2]": lambda c: c.all_to_all_single(TWO, TWO, None, [1, 2]),
+    "that make the 2 rows of output, got [3, -1]": lambda c: c.all_to_all_single(TWO, TWO, [3, -1]),
+    "that make the 2 rows of output, got [1.0, 1.0]": lambda c: c.all_to_all_single(TWO, TWO, [1.0, 1.0]),
+    "that make the 2 rows of output, got [2]": lambda c: c.all_to_all_single(TWO, TWO, [2]),
+    "each of output's pieces must be like the own piece of tensor": lambda c: c.all_to_all_single(TWO, TWO, [0, 2]),
+    "object_list must be a list of 2 objects, one for each rank of the group, got 0": lambda c: c.all_gather_object(
+        [], 1
+    ),
+    "object_list must be a list of objects, at least one, got 0": lambda c: c.broadcast_object_list([]),
+    "object_list must be a list of objects, at least one, got a dict": lambda c: c.broadcast_object_list({}),
+    "object_gather_list must be a list of 2 objects, one for each rank of the group, got a NoneType": lambda c: (
+        c.gather_object(1)
+    ),
+    "scatter_object_input_list must be a list of 2 objects, one for each rank of the group, got 1": lambda c: (
+        c.scatter_object_list([None], [1])
+    ),
+    "scatter_object_output_list must be a list of objects, at least one, got 0": lambda c: c.scatter_object_list(
+        [], [1, 2]
+    ),
+    "an object that is sent must be one that can be pickled, got generator (": lambda c: c.broadcast_object_list(
+        [(i for i in "ab")]
+    ),
     "along dim 0, got float32 of shape () and float32 of shape ()": lambda c: c.all_gather_single(ONE[0], ONE[0]),
     "tensors must be dense to be sent or received, got one of layout torch.sparse_coo": lambda c: c.all_reduce(
         ONE.to_sparse()
@@ -80,12 +115,6 @@ def test_a_call_that_makes_no_sense_raises_in_its_rank(words):
         run_ranks(step, 2)
     assert (failed.value.rank, failed.value.type) == (0, "BadArgument")
     assert words in str(failed.value)
-
-
-@pytest.mark.parametrize("verb", ["gather", "scatter"])
-def test_only_the_root_gives_a_list(verb):
-    with pytest.raises(RanksFailed, match="tensors must be None on every rank but rank 0, the root"):
-        run_ranks(lambda comm: getattr(comm, verb)(ONE.clone(), [TWO[:1], TWO[1:]], 0), 2)
 
 
 RUNS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from collectives import Case, cases, laid, reduced, same, share_nothing
+from gloo_room import torchs_verbs
 from hypothesis import given
 
 from course.cluster import RanksFailed, run_ranks
@@ -206,3 +207,67 @@ def test_a_mean_of_half_precision_is_taken_in_half_precision():
         return x.item()
 
     assert run_ranks(step, 2).values == [float("inf")] * 2  # 80,000 is more than float16 holds
+
+
+def test_what_torch_programs_call_gives_what_it_says():
+    for size in (1, 2, 4):
+        ran = run_ranks(torchs_verbs, size)
+        sums = torch.tensor([size + 1j * size * (size - 1) / 2, size * (2 - 1j)], dtype=torch.complex64)
+        for me, found in enumerate(ran.values):
+            objects, told, ragged, equal, mean, product, whole, again, by_op, *rest = found
+            assert (bool(objects), told.numel()) == (True, size)
+            counts = [[(rank + 2 * place) % 3 for place in range(size)] for rank in range(size)]
+            sent = [
+                (torch.arange(2.0 * sum(row)).view(-1, 2) + 100 * rank).split(row) for rank, row in enumerate(counts)
+            ]
+            assert torch.equal(ragged.real, torch.cat([pieces[me] for pieces in sent]))
+            wanted = [2 * me + place + 10 * rank for rank in range(size) for place in range(2)]
+            assert equal.real.tolist() == wanted
+            assert torch.equal(whole, sums)
+            assert torch.equal(mean, sums / size)
+            assert torch.equal(again, mean)
+            factors = torch.tensor([[1 + 1j * rank, 2 - 1j] for rank in range(size)], dtype=torch.complex64)
+            torch.testing.assert_close(product, factors.prod(0), rtol=0, atol=1e-4)
+            assert torch.equal(by_op, product)
+            largest = size - 1 if me == 0 else me
+            assert [each.real.tolist() for each in rest[:2]] == [
+                [largest, 0 if me == 0 else -me],
+                [0 if me == 0 else me, -largest],
+            ]
+            assert rest[2].real.tolist() == [1.0] * size
+            assert [each.real.tolist() for each in rest[3:5]] == [[0.0] * 3] * 2
+            assert torch.equal(rest[5], torch.tensor([1, 2 - 1j], dtype=torch.complex64))
+
+
+def test_an_object_that_comes_is_a_copy():
+    def step(comm):
+        kept = {"list": [comm.rank]}
+        found = [None, None]
+        comm.all_gather_object(found, kept)
+        kept["list"].append("later")
+        return found
+
+    assert run_ranks(step, 2).values == [[{"list": [0]}, {"list": [1]}]] * 2
+
+
+def test_what_objects_cost_is_in_the_ledger():
+    def step(comm):
+        comm.broadcast_object_list([b"x" * 10_000, 1], 1)
+
+    ledger = run_ranks(step, 3).ledger
+    assert [event.verb for event in ledger.events if event.rank == 0] == ["broadcast", "broadcast"]
+    assert sum(map(ledger.bytes_sent, range(3))) > 2 * 10_000
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda comm: torch.distributed.all_reduce(torch.ones(1)),
+        lambda comm: torch.distributed.init_process_group("gloo"),
+        lambda comm: torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1)),
+        lambda comm: torch.distributed.fsdp.fully_shard(torch.nn.Linear(1, 1)),
+    ],
+)
+def test_torch_distributed_on_simulated_ranks_is_told_where_it_works(program):
+    with pytest.raises(RanksFailed, match=r'torch\.distributed needs transport="gloo"'):
+        run_ranks(program, 2)

@@ -8,7 +8,9 @@ import time
 
 import pytest
 import torch
-from gloo_room import LIMIT, both, by_value, every_verb, gloo, ring_all_reduce
+from gloo_room import LIMIT, both, by_value, every_verb, gloo, ring_all_reduce, torchs_verbs
+
+from course.cluster import run_ranks
 
 by_value(__name__)
 
@@ -26,15 +28,25 @@ def test_every_verb_does_what_it_does_on_simulated_ranks(ranks):
     both(every_verb, ranks)
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_what_torch_programs_call_does_what_it_does_on_simulated_ranks(ranks):
+    real, simulated = gloo(torchs_verbs, ranks), run_ranks(torchs_verbs, ranks)
+    torch.testing.assert_close(real.values, simulated.values, rtol=0, atol=0)
+    assert real.ledger.messages == simulated.ledger.messages  # a pickle's bytes depend on which texts are one object
+
+
 def test_every_reducible_dtype_is_reduced():
     def reduced(comm):
-        from course.cluster.calls import OPS, REDUCIBLE
+        from collectives import ops_of
+
+        from course.cluster.calls import REDUCIBLE
 
         found = []
         for dtype in REDUCIBLE:
-            for op in OPS:
-                if op != "mean" or dtype.is_floating_point:
-                    x, out = torch.tensor([1, 2, 3 + comm.rank], dtype=dtype), torch.empty(1, dtype=dtype)
+            for op in ops_of(dtype):
+                for turn in (1, 1j) if dtype.is_complex else (1,):
+                    x = torch.tensor([1, 2, 3 + comm.rank], dtype=dtype) * turn
+                    out = torch.empty(1, dtype=dtype)
                     comm.all_reduce(x, op=op)
                     comm.reduce_scatter(out, [x[:1], x[1:2], x[2:]], op=op)
                     comm.reduce(x, dst=1, op=op)

@@ -13,11 +13,20 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed import ReduceOp
 
 from course.errors import BadArgument
 
-Op: TypeAlias = Literal["sum", "mean", "max", "min", "product"]
-OPS: tuple[Op, ...] = ("sum", "mean", "max", "min", "product")
+OPS = ("sum", "mean", "max", "min", "product")
+Op: TypeAlias = Literal["sum", "mean", "max", "min", "product", "avg", "prod"] | ReduceOp | ReduceOp.RedOpType
+TORCH_OPS = {
+    "sum": ReduceOp.SUM,
+    "mean": ReduceOp.AVG,
+    "max": ReduceOp.MAX,
+    "min": ReduceOp.MIN,
+    "product": ReduceOp.PRODUCT,
+}
+OTHER_NAMES = {"avg": "mean", "prod": "product"}
 POINT_TO_POINT = ("send", "recv")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 REDUCING = ("reduce", "all_reduce", "reduce_scatter")
@@ -27,8 +36,8 @@ PEERS = {"send": "dst", "reduce": "dst", "gather": "dst", "recv": "src", "broadc
 REDUCIBLE = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
     *(torch.int64, torch.int32, torch.int8, torch.uint8),
+    *(torch.complex64, torch.complex128),
 )
-
 
 MAX_NUMBER = 2**31 - 1  # of a tag, which gloo sends as an int, and of a context
 
@@ -140,17 +149,31 @@ def check_tag(tag: object) -> int:
     return tag
 
 
-def check_op(op: str, dtype: torch.dtype) -> None:
-    """Raises BadArgument where values of this dtype cannot be combined so."""
-    if op not in OPS:
-        raise BadArgument(f"op must be one of {', '.join(OPS)}, got {op!r}")
+def check_op(op: object, dtype: torch.dtype) -> str:
+    """Its name in OPS, also that of "avg", "prod" or a torch.distributed.ReduceOp.
+
+    Raises BadArgument where there is none, or where values of this dtype cannot be combined so.
+    """
+    name = OTHER_NAMES.get(op, op) if isinstance(op, str) else _name_of(op)
+    if name not in OPS:
+        raise BadArgument(f"op must be one of {', '.join(OPS)}, or torch.distributed's of these, got {op!r}")
     if dtype not in REDUCIBLE:
         names = ", ".join(str(each).removeprefix("torch.") for each in REDUCIBLE)
         raise BadArgument(f"tensors to be combined must have a dtype of {names}, got {dtype}; convert them first")
-    if op == "mean" and not dtype.is_floating_point:
+    if name == "mean" and not (dtype.is_floating_point or dtype.is_complex):
         raise BadArgument(
             f"a mean must be of floating point tensors, got {dtype}; take the sum, and divide it yourself"
         )
+    if name in ("max", "min") and dtype.is_complex:
+        raise BadArgument(f"a {name} must be of tensors whose values have an order, got {dtype}")
+    return name
+
+
+def _name_of(op: object) -> str:
+    """That of one of torch.distributed's ops; "" of anything else."""
+    if isinstance(op, (ReduceOp, ReduceOp.RedOpType)):
+        return next((name for name, known in TORCH_OPS.items() if op == known), "")
+    return ""
 
 
 def check_place(tensors: Sequence[Tensor], kinds: Sequence[Kind], device: torch.device, *, needs_data: bool) -> None:
@@ -214,7 +237,8 @@ def check_form(call: Call, size: int) -> None:
     if verb != "all_to_all" and len({*call.gives, *call.takes}) > 1:
         raise BadArgument(f"the tensors of {verb} must be of one dtype and shape")
     if verb in REDUCING:
-        check_op(call.op, call.gives[0].dtype)
+        if check_op(call.op, call.gives[0].dtype) != call.op:
+            raise BadArgument(f"an op must have its own name, got {call.op!r}")
     elif call.op:
         raise BadArgument(f"{verb} must not name an op")
 

@@ -30,11 +30,11 @@ from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from course import exercises
 from course.cluster.protocol.comm import Comm
 from course.performing.cells import CodeCell, Loaded, load_all
-from course.performing.exercise import Answer, Exercise, Failure, Observation, observe
+from course.performing.exercise import Answer, Exercise, Failure, Observation
 from course.performing.oracle import UnknownQuestion
 from course.performing.perform import guarded, perform
 from course.performing.simulate import SPARE_SECONDS
-from course.tree import Tree
+from course.tree import Tree, plain
 
 PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larger is a block of its own
@@ -174,15 +174,17 @@ def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
     tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)
     (part, rank, size), answer, port = to_part(tree), _answer(loaded), RankPort(sock, token)
     comm = Comm(port, tuple(range(size)), rank, call.verbs)
+    value: Tree = None
 
     def run() -> Observation:
+        nonlocal value
         assert not isinstance(answer, Failure)
-        value = answer(comm, *part.inputs["given"])  # type: ignore[misc]
+        value = messages.carried(plain(answer(comm, *part.inputs["given"])))  # type: ignore[misc]
         port.end()
-        return observe({"value": value})
+        return Observation()
 
     seen = Observation(error=answer) if isinstance(answer, Failure) else guarded(run, call.seconds + SPARE_SECONDS)
-    stream.send(sock, {"seen": messages.from_observations([seen])}, token=token)
+    stream.send(sock, {"seen": messages.from_observations([seen]), "value": value}, token=token)
 
 
 def _as_rank(exercise: Exercise, answer: Answer, tree: Tree, port: RankPort) -> Observation:

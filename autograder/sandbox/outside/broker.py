@@ -40,6 +40,7 @@ class _Rank:
     posted  its calls, by number; None where it has got, or waits for, what it takes
     asks    the call of which it asks whether it is done
     made    how many calls it has made; gave: bytes of the tensors that it gave
+    value   what it returned, where it belongs to no exercise
     """
 
     connection: Connection
@@ -47,6 +48,7 @@ class _Rank:
     asks: PostedCall | None = None
     made: int = 0
     gave: int = 0
+    value: Tree = None
 
 
 class Broker:
@@ -77,6 +79,11 @@ class Broker:
             (number, rank.connection.seen.printed) for number, rank in enumerate(self._ranks) if rank.connection.seen
         ]
         return "".join(numbered(number, line) for number, text in said for line in text.splitlines())
+
+    @property
+    def values(self) -> list[Tree]:
+        """What the ranks have returned, after the run of a function that belongs to no exercise."""
+        return [rank.value for rank in self._ranks]
 
     @property
     def stuck(self) -> list[int]:
@@ -181,7 +188,7 @@ class Broker:
             rank.posted[said.number] = None
             return posted
         else:
-            rank.connection.seen = said.seen
+            rank.connection.seen, rank.value = said.seen, said.value
             if (error := said.seen.error) is not None:
                 raise rank_raised(number, error.type, error.message, error.where)
         return None

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended
@@ -58,7 +57,7 @@ class Ranks:
         try:
             broker = self._broker(PerformerTask(name=call.function, request=request), parts, call.verbs, call.seconds)
             try:
-                seen = broker.run()
+                broker.run()
             except RanksFailed:
                 self._clear_up(broker.stuck)
                 raise
@@ -68,7 +67,7 @@ class Ranks:
             raise RunnerError(f"{call.function} must load in the sandbox, but: {error}") from None
         finally:
             self._let_go(list(self._performers))
-        return Run(values=[_value(each) for each in seen], ledger=broker.ledger)
+        return Run(values=broker.values, ledger=broker.ledger)
 
     def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
         """One case."""
@@ -121,12 +120,6 @@ class Ranks:
     def _let_go(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
             self._performers.pop(rank).close()
-
-
-def _value(seen: Observation) -> Any:
-    """What a rank returned: one leaf, or leaves by path."""
-    found = {key.removeprefix("value").lstrip("/"): value for key, value in seen.values.items()}
-    return found[""] if set(found) == {""} else found
 
 
 def _failure(failed: RanksFailed) -> Failure:

@@ -115,8 +115,13 @@ def _packed(seen: Observation) -> Tree:
     error = dataclasses.asdict(seen.error) if seen.error else None
     if error:
         error["where"] = list(error["where"])
-    values, ledger = map_leaves(_carried, dict(seen.values)), map_leaves(_carried, dict(seen.ledger))
+    values, ledger = carried(dict(seen.values)), carried(dict(seen.ledger))
     return {"values": values, "ledger": ledger, "error": error, "printed": seen.printed}
+
+
+def carried(tree: Tree) -> Tree:
+    """The same tree; a leaf that no frame carries becomes a string that says so."""
+    return map_leaves(_carried, tree)
 
 
 def _carried(leaf: Leaf) -> Leaf:

@@ -5,7 +5,7 @@
     to_said         <--               from_items, {"asks": n, ..}      any number of times
     {"takes": ..}   -->               only where the rank waits, or asks whether a call is done
     {"stopped": ..} -->               instead, where the run is over
-    to_said         <--               {"seen": observation}            once
+    to_said         <--               {"seen": observation}            once; a "value" beside it, of no exercise
 
 A rank's calls are numbered from 0 in the order in which they come; it waits for one by its number. What comes from a
 rank is judged here: anything that no communicator of ours says is a BadFrame.
@@ -73,9 +73,10 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class RankEnded:
-    """The rank has returned, or raised."""
+    """The rank has returned, or raised. value: what a function that belongs to no exercise returned."""
 
     seen: Observation
+    value: Tree = None
 
 
 Said: TypeAlias = CallMessage | Computed | Waits | RankEnded
@@ -112,8 +113,9 @@ def to_said(tree: Tree, rank: int, size: int) -> list[Said]:
     """What a rank says. Raises BadFrame."""
     if not isinstance(tree, dict):
         raise BadFrame("a message of a rank must be a dict")
-    if tree.keys() == {"seen"}:
-        return [RankEnded(seen=messages.to_observations(tree["seen"], 1)[0])]
+    if tree.keys() in ({"seen"}, {"seen", "value"}):
+        value = messages.clean(tree.get("value"), messages.clean_leaf)
+        return [RankEnded(seen=messages.to_observations(tree["seen"], 1)[0], value=value)]
     if tree.keys() == {"asks", "seconds"}:
         seconds = None if tree["seconds"] is None else _seconds(tree["seconds"])
         return [Waits(number=_whole(tree["asks"]), asks=True, seconds=seconds)]

@@ -19,18 +19,12 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d as c10d
 
-from course.cluster.calls import Call, Kind, Tensors
-from course.cluster.protocol.matching import reduced
+from course.cluster.calls import TORCH_OPS, Call, Kind, Tensors
+from course.cluster.protocol.matching import divided, reduced
 
 # A mean is a sum that is divided here, as on every transport. torch documents AVG for NCCL alone, which divides before
 # it adds, and so does not overflow in float16 where ours does.
-OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-    "max": dist.ReduceOp.MAX,
-    "min": dist.ReduceOp.MIN,
-    "product": dist.ReduceOp.PRODUCT,
-}
+OPS = TORCH_OPS | {"mean": dist.ReduceOp.SUM}
 
 
 class Begun(NamedTuple):
@@ -94,27 +88,31 @@ def _broadcast(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begu
 
 
 def _all_reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+    if _is_complex_product(call):
+        return _gathered_product(backend, call, gives, takes)
     options = _reducing(c10d.AllreduceOptions(), call)
     whole = _copied(gives[0])
-    return Begun(backend.allreduce([whole], options), lambda: _combined(call, whole, takes))
+    return Begun(backend.allreduce([_as_real(whole)], options), lambda: _combined(call, whole, takes))
 
 
 def _reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+    if _is_complex_product(call):
+        return _gathered_product(backend, call, gives, takes)
     options = _rooted(_reducing(c10d.ReduceOptions(), call), call)
     whole = _copied(gives[0])
-    return Begun(backend.reduce([whole], options), lambda: _combined(call, whole, takes))
+    return Begun(backend.reduce([_as_real(whole)], options), lambda: _combined(call, whole, takes))
 
 
 def _reduce_scatter(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
     """gloo's own is an all_reduce of every piece (pytorch/pytorch#149869): there a rank gets its pieces, and adds."""
-    if gives[0].device.type == "cpu":
+    if gives[0].device.type == "cpu" or _is_complex_product(call):
         sent = torch.cat([packed(each) for each in gives])
         come = torch.empty_like(sent)
         work = backend.alltoall_base(come, sent, [], [], c10d.AllToAllOptions())
         return Begun(work, lambda: _reduce_rows(call, come, takes[0]))
     options = _reducing(c10d.ReduceScatterOptions(), call)
     own = _copied(gives[0])
-    work = backend.reduce_scatter([own], [[_copied(each) for each in gives]], options)
+    work = backend.reduce_scatter([_as_real(own)], [[_as_real(_copied(each)) for each in gives]], options)
     return Begun(work, lambda: _combined(call, own, takes))
 
 
@@ -157,7 +155,28 @@ def _reduce_rows(call: Call, come: Tensor, into: Tensor) -> None:
 
 def _combined(call: Call, whole: Tensor, takes: Tensors) -> None:
     for tensor in takes:
-        tensor.detach().copy_(whole / len(call.group) if call.op == "mean" else whole)
+        tensor.detach().copy_(divided(whole, len(call.group)) if call.op == "mean" else whole)
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    """The same memory as numbers that gloo and NCCL can add: they know no complex ones."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _is_complex_product(call: Call) -> bool:
+    return call.op == "product" and call.kinds[0].dtype.is_complex
+
+
+def _gathered_product(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+    """Everybody gets all tensors and multiplies: the parts of a complex product are not products of parts."""
+    own = packed(gives[0])
+    come = [torch.empty_like(own) for _ in call.group]
+
+    def finish() -> None:
+        for tensor in takes:
+            tensor.detach().copy_(reduced(call.op, [_seen_as(data, tensor) for data in come]))
+
+    return Begun(backend.allgather([come], [own]), finish)
 
 
 def _reducing(options: Any, call: Call) -> Any:

@@ -26,12 +26,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, overload
 
 import torch
 from torch import Tensor
 
 from course.cluster.calls import (
+    REDUCING,
     Call,
     Kind,
     Op,
@@ -43,6 +44,7 @@ from course.cluster.calls import (
     check_tag,
     check_tensors,
 )
+from course.cluster.protocol import objects
 from course.cluster.protocol.work import Pending, Work
 from course.errors import BadArgument
 
@@ -196,8 +198,9 @@ class Comm:
     def all_reduce(self, tensor: Tensor, op: Op = "sum", *, async_op: bool = False) -> Work | None:
         """Every rank's `tensor` becomes the sum (mean, max, min, product) of all ranks' tensors.
 
-        A mean is the sum, divided by the number of ranks afterwards: in float16 it may overflow where an average of
-        divided values would not. Tensors of whole numbers have none.
+        op is also torch.distributed's: "avg", "prod" or a ReduceOp. A mean is the sum, divided by the number of ranks
+        afterwards: in float16 it may overflow where an average of divided values would not. Tensors of whole numbers
+        have none, and complex ones neither maximum nor minimum.
         """
         both = _one(tensor)
         return self._call("all_reduce", both, both, op=op, async_op=async_op)
@@ -283,6 +286,48 @@ class Comm:
         return self._call("all_to_all", gives, takes, async_op=async_op)
 
     @overload
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        *,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        *,
+        async_op: Literal[True],
+    ) -> Work: ...
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        *,
+        async_op: bool = False,
+    ) -> Work | None:
+        """`all_to_all` of the rows of one tensor: `tensor` is cut along dim 0 into a piece for each rank, and `output`
+        becomes the pieces that come, in the order of ranks.
+
+        input_split_sizes   rows of each piece of `tensor`; None or []: equal ones
+        output_split_sizes  rows that come from each rank, into `output`
+
+        The same verb as `all_to_all` in ledgers.
+        """
+        gives = _rows("tensor", tensor, "input_split_sizes", input_split_sizes, self.size)
+        takes = _rows("output", output, "output_split_sizes", output_split_sizes, self.size)
+        _check_pieces("output's pieces", takes[self.rank], "the own piece of tensor", gives[self.rank])
+        return self._call("all_to_all", gives, takes, async_op=async_op, whole=output)
+
+    @overload
     def gather(
         self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: Literal[False] = False
     ) -> None: ...
@@ -293,7 +338,7 @@ class Comm:
     def gather(
         self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: bool = False
     ) -> Work | None:
-        """`tensors[r]` of `dst` becomes rank r's `tensor`; the others give None for `tensors`."""
+        """`tensors[r]` of `dst` becomes rank r's `tensor`; `tensors` of the others is ignored."""
         root = check_peer("dst", dst, self._group)
         takes = self._list_of_root("tensors", tensors, tensor, root)
         return self._call("gather", _one(tensor), takes, peer=root, async_op=async_op)
@@ -309,7 +354,7 @@ class Comm:
     def scatter(
         self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: bool = False
     ) -> Work | None:
-        """Rank r's `tensor` becomes `tensors[r]` of `src`; the others give None for `tensors`."""
+        """Rank r's `tensor` becomes `tensors[r]` of `src`; `tensors` of the others is ignored."""
         root = check_peer("src", src, self._group)
         gives = self._list_of_root("tensors", tensors, tensor, root)
         return self._call("scatter", gives, _one(tensor), peer=root, async_op=async_op)
@@ -321,6 +366,71 @@ class Comm:
     def barrier(self, *, async_op: bool = False) -> Work | None:
         """Returns when every rank of the group has called it; with `async_op` its `wait` does."""
         return self._call("barrier", (), (), async_op=async_op)
+
+    # --- objects ---
+
+    # As torch.distributed's: an object travels pickled, as bytes, after a first collective in which its length does. So
+    # lists must have room for one object of each rank, and what comes is a copy, on every transport.
+
+    def all_gather_object(self, object_list: list[Any], obj: Any) -> None:
+        """`object_list[r]` becomes a copy of rank r's `obj`, on every rank."""
+        objects.check_list("object_list", object_list, self.size)
+        own = objects.pickled(obj)
+        sizes = torch.empty(self.size, dtype=torch.int64, device=self.device)
+        self.all_gather_single(sizes, torch.tensor([len(own)], device=self.device))
+        come = [torch.empty(int(sizes.max()), dtype=torch.uint8, device=self.device) for _ in range(self.size)]
+        self.all_gather(come, objects.padded(own, len(come[0]), self.device))
+        object_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes.tolist(), strict=True)]
+
+    def gather_object(self, obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0) -> None:
+        """`object_gather_list[r]` of `dst` becomes a copy of rank r's `obj`; that of the others is ignored."""
+        is_root = check_peer("dst", dst, self._group) == self._me
+        if is_root:
+            objects.check_list("object_gather_list", object_gather_list, self.size)
+        own = objects.pickled(obj)
+        sizes = torch.empty(self.size, dtype=torch.int64, device=self.device)
+        self.all_gather_single(sizes, torch.tensor([len(own)], device=self.device))
+        come = [torch.empty(int(sizes.max()), dtype=torch.uint8, device=self.device) for _ in range(self.size)]
+        self.gather(objects.padded(own, len(come[0]), self.device), come, dst)
+        if is_root and object_gather_list is not None:
+            pairs = zip(come, sizes.tolist(), strict=True)
+            object_gather_list[:] = [objects.unpickled(data[:size]) for data, size in pairs]
+
+    def broadcast_object_list(self, object_list: list[Any], src: int = 0) -> None:
+        """Every rank's `object_list` becomes a copy of that of `src`; all must be of one length."""
+        is_root = check_peer("src", src, self._group) == self._me
+        objects.check_list("object_list", object_list)
+        own = [objects.pickled(each) for each in object_list] if is_root else []
+        sizes = torch.empty(len(object_list), dtype=torch.int64, device=self.device)
+        if is_root:
+            sizes.copy_(torch.tensor([len(each) for each in own]))
+        self.broadcast(sizes, src)
+        data = torch.empty(int(sizes.sum()), dtype=torch.uint8, device=self.device)
+        if is_root:
+            data.copy_(torch.cat(own))
+        self.broadcast(data, src)
+        if not is_root:
+            object_list[:] = [objects.unpickled(each) for each in torch.split(data, sizes.tolist())]
+
+    def scatter_object_list(
+        self, scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None, src: int = 0
+    ) -> None:
+        """`scatter_object_output_list[0]` of rank r becomes a copy of `scatter_object_input_list[r]` of `src`.
+
+        The input list of the others is ignored.
+        """
+        is_root = check_peer("src", src, self._group) == self._me
+        objects.check_list("scatter_object_output_list", scatter_object_output_list)
+        own: list[Tensor] = []
+        if is_root:
+            objects.check_list("scatter_object_input_list", scatter_object_input_list, self.size)
+            own = [objects.pickled(each) for each in scatter_object_input_list or ()]
+        sizes = torch.tensor([len(each) for each in own] or [0] * self.size, device=self.device)
+        self.broadcast(sizes, src)
+        largest, size = int(sizes.max()), int(sizes[self.rank])
+        data = torch.empty(largest, dtype=torch.uint8, device=self.device)
+        self.scatter(data, [objects.padded(each, largest, self.device) for each in own], src)
+        scatter_object_output_list[0] = objects.unpickled(data[:size])
 
     # --- groups and the clock ---
 
@@ -368,7 +478,7 @@ class Comm:
         takes: Tensors,
         *,
         peer: int | None = None,
-        op: str | None = None,
+        op: Op | None = None,
         async_op: bool = False,
         whole: Tensor | None = None,
     ) -> Work | None:
@@ -385,7 +495,7 @@ class Comm:
         takes: Tensors,
         *,
         peer: int | None,
-        op: str | None = None,
+        op: Op | None = None,
         tag: int = 0,
         whole: Tensor | None = None,
     ) -> Work:
@@ -393,7 +503,7 @@ class Comm:
         return Work(self._port.begin(call, gives, takes), call, (takes or gives) if whole is None else (whole,))
 
     def _made(
-        self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: str | None = None, tag: int = 0
+        self, verb: str, gives: Tensors, takes: Tensors, *, peer: int | None, op: Op | None = None, tag: int = 0
     ) -> Call:
         if self._verbs is not None and verb not in self._verbs:
             raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
@@ -401,13 +511,12 @@ class Comm:
         taken = given if takes is gives else tuple(map(Kind.of, takes))
         tensors, kinds = (gives, given) if takes is gives else ((*gives, *takes), (*given, *taken))
         check_place(tensors, kinds, self._port.device, needs_data=self._port.needs_data)
-        if op is not None:
-            check_op(op, gives[0].dtype)
+        name = check_op(op, gives[0].dtype) if verb in REDUCING else ""
         if tag or type(tag) is not int:
             check_tag(tag)
-        key = (verb, peer, op, given, taken, tag)
+        key = (verb, peer, name, given, taken, tag)
         if key not in self._known:  # equal calls are one object: Python's collector has less to look through
-            self._known[key] = Call(verb, self._me, self._group, peer, op or "", given, taken, self._context, tag)
+            self._known[key] = Call(verb, self._me, self._group, peer, name, given, taken, self._context, tag)
         return self._known[key]
 
     def _peer(self, name: str, peer: int) -> int:
@@ -417,9 +526,8 @@ class Comm:
         return None if src is None else self._peer("src", src)
 
     def _list_of_root(self, name: str, tensors: Tensors | None, tensor: Tensor, root: int) -> Tensors:
+        """Those of the root; what another rank gives is not looked at."""
         if root != self._me:
-            if tensors is not None:
-                raise BadArgument(f"{name} must be None on every rank but rank {self._group.index(root)}, the root")
             return ()
         found = check_tensors(name, tensors, self.size)
         _check_pieces(name, found[0], "tensor", tensor)
@@ -445,3 +553,21 @@ def _pieces(whole_name: str, whole: Tensor, piece_name: str, piece: Tensor, coun
             f"{Kind.of(piece)}"
         )
     return whole.reshape(count, *piece.shape).unbind()  # a view, whatever the strides: one dim is split in two
+
+
+def _rows(name: str, tensor: Tensor, sizes_name: str, sizes: Sequence[int] | None, count: int) -> Tensors:
+    """Views of `tensor`, one for each rank: so many rows of it, or equally many. Raises BadArgument."""
+    (tensor,) = check_tensors(name, tensor)
+    if not tensor.dim():
+        raise BadArgument(f"{name} must have a dim 0 whose rows are sent, got {Kind.of(tensor)}")
+    rows = len(tensor)
+    if not sizes:
+        if rows % count:
+            raise BadArgument(f"{name} must have rows for {count} equal pieces, or {sizes_name}, got {rows} rows")
+        sizes = [rows // count] * count
+    if len(sizes) != count or any(type(each) is not int or each < 0 for each in sizes) or sum(sizes) != rows:
+        raise BadArgument(
+            f"{sizes_name} must be {count} whole numbers, one for each rank of the group, that make the {rows} rows of "
+            f"{name}, got {list(sizes)}"
+        )
+    return torch.split(tensor, list(sizes))

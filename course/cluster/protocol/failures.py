@@ -16,6 +16,8 @@ from course.failing import message_of, own_lines, type_of
 FailureKind = Literal["Deadlock", "Mismatch", "Leftover", "RankRaised", "RankDied", "TimeLimit", "Flood", "BadReply"]
 PLURAL = {"waits": "wait", "asks": "ask", "is": "are", "has": "have", "runs": "run"}
 RETURNED, RUNNING = "has returned", "is running"
+# How torch.distributed says that nobody has started it.
+NO_GROUP = ("Default process group has not been initialized", "Error initializing torch.distributed")
 
 
 class RanksFailed(CourseError):
@@ -48,8 +50,11 @@ def raised(rank: int, error: BaseException) -> RanksFailed:
 def rank_raised(rank: int, kind: str, message: str, where: tuple[str, ...]) -> RanksFailed:
     """The same, of an exception that is known by its class, its message and the rank's own lines."""
     at = f" ({where[-1]})" if where else ""
+    cure = ""
+    if message.startswith(NO_GROUP):
+        cure = '; torch.distributed needs transport="gloo" (or "nccl"), here write it with the verbs of comm'
     return RanksFailed(
-        f"rank {rank} raised {kind}: {message}{at}", kind="RankRaised", rank=rank, type=kind, where=where
+        f"rank {rank} raised {kind}: {message}{at}{cure}", kind="RankRaised", rank=rank, type=kind, where=where
     )
 
 

@@ -249,4 +249,10 @@ def reduced(op: str, tensors: Tensors) -> Tensor:
     whole = tensors[0].detach().clone()
     for each in tensors[1:]:  # in place: a new tensor for every sum costs as much time as the sums
         STEP[op](whole, each.detach(), out=whole)
-    return whole.div_(len(tensors)) if op == "mean" else whole
+    return divided(whole, len(tensors)) if op == "mean" else whole
+
+
+def divided(whole: Tensor, count: int) -> Tensor:
+    """The sum as a mean, in place. Of complex numbers each part: their own division rounds once more."""
+    (torch.view_as_real(whole) if whole.is_complex() else whole).div_(count)
+    return whole
