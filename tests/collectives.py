@@ -102,12 +102,17 @@ def reduced(op: str, tensors: list[Tensor]) -> Tensor:
     rows = torch.stack(tensors).to(exact)
     whole = {
         "sum": lambda: rows.sum(0),
-        "mean": lambda: rows.sum(0) / len(tensors),
+        "mean": lambda: parts(rows.sum(0)) / len(tensors),
         "max": lambda: rows.amax(0),
         "min": lambda: rows.amin(0),
         "product": lambda: rows.prod(0),
     }[op]()
-    return whole.to(dtype)
+    return (torch.view_as_complex(whole) if dtype.is_complex and op == "mean" else whole).to(dtype)
+
+
+def parts(values: Tensor) -> Tensor:
+    """Real and imaginary parts along a last dim of 2, where there are any."""
+    return torch.view_as_real(values) if values.is_complex() else values
 
 
 def same(got: Tensor, wanted: Tensor) -> bool:
