@@ -139,6 +139,13 @@ UNITS: tuple[Unit, ...] = (
         ("find_stall", 15, 3),
         ("utilization", 12, 2),
     ),
+    _unit(
+        5,
+        "ddp",
+        "Data parallelism",
+        "How do many workers take one step?",
+        ("ring_reduce_scatter", 20, 3),
+    ),
 )
 
 

@@ -9,9 +9,11 @@ collectives are those of the algorithm that `traffic.py` assumes.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import add
 from typing import NamedTuple
 
 import torch
@@ -142,6 +144,8 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
     bytes_sent            int64, (ranks,)
     calls/all_reduce ...  int64, (ranks,): how often each rank called a verb; a verb that nobody called is absent
     order/0 ...           the verbs of each rank in order, "send recv send", cut where it is long
+    began/all_reduce ...  float64, (ranks,): when each rank first called a verb, in virtual seconds; inf: it never did
+    computed, computed_at float64, (ranks,): seconds that each rank has computed, and when it had done so; 0 without
     makespan              float: when the last rank ended, in virtual seconds
     """
     size = ledger.size
@@ -152,13 +156,30 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
         "bytes_sent": sent.sum(1),
         "makespan": ledger.makespan,
     }
+    calls = [each for each in ledger.events if each.call is not None]
+    computed = [each for each in ledger.events if each.call is None]
+    if computed:
+        found["computed"] = _by_rank(size, ((each.rank, each.end - each.start) for each in computed), add, 0.0)
+        found["computed_at"] = _by_rank(size, ((each.rank, each.end) for each in computed), max, 0.0)
     orders = ledger.orders()
     counted = [Counter(order) for order in orders]
     for verb in sorted({verb for order in orders for verb in order}):
         found[f"calls/{verb}"] = torch.tensor([each[verb] for each in counted])
+        called = ((each.rank, each.called) for each in calls if each.verb == verb)
+        found[f"began/{verb}"] = _by_rank(size, called, min, math.inf)
     for rank, order in enumerate(orders):
         found[f"order/{rank}"] = " ".join(order)[:MAX_TEXT]
     return found
+
+
+def _by_rank(
+    size: int, times: Iterable[tuple[int, float]], combine: Callable[[float, float], float], empty: float
+) -> Tensor:
+    """The times of each rank combined, float64 of shape (ranks,)."""
+    found = [empty] * size
+    for rank, time in times:
+        found[rank] = combine(found[rank], time)
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def _matrix(counts: Mapping[tuple[int, int], int], size: int) -> Tensor:

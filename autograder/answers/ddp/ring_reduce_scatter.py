@@ -1,0 +1,210 @@
+"""Right and wrong ways to write `ring_reduce_scatter`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.cluster import Comm
+from course.performing.exercise import Answer
+from course.reference.ddp.ring_reduce_scatter import ring_reduce_scatter
+
+
+def one_travelling_sum(comm: Comm, x: Tensor) -> Tensor:
+    """No list of sums: what travels is one tensor, new at every stop; begun receives."""
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    rows = x.view(comm.size, -1, *x.shape[1:])
+    total = rows[before].clone()
+    for stop in range(2, comm.size + 1):
+        came = torch.empty_like(total)
+        work = comm.irecv(came, before)
+        comm.isend(total, after).wait()
+        work.wait()
+        total = came + rows[(comm.rank - stop) % comm.size]
+    return total if comm.size > 1 else rows[0].clone()
+
+
+def by_recursion(comm: Comm, x: Tensor) -> Tensor:
+    """The sum of a chunk as a recursion over those who add to it: the last one asks nobody."""
+
+    def partial_sum(distance: int) -> Tensor:
+        own = torch.tensor_split(x, comm.size)[(comm.rank - distance) % comm.size]
+        if distance == 1:
+            return own.clone()
+        comm.send(partial_sum(distance - 1), (comm.rank + 1) % comm.size)
+        came = torch.zeros_like(own)
+        comm.recv(came, (comm.rank + comm.size - 1) % comm.size)
+        return came.add_(own)
+
+    return partial_sum(comm.size)
+
+
+RIGHT = (
+    right(one_travelling_sum),
+    right(by_recursion, independent="a recursion over the stops"),
+)
+
+
+def gathers_all(comm: Comm, x: Tensor) -> Tensor:
+    """Everybody sends everything around, and adds up alone."""
+    total, came = x.clone(), x.clone()
+    for _ in range(comm.size - 1):
+        comm.send(came, (comm.rank + 1) % comm.size)
+        comm.recv(came, (comm.rank - 1) % comm.size)
+        total += came
+    return total.chunk(comm.size)[comm.rank]
+
+
+def through_rank_0(comm: Comm, x: Tensor) -> Tensor:
+    """A parameter server."""
+    if comm.rank:
+        comm.send(x, 0)
+        mine = torch.empty_like(x.chunk(comm.size)[0])
+        comm.recv(mine, 0)
+        return mine
+    total, came = x.clone(), torch.empty_like(x)
+    for other in range(1, comm.size):
+        comm.recv(came, other)
+        total += came
+    for other in range(1, comm.size):
+        comm.send(total.chunk(comm.size)[other], other)
+    return total.chunk(comm.size)[0].clone()
+
+
+def each_to_its_owner(comm: Comm, x: Tensor) -> Tensor:
+    """The right bytes, on the wrong ways."""
+    chunks = x.clone().chunk(comm.size)
+    for step in range(1, comm.size):
+        comm.send(chunks[(comm.rank + step) % comm.size], (comm.rank + step) % comm.size)
+    total, came = chunks[comm.rank].clone(), torch.empty_like(chunks[0])
+    for step in range(1, comm.size):
+        comm.recv(came, (comm.rank - step) % comm.size)
+        total += came
+    return total
+
+
+def one_after_the_other(comm: Comm, x: Tensor) -> Tensor:
+    """One chunk goes all the way before the next one begins."""
+    chunks = x.clone().chunk(comm.size)
+    came, after, before = torch.empty_like(chunks[0]), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for number, chunk in enumerate(chunks):
+        place = (comm.rank - 1 - number) % comm.size
+        if place and comm.size > 1:
+            comm.recv(came, before)
+            chunk += came
+        if place < comm.size - 1:
+            comm.send(chunk, after)
+        if number < comm.size - 1:
+            _token(comm, last=number)
+    return chunks[comm.rank]
+
+
+def _token(comm: Comm, *, last: int) -> None:
+    """Nobody goes on before the chunk has come to its end."""
+    word, after, before = torch.zeros(0), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    if comm.rank != last:
+        comm.recv(word, before)
+    if after != last:
+        comm.send(word, after)
+
+
+edit = partial(edited, ring_reduce_scatter)
+SENT, ADDED = "comm.send(chunks[(rank - 1 - step)", "chunks[(rank - 2 - step) % size] += came"
+
+
+def shifted(by: int, *more: tuple[str, str]) -> Answer:
+    """Chunks whose numbers are larger by so much."""
+    return edit((ADDED, ADDED.replace("- 2", f"- {2 - by}")), (SENT, SENT.replace("- 1", f"- {1 - by}")), *more)
+
+
+WRONG = (
+    wrong(
+        "never_adds",
+        "What came replaces your own chunk, so that the other ranks' parts are lost on the way. Receive into a tensor "
+        "of its own, and add it.",
+        edit(("% size] += came", "% size] = came.clone()")),
+        edit(("% size] += came", "% size].copy_(came)")),
+    ),
+    wrong(
+        "wrong_chunk_returned",
+        "The sum is right, but of another chunk: rank r must return chunk r. The chunk that must end at rank r begins "
+        "its way at rank r + 1, because P - 1 steps bring it to the rank before.",
+        shifted(1, ("return chunks[rank]", "return chunks[(rank + 1) % size]")),
+        shifted(-1, ("return chunks[rank]", "return chunks[(rank - 1) % size]")),
+    ),
+    wrong(
+        "unfinished_chunk_returned",
+        "The chunk that you return has not been around the whole ring: some ranks' parts are missing in it. Return the "
+        "chunk that was added to in the last step.",
+        shifted(1),
+        edit(("return chunks[rank]", "return chunks[(rank - 1) % size]")),
+    ),
+    wrong(
+        "one_step_short",
+        "With P ranks a chunk meets P - 1 others, so there are P - 1 steps. Yours are P - 2.",
+        edit(("range(size - 1)", "range(size - 2)")),
+    ),
+    wrong(
+        "one_step_too_many",
+        "After P - 1 steps every chunk has met every rank. In another step what is complete is added to once more.",
+        edit(("range(size - 1)", "range(size)")),
+    ),
+    wrong(
+        "same_chunk_every_step",
+        "You send your own copy of one chunk in every step. What must travel on is the chunk that came and was added "
+        "to: another number in every step.",
+        edit(("(rank - 1 - step)", "(rank - 1)")),
+        edit(("(rank - 1 - step)", "(rank - 1)"), ("(rank - 2 - step)", "(rank - 2)")),
+    ),
+    wrong(
+        "receives_in_float32",
+        "What you receive into has a dtype of its own (float32, where nothing else is said), and not that of what is "
+        "sent. Make it with `torch.empty_like`.",
+        edit(("torch.empty_like(chunks[rank])", "torch.empty(chunks[rank].shape)")),
+        edit(("torch.empty_like(chunks[rank])", "torch.zeros(chunks[rank].shape)")),
+    ),
+    wrong(
+        "mean_for_sum",
+        "You divide by the number of ranks. A reduce-scatter adds; who wants a mean divides afterwards.",
+        edit(("return chunks[rank]", "return chunks[rank] / size")),
+    ),
+    wrong(
+        "gathers_all",
+        "The values are right, but whole tensors travel: P times the bytes that are needed. A rank needs the sum of "
+        "one chunk only, so only that chunk need travel to it, and be added to on its way.",
+        gathers_all,
+        fails=("bytes", "all_at_once"),
+    ),
+    wrong(
+        "through_rank_0",
+        "Everything goes through one rank, which receives P - 1 whole tensors while the others wait. In a ring every "
+        "rank receives as much as it sends, from its neighbour.",
+        through_rank_0,
+        fails=("neighbours_only", "bytes", "all_at_once"),
+    ),
+    wrong(
+        "to_other_ranks",
+        "The sums and the bytes are right, but a message goes to another rank than the next one. A chunk that goes "
+        "straight to the rank that needs it passes through all ranks between, on a ring of links. Let it go to "
+        "rank + 1, and be added to there.",
+        each_to_its_owner,
+        edit(
+            (SENT, SENT.replace("rank - 1 - step", "rank + 1 + step")),
+            ("(rank + 1) % size)", "(rank - 1) % size)"),
+            ("comm.recv(came, (rank - 1) % size)", "comm.recv(came, (rank + 1) % size)"),
+            (ADDED, ADDED.replace("rank - 2 - step", "rank + 2 + step")),
+        ),
+        fails=("neighbours_only",),
+    ),
+    wrong(
+        "one_chunk_at_a_time",
+        "One chunk goes all the way before the next one sets off, and all ranks but two are idle. Let every rank send "
+        "in every step.",
+        one_after_the_other,
+        fails=("all_at_once",),
+    ),
+)

@@ -1,0 +1,113 @@
+"""`ring_reduce_scatter(comm, x)`: each rank gets the sum of one chunk, by messages to the next rank alone."""
+
+from __future__ import annotations
+
+import torch
+
+from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+
+ONE, LARGE = "one rank", "4 ranks, large chunks"
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """One to six ranks, rows of any shape, two dtypes; and chunks so large that their bytes take the time."""
+
+    def case(name: str, ranks: int, *shape: int, dtype: torch.dtype = torch.float32) -> Case:
+        """shape: of one chunk."""
+        rows, *rest = shape
+        xs = [normal(rng, ranks * rows, *rest, dtype=dtype) for _ in range(ranks)]
+        return Case(name=name, inputs={"xs": list(xs)})
+
+    whole = [torch.randint(-9, 9, (6, 2), generator=rng) for _ in range(3)]
+    return [
+        case("4 ranks", 4, 3),
+        case("2 ranks", 2, 5),
+        case("3 ranks, matrices", 3, 2, 4),
+        case("6 ranks, one number each", 6, 1),
+        case(LARGE, 4, 20_000),
+        case(ONE, 1, 3),
+        case("float64", 3, 2, dtype=torch.float64),
+        Case(name="whole numbers", inputs={"xs": list(whole)}),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its tensor."""
+    return [{"x": x} for x in inputs["xs"]]
+
+
+def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+    """The chunk that this rank has at the end."""
+    return observe({"chunk": answer(comm, inputs["x"])})
+
+
+def chunk_bytes(inputs: Inputs) -> int:
+    """Of one chunk."""
+    xs = inputs["xs"]
+    return int(xs[0].nbytes) // len(xs)
+
+
+EXERCISE = Exercise(
+    id="ddp.ring_reduce_scatter",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("send", "recv"),
+    properties=(
+        Property(
+            "sums",
+            "Rank r returns chunk r of the sum over all ranks. A chunk that travels is added to at every stop, and "
+            "begins its way at the rank after the one where it must end.",
+            points=3,
+            keys=("*/chunk",),
+        ),
+        Property(
+            "neighbours_only",
+            "Every message goes from rank r to rank r + 1, the last rank's to rank 0.",
+            evidence="ledger",
+            holds=to_the_next_alone,
+            beside=("*/chunk",),
+            needs=("sums",),
+        ),
+        Property(
+            "bytes",
+            "P - 1 messages of one chunk each: (P - 1) / P of the bytes of x. Do not send whole tensors.",
+            points=2,
+            evidence="ledger",
+            holds=at_most(lambda inputs: (len(inputs["xs"]) - 1) * chunk_bytes(inputs)),
+            beside=("*/chunk",),
+            shows="bytes_sent",
+            needs=("sums",),
+        ),
+        Property(
+            "all_at_once",
+            "All ranks send in every step, each another chunk, so that P - 1 steps take the time of P - 1 messages. "
+            "Where one rank waits for the rank before it to begin, they take turns.",
+            evidence="ledger",
+            holds=within(lambda inputs: (len(inputs["xs"]) - 1) * one_message(chunk_bytes(inputs))),
+            beside=("*/chunk",),
+            needs=("sums",),
+        ),
+    ),
+    hints=(
+        "Follow chunk 0 with four ranks. It must end at rank 0, and every rank must have added its own part once. "
+        "Where does it begin, and who adds last?",
+        "In step s (from 0) rank r sends chunk (r - 1 - s) modulo P, and receives the chunk before that.",
+        "Copy x into P chunks. For each of P - 1 steps: send one chunk to the next rank, receive from the previous one "
+        "into an empty tensor, and add it to the own chunk of that number. Return the chunk that was added to last.",
+    ),
+    keeps=("x",),
+    promises={
+        "rank `comm.rank` of P = `comm.size`": ("4 ranks", "6 ranks, one number each", ONE),
+        "x.shape[0] = P * m": ("sums", "6 ranks, one number each", ONE),
+        "any further dims": ("3 ranks, matrices",),
+        "any dtype that can be added": ("float64", "whole numbers"),
+        "(m, ...), chunk comm.rank of the sum over all ranks, in the dtype of x": ("sums", "float64"),
+        "P - 1 messages of one chunk": ("bytes",),
+        "to rank + 1 (modulo P)": ("neighbours_only",),
+        "in P - 1 steps": ("all_at_once",),
+        "x is not changed": ("arguments_unchanged",),
+    },
+)

@@ -1,0 +1,60 @@
+"""Statements about what ranks sent each other: for `Property.holds`, over the ledger of a case.
+
+    got["bytes"], got["messages"]   (P, P), from row to column      got["makespan"]   virtual seconds
+
+References are performed in float64, so what a float32 answer may send is computed here from the inputs, not read off
+the reference's ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from torch import Tensor
+
+from course.cluster import Link
+from course.performing.exercise import Inputs, Values
+
+Holds: TypeAlias = Callable[[Inputs, Values, Values], str | None]
+LINK = Link()  # of the simulated ranks in a notebook, and of the broker's
+
+
+def to_the_next_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Whether every message goes to the next rank of the ring."""
+    messages = _matrix(got["messages"])
+    others = [(src, dst) for src, dst in messages.nonzero().tolist() if dst != (src + 1) % len(messages)]
+    return f"rank {others[0][0]} sent to rank {others[0][1]}" if others else None
+
+
+def at_most(most: Callable[[Inputs], int], what: str = "bytes") -> Holds:
+    """Whether no rank sent more: bytes, or messages."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        sent, allowed = _matrix(got[what]).sum(1), most(inputs)
+        rank = int(sent.argmax())
+        return None if sent[rank] <= allowed else f"rank {rank} sent {sent[rank]} {what}, where {allowed} are enough"
+
+    return holds
+
+
+def within(seconds: Callable[[Inputs], float], slack: float = 1.1) -> Holds:
+    """Whether the last rank ended in time, on the virtual clock."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        took, least = float(got["makespan"]), seconds(inputs)  # type: ignore[arg-type]
+        if took <= slack * least:
+            return None
+        return f"{took * 1e6:.1f} microseconds, where {least * 1e6:.1f} are enough"
+
+    return holds
+
+
+def one_message(size: int) -> float:
+    """Seconds that a message of so many bytes takes."""
+    return LINK.latency + size / LINK.bandwidth
+
+
+def _matrix(found: object) -> Tensor:
+    assert isinstance(found, Tensor)
+    return found
