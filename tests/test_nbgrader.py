@@ -19,13 +19,12 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.utils import compute_checksum, determine_grade
 from plain_nbgrader import (
     LOG,
-    REPOSITORY,
     autograde,
+    checked_out,
     environment,
     gradebook,
     graded_notebook,
     nbgrader,
-    open_course,
     page,
 )
 from small_class import (
@@ -335,13 +334,6 @@ def test_there_must_be_something_to_grade(root, runner):
 
 
 # --- plain nbgrader commands ------------------------------------------------------------------------------------------
-
-
-def checked_out(folder: Path) -> Path:
-    """A folder with the shipped configuration and a released lesson, in which nbgrader's own commands are run."""
-    shutil.copy(REPOSITORY / "nbgrader_config.py", folder)
-    open_course(folder / "build")
-    return folder
 
 
 @pytest.fixture

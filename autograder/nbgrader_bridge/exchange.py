@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
-from nbgrader.exchange import ExchangeReleaseFeedback
+from nbgrader.exchange.default import ExchangeReleaseFeedback
 
 from autograder.nbgrader_bridge.folders import EXCHANGED
 
