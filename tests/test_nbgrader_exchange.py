@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from jupyter_server.serverapp import ServerApp
 from nbgrader import apps
-from nbgrader.utils import get_username
+from nbgrader.utils import get_username, notebook_hash
 from plain_nbgrader import checked_out, score
 from small_class import ASSIGNMENT, CROSS_TERM_DROPPED, POINTS, RIGHT, hand_in, marked, notebook, release
 from tornado.httpclient import AsyncHTTPClient
@@ -116,6 +116,36 @@ def test_feedback_comes_back_by_the_exchange(course, capfd, graded):
     assert_the_scores_came_back(course)
     (sentence,) = [line for line in capfd.readouterr().err.splitlines() if "no feedback was released" in line]
     assert f" {BY_HAND}: no feedback was released, because timestamp.txt and submission_secret.txt must" in sentence
+
+
+def give_feedback(course: Course, student: str, **beside: bytes) -> None:
+    """Puts a student's page where nbgrader looks for it, and these files beside it."""
+    folder = course.root / "feedback" / student / ASSIGNMENT
+    folder.mkdir(parents=True)
+    (folder / f"{ASSIGNMENT}.html").write_text(student)
+    for name, data in beside.items():
+        (folder / f"{name}.txt").write_bytes(data)
+
+
+def test_nobody_keeps_the_feedback_of_others_back(course, capfd):
+    course.exchange.mkdir()
+    ids = ("[bold]", "*", "?", "{{7*7}}", "ann")
+    for each in ids:
+        give_feedback(course, each, timestamp=b"t", submission_secret=each.encode())
+    give_feedback(course, "0")
+    give_feedback(course, "1", submission_secret=b"s")
+    give_feedback(course, "2", timestamp=b"t", submission_secret=b"")
+    give_feedback(course, "3", timestamp=b"\xff", submission_secret=b"s")
+    give_feedback(course, "left out")
+    give_feedback(course, "away", timestamp=b"t", submission_secret=b"s")
+    with (course.teacher / "nbgrader_config.py").open("a") as file:
+        file.write("c.CourseDirectory.student_id_exclude = 'left out,away'\n")
+    course.teach(apps.ReleaseFeedbackApp)
+    released = course.exchange / COURSE / "feedback"
+    assert {path.name: path.read_text() for path in released.iterdir()} == {
+        f"{notebook_hash(secret=each, notebook_id=ASSIGNMENT)}.html": each for each in ids
+    }
+    assert " 0, 1, 2, 3: no feedback was released" in capfd.readouterr().err
 
 
 @contextlib.asynccontextmanager
