@@ -86,9 +86,9 @@ def take_names_literally(converter: BaseConverter, ignore: list[str]) -> Careful
     ignore  patterns of files that are not copied, in whatever folder they lie
     """
     converter.assignments = notebooks_of(converter)
-    patterns = [folder for folder in converter.assignments if glob.has_magic(folder)]
-    # nbgrader joins each of these with a folder's name, from which a path that begins at the root sets it free.
-    named = [os.path.join(glob.escape(folder), each) for folder in patterns for each in (*ignore, "*.ipynb")]
+    magic = [folder for folder in converter.assignments if glob.has_magic(folder)]
+    # nbgrader joins a pattern with the folder in which it looks; one that begins at the root stays as it is.
+    named = [os.path.join(glob.escape(folder), each) for folder in magic for each in (*ignore, "*.ipynb")]
     converter.coursedir = directory = CarefulDirectory.of(converter.coursedir, [*ignore, *named])
     return directory
 
