@@ -6,9 +6,11 @@ to be closed. Its ground is white in both themes. Whatever differs in colour als
 
 from __future__ import annotations
 
+import base64
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
+from html import escape
 from itertools import cycle
 
 import torch
@@ -38,6 +40,14 @@ class Picture(Figure):
         self.savefig(stream, format="png", dpi=DPI * SHARP)
         width, height = self.get_size_inches() * DPI
         return stream.getvalue(), {"width": round(width), "height": round(height)}
+
+
+def as_image(figure: Picture, words: str) -> str:
+    """The figure as HTML, for a widget; `words` say it to who cannot see it."""
+    png, _ = figure._repr_png_()
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    style = "display: block; width: 100%; max-width: 800px"
+    return f'<img src="{source}" alt="{escape(words, quote=True)}" style="{style}">'
 
 
 def picture(title: str, height: float) -> Picture:

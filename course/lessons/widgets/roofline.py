@@ -7,7 +7,6 @@ Nothing is measured here: each operator stands where its machine's roof allows n
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,7 +14,7 @@ from html import escape
 import ipywidgets as widgets
 
 from course.lessons.experiments.roofline import A100, Machine, Point, planned
-from course.lessons.figures.charts import Picture
+from course.lessons.figures.charts import Picture, as_image
 from course.lessons.figures.roofline import roofs
 
 SENTENCE = "margin-left: 12px; min-height: 4.5em; font-size: 15px"  # three lines high, so that nothing jumps
@@ -110,12 +109,9 @@ class Board:
     def draw(self) -> None:
         """Show the operators of these settings."""
         settings = self.settings
-        png, _ = settings.picture._repr_png_()
-        said = escape(sentence(settings))
-        source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-        style = "display: block; width: 100%; max-width: 800px"
-        self.image.value = f'<img src="{source}" alt="{escape(said, quote=True)}" style="{style}">'
-        self.words.value = f'<div role="status" style="{SENTENCE}">{said}</div>'
+        said = sentence(settings)
+        self.image.value = as_image(settings.picture, said)
+        self.words.value = f'<div role="status" style="{SENTENCE}">{escape(said)}</div>'
 
     def _change(self) -> None:
         """Another machine: the format stays where it knows it."""
