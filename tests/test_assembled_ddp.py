@@ -1,0 +1,33 @@
+"""Data parallel training on real processes: torch's parts stand in for answers, and losses are those of one process."""
+
+from __future__ import annotations
+
+import pytest
+
+from course.lessons.experiments import assembled_ddp as assembled
+from course.lessons.experiments import digits_workers
+
+
+def test_workers_with_all_parts_have_the_losses_of_one_process_and_others_have_not():
+    parts, alone = assembled.PARTS.with_yours({}), assembled.one_process(3)
+    assert assembled.torchs(3).losses == pytest.approx(alone, abs=1e-6)
+    found = {variant: assembled.whole(assembled.on_processes(variant, parts, 3)) for variant in assembled.VARIANTS}
+    for variant in ("all of it", "no ring", "no buckets", "no overlap"):
+        assert found[variant] == pytest.approx(alone, abs=1e-6)
+    assert found["mean of means"][0] == pytest.approx(alone[0], abs=1e-6)
+    assert found["mean of means"][-1] != pytest.approx(alone[-1], abs=1e-4)
+    assert found["no broadcast"][0] != pytest.approx(alone[0], abs=1e-4)
+
+
+def test_many_small_reductions_are_slow_on_slow_links():
+    parts = assembled.PARTS.with_yours({})
+    assert assembled.on_slow_links("no buckets", parts) > 1.5 * assembled.on_slow_links("all of it", parts)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_digits_have_the_losses_of_one_process(workers):
+    parts = digits_workers.PARTS.with_yours({})
+    alone = digits_workers.one_process(workers, parts)
+    assert alone[-1] < 0.7 * alone[0]
+    for worker in (digits_workers.own, digits_workers.torchs):
+        assert digits_workers.losses(worker, workers, parts) == pytest.approx(alone, abs=1e-6)
