@@ -9,7 +9,7 @@ import torch
 
 from course.cluster import Link
 from course.lessons.data import digits_split
-from course.lessons.experiments import parameter_server, stale_gradients, worker_step
+from course.lessons.experiments import imagenet_hour, parameter_server, stale_gradients, worker_step
 from course.lessons.experiments.side_by_side import batches, descend, fresh, losses
 from course.lessons.experiments.worker_step import Gradient
 from course.lessons.figures.workers import HIGHEST, server_and_ring, speedups, stale_losses
@@ -97,3 +97,8 @@ def test_figures_show_every_line():
     found = stale_gradients.Stale(rates=(0.1, 1.0), losses={0: [0.5, math.inf], 3: [1.0, 9.0]})
     drawn = stale_losses(found, title="t").axes[0].lines
     assert [max(line.get_ydata()) for line in drawn] == [HIGHEST, HIGHEST]
+
+
+def test_the_simulated_hour_is_near_the_published_one_and_worse_without_overlap():
+    assert imagenet_hour.published() == pytest.approx(0.906, abs=1e-3)
+    assert imagenet_hour.simulated(overlaps=False) < imagenet_hour.published() < imagenet_hour.simulated() < 1
