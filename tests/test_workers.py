@@ -73,7 +73,7 @@ def test_old_gradients_need_a_smaller_rate():
     found = stale_gradients.measure((0, 7), (0.0625, 0.5), steps=200)
     assert found.best(0)[0] == 0.5
     assert found.best(7)[0] == 0.0625
-    assert found.at(7, 0.5) > 2 * found.at(0, 0.5)
+    assert found.best(7)[1] > 2 * found.best(0)[1]
 
 
 def test_with_endless_bandwidth_examples_scale_and_the_critical_batch_still_bounds_the_speed():
@@ -94,7 +94,7 @@ def test_figures_show_every_line():
     ways = {way: {2: parameter_server.Traffic(busiest=1, seconds=1.0)} for way in ("server", "ring")}
     assert [len(axes.lines) for axes in server_and_ring(ways, title="t").axes] == [2, 2]
     assert len(speedups({"ideal": {1: 1.0}, "ours": {1: 1.0}}, title="t").axes[0].lines) == 2
-    found = stale_gradients.Stale(rates=(0.1, 1.0), losses={0: [0.5, math.inf], 3: [1.0, 9.0]})
+    found = stale_gradients.Stale(rates=(0.1, 1.0), staleness=[0, 3], losses=[[0.5, None], [1.0, 9.0]])
     drawn = stale_losses(found, title="t").axes[0].lines
     assert [max(line.get_ydata()) for line in drawn] == [HIGHEST, HIGHEST]
 

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from course.lessons.data import digits_split
+from course.lessons.experiments import recording
 from course.lessons.experiments.side_by_side import batches, fresh, losses
 
+NAME = "stale_gradients"
 STALENESS = (0, 1, 3, 7, 15, 31)
 RATES = tuple(2.0 ** (power / 2) for power in range(-16, 4))  # 0.004 to 2.8
 STEPS, BATCH, SEEDS = 300, 32, 3
@@ -26,26 +28,28 @@ STEPS, BATCH, SEEDS = 300, 32, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Stale:
-    """The loss in nats after the last step, mean over seeds: losses[staleness][rate]; infinite where it overflowed."""
+    """The loss in nats after the last step, mean over seeds; None where it overflowed.
 
-    rates: Sequence[float]
-    losses: dict[int, list[float]]
+    losses  a row for each age of the gradient, a column for each rate
+    """
+
+    staleness: list[int]
+    rates: list[float]
+    losses: list[list[float | None]]
 
     def best(self, staleness: int) -> tuple[float, float]:
         """The rate with the least loss, and that loss."""
-        return min(zip(self.rates, self.losses[staleness], strict=True), key=lambda pair: pair[1])
-
-    def at(self, staleness: int, rate: float) -> float:
-        """The loss with a rate of RATES."""
-        return self.losses[staleness][list(self.rates).index(rate)]
+        pairs = zip(self.rates, self.losses[self.staleness.index(staleness)], strict=True)
+        return min(((rate, loss) for rate, loss in pairs if loss is not None), key=lambda pair: pair[1])
 
 
 def measure(staleness: Sequence[int] = STALENESS, rates: Sequence[float] = RATES, *, steps: int = STEPS) -> Stale:
     """Trains networks with all of these rates, for each staleness."""
-    return Stale(rates=tuple(rates), losses={each: _losses(each, rates, steps) for each in staleness})
+    losses = [_losses(each, rates, steps) for each in staleness]
+    return Stale(staleness=list(staleness), rates=list(rates), losses=losses)
 
 
-def _losses(staleness: int, rates: Sequence[float], steps: int) -> list[float]:
+def _losses(staleness: int, rates: Sequence[float], steps: int) -> list[float | None]:
     data, lr = digits_split()[0], torch.tensor(rates).view(-1, 1, 1, 1)
     params, examples = fresh(len(rates), SEEDS), batches(data, BATCH, SEEDS)
     known: deque[list[Tensor]] = deque(maxlen=staleness + 1)  # the weights of the last steps, oldest first
@@ -59,4 +63,14 @@ def _losses(staleness: int, rates: Sequence[float], steps: int) -> list[float]:
                 param -= lr * grad
     with torch.no_grad():
         found = losses(params, data.images, data.labels).mean(1)
-    return [each if math.isfinite(each) else math.inf for each in found.tolist()]
+    return [each if math.isfinite(each) else None for each in found.tolist()]
+
+
+def recorded() -> recording.Recording[Stale]:
+    """What was found when it was recorded: the numbers that the lesson's text repeats."""
+    return recording.load(NAME, Stale)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(recording.record(NAME, measure))

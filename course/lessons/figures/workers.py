@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,8 +50,8 @@ def stale_losses(found: Stale, *, title: str) -> Picture:
     """The loss after training over the rate, a line for each staleness."""
     figure = picture(title, 4.0)
     axes = figure.subplots()
-    for place, (staleness, losses) in enumerate(found.losses.items()):
-        seen = [min(each, HIGHEST) if math.isfinite(each) else HIGHEST for each in losses]
+    for place, (staleness, losses) in enumerate(zip(found.staleness, found.losses, strict=True)):
+        seen = [HIGHEST if each is None else min(each, HIGHEST) for each in losses]
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         line = LINES[place % len(LINES)]
         axes.plot(found.rates, seen, line, color=colour, marker=marker, markersize=4, label=_age(staleness))

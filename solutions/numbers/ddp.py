@@ -1,0 +1,43 @@
+"""Numbers that the prose of lesson 05 repeats (`autograder/release/numbers.py`)."""
+
+from __future__ import annotations
+
+from course.lessons.experiments import assembled_ddp, imagenet_hour, stale_gradients
+
+stale = stale_gradients.recorded().data
+
+
+def best_rate(age: int) -> float:
+    """The rate with the least loss, for gradients of this age."""
+    return stale.best(age)[0]
+
+
+def best_loss(age: int) -> float:
+    """That loss in nats."""
+    return stale.best(age)[1]
+
+
+def shards() -> str:
+    """How many sequences each worker has."""
+    *some, last = map(str, assembled_ddp.SHARDS)
+    return f"{', '.join(some)} and {last}"
+
+
+def latency_ms() -> float:
+    """Of the slow links."""
+    return assembled_ddp.LINK.latency * 1e3
+
+
+def bandwidth_mb() -> float:
+    """Of the slow links, MB/s."""
+    return assembled_ddp.LINK.bandwidth / 1e6
+
+
+def hours(gpus: int) -> float:
+    """Of the published run."""
+    return imagenet_hour.HOURS[gpus]
+
+
+def hour_published() -> float:
+    """How much of the ideal speed it had."""
+    return imagenet_hour.published()
