@@ -56,7 +56,7 @@ def make_buckets(params: Sequence[Tensor], cap: int) -> list[list[Tensor]]:
     return [[backwards[place] for place in each] for each in places]
 
 
-def backward_then_reduce(comm: Comm, model: nn.Module, loss: Tensor, buckets: Sequence[Sequence[Tensor]]) -> None:
+def backward_then_reduce(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Tensor]]) -> None:
     """Backward first, then the mean of each bucket: nothing overlaps. (What DDP does stands in C++.)"""
     loss.backward()  # type: ignore[no-untyped-call]
     for bucket in buckets:
@@ -135,7 +135,7 @@ def worker(comm: Comm, parts: Named, without: str, steps: int = STEPS) -> tuple[
     ring = comm if without == "ring_all_reduce" else OwnRing(comm, parts["ring_all_reduce"])
 
     def backward(loss: Tensor) -> None:
-        parts["overlapped_backward"](ring, model, loss * alone, buckets)
+        parts["overlapped_backward"](ring, loss * alone, buckets)
 
     return _trained(model, [shard(each, comm.rank) for each in batches], backward)
 
