@@ -45,7 +45,9 @@ def test_the_dtype_is_that_of_the_ranks_own_input():
 def test_a_view_takes_the_place_of_what_was_given():
     inputs = {"x": torch.arange(6.0).view(2, 3), "lies": "strided"}
     x = laid(inputs, "x")
-    assert inputs["x"] is x and not x.is_contiguous() and x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert inputs["x"] is x
+    assert not x.is_contiguous()
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert laid({"x": x, "lies": ""}, "x") is x
 
 

@@ -183,7 +183,7 @@ WRONG = (
         "The values are right, but with every step more travels than the next rank needs: it lacks one chunk only, the "
         "one that came to you last.",
         grows,
-        fails=("bytes", "all_at_once"),
+        fails=("bytes",),
     ),
     wrong(
         "in_pieces",
@@ -195,7 +195,7 @@ WRONG = (
                 f"for part in {CAME}.tensor_split(2):\n            comm.recv(part, (rank - 1) % size)",
             ),
         ),
-        fails=("bytes",),
+        fails=("messages",),
     ),
     wrong(
         "through_rank_0",
