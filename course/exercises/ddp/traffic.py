@@ -38,6 +38,25 @@ def at_most(most: Callable[[Inputs], int], what: str = "bytes") -> Holds:
     return holds
 
 
+def in_all(most: Callable[[Inputs], int], what: str = "messages") -> Holds:
+    """Whether all ranks together sent no more: bytes, or messages."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        sent, allowed = int(_matrix(got[what]).sum()), most(inputs)
+        return None if sent <= allowed else f"{sent} {what} in all, where {allowed} are enough"
+
+    return holds
+
+
+def all_of(*statements: Holds) -> Holds:
+    """Whether each of these holds; the first that does not is told."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        return next((wrong for each in statements if (wrong := each(inputs, got, expected))), None)
+
+    return holds
+
+
 def within(seconds: Callable[[Inputs], float], slack: float = 1.1) -> Holds:
     """Whether the last rank ended in time, on the virtual clock."""
 

@@ -1,0 +1,152 @@
+"""`tree_broadcast(comm, x, source)`: one rank's tensor in all ranks' memory, in as few rounds as can be.
+
+What is looked at is the memory that x had before the call. In the case `LARGE` the probe repeats a few numbers, so that
+messages take long and sheets stay small; of all repetitions it shows the least and the largest.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from course.exercises.ddp.tensors import laid
+from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, within
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+
+ONE, VIEWS, LARGE = "one rank", "views", "7 ranks, a large x"
+TIMES = 30_000  # how often the numbers of the large case stand in its x: half a megabyte, five latencies on a link
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Powers of two and other numbers of ranks, sources from the first to the last, any shape and dtype."""
+
+    def case(name: str, ranks: int, source: int, *shape: int, dtype: torch.dtype = torch.float32) -> Case:
+        xs = [normal(rng, *shape, dtype=dtype) for _ in range(ranks)]
+        return _case(name, source, xs, lies="strided" if name == VIEWS else "", times=TIMES if name == LARGE else 1)
+
+    return [
+        case("4 ranks", 4, 0, 3),
+        case("8 ranks, one number", 8, 0),
+        case("bfloat16", 2, 0, 4, dtype=torch.bfloat16),
+        _case("booleans", 0, [torch.tensor([rank == 0, rank == 1]) for rank in range(2)]),
+        case("3 ranks", 3, 0, 2, 2),
+        case("5 ranks", 5, 0, 2),
+        case(LARGE, 7, 0, 4),
+        case(ONE, 1, 0, 2),
+        case("4 ranks, from the last", 4, 3, 3),
+        case("5 ranks, from the third", 5, 2, 2),
+        case(VIEWS, 2, 0, 2, 3),
+    ]
+
+
+def _case(name: str, source: int, xs: list[Tensor], *, lies: str = "", times: int = 1) -> Case:
+    return Case(name=name, inputs={"xs": list(xs), "source": source, "lies": lies, "times": times})
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its own x, and what is the same for all."""
+    shared = {name: inputs[name] for name in ("source", "lies", "times")}
+    return [{"x": x, **shared} for x in inputs["xs"]]
+
+
+def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+    """What the memory of this rank's x holds afterwards."""
+    x, times = laid(inputs, "x"), inputs["times"]
+    x = x.repeat(times) if times > 1 else x
+    memory = x.view(x.shape)
+    answer(comm, x, inputs["source"])
+    if times == 1:
+        return observe({"x": memory})
+    repeated = memory.view(times, -1)
+    return observe({"x": repeated.amin(0), "largest": repeated.amax(0)})
+
+
+def rounds(inputs: Inputs) -> int:
+    """That are needed: ceil(log2 P)."""
+    return (len(inputs["xs"]) - 1).bit_length()
+
+
+def size(inputs: Inputs) -> int:
+    """Bytes of x."""
+    return int(inputs["xs"][0].nbytes * inputs["times"])
+
+
+EXERCISE = Exercise(
+    id="ddp.tree_broadcast",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("send", "recv"),
+    properties=(
+        Property(
+            "delivered",
+            "Afterwards x holds the source's numbers on every rank, whatever it held before. Here rank 0 is the "
+            "source.",
+            points=3,
+            cases=("4 ranks", "8 ranks, one number", "bfloat16", "booleans"),
+        ),
+        Property(
+            "any_number_of_ranks",
+            "P need not be a power of two: in the last round some ranks have nobody left to send to. With one rank "
+            "there is no round at all.",
+            points=2,
+            cases=("3 ranks", "5 ranks", LARGE, ONE),
+        ),
+        Property(
+            "any_source",
+            "Number the ranks from the source on: (rank - source) modulo P is a rank's place in the tree. Messages "
+            "still go to ranks, not to places.",
+            points=2,
+            cases=("4 ranks, from the last", "5 ranks, from the third"),
+        ),
+        Property(
+            "views",
+            "Where x is a view, `contiguous`, `flatten` and `reshape` may give a copy, and what comes into a copy does "
+            "not reach x. send and recv take any strides.",
+            cases=(VIEWS,),
+        ),
+        Property(
+            "few_messages",
+            "Each of P - 1 ranks needs x once, so P - 1 messages do; and no rank sends more than one in each round.",
+            points=2,
+            evidence="ledger",
+            holds=all_of(
+                in_all(lambda inputs: len(inputs["xs"]) - 1),
+                at_most(rounds, "messages"),
+                at_most(lambda inputs: rounds(inputs) * size(inputs)),
+            ),
+            beside=("*",),
+            needs=("delivered",),
+        ),
+        Property(
+            "rounds",
+            "In every round all ranks that have x must send it, so that twice as many have it afterwards: ceil(log2 P) "
+            "rounds, each as long as one message.",
+            points=2,
+            evidence="ledger",
+            holds=within(lambda inputs: rounds(inputs) * one_message(size(inputs))),
+            beside=("*",),
+            needs=("delivered",),
+        ),
+    ),
+    hints=(
+        "After the first round two ranks have x. How many can have it after the second one, and who sent it to them?",
+        "Let the source be rank 0 first. Before a round the ranks below `have` have x, where `have` is 1, 2, 4 and so "
+        "on: rank r below it sends to r + have. Which ranks receive, and who has nobody to send to?",
+        "place = (rank - source) modulo P. While have < P: a place below have sends to the rank `have` further on, if "
+        "that place is below P; a place from have to 2 have - 1 receives from the rank `have` before it; double have.",
+    ),
+    promises={
+        "rank `comm.rank` of P = `comm.size`": ("4 ranks", "8 ranks, one number", ONE),
+        "any number of them": ("any_number_of_ranks",),
+        "any shape and dtype": ("8 ranks, one number", "3 ranks", "bfloat16", "booleans"),
+        "may be a view": ("views",),
+        "0 to P - 1": ("any_source",),
+        "in its own memory": ("delivered", "views"),
+        "x of `source` stays as it is": ("delivered", "any_source"),
+        "P - 1 messages of one x in all": ("few_messages",),
+        "at most ceil(log2 P) from any rank": ("few_messages",),
+        "in the time of ceil(log2 P) messages": ("rounds",),
+    },
+)

@@ -1,0 +1,66 @@
+"""What exercises of lesson 05 state of ranks: each statement on an account that keeps it, and on one that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from course.errors import WrongOutput
+from course.exercises.ddp.tensors import apart, in_the_dtype_of_each, laid, one_tensor
+from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, to_the_next_alone, within
+
+
+def sent(*rows):
+    """What three ranks sent each other."""
+    return {"bytes": torch.tensor(rows), "messages": torch.tensor(rows), "makespan": 2 * one_message(0)}
+
+
+RING, STAR = sent((0, 2, 0), (0, 0, 2), (2, 0, 0)), sent((0, 2, 2), (1, 0, 0), (1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("statement", "kept_by", "broken_by", "words"),
+    [
+        (to_the_next_alone, RING, STAR, "rank 0 sent to rank 2"),
+        (at_most(lambda inputs: 2), RING, STAR, "rank 0 sent 4 bytes, where 2 are enough"),
+        (in_all(lambda inputs: 5), sent((0, 5), (0, 0)), RING, "6 messages in all, where 5 are enough"),
+        (within(lambda inputs: one_message(0)), {"makespan": one_message(0)}, RING, "20.0 microseconds"),
+        (all_of(to_the_next_alone, at_most(lambda inputs: 2)), RING, STAR, "rank 0 sent to rank 2"),
+        (all_of(in_all(lambda inputs: 6), to_the_next_alone), RING, STAR, "rank 0 sent to rank 2"),
+    ],
+)
+def test_a_statement_holds_or_says_what_is_wrong(statement, kept_by, broken_by, words):
+    assert statement({}, kept_by, {}) is None
+    assert words in statement({}, broken_by, {})
+
+
+def test_the_dtype_is_that_of_the_ranks_own_input():
+    inputs = {"xs": [torch.zeros(1, dtype=torch.float16), torch.zeros(1, dtype=torch.bool)]}
+    right = {f"{rank}/y": x for rank, x in enumerate(inputs["xs"])}
+    statement = in_the_dtype_of_each("xs", "y")
+    assert statement(inputs, right, {}) is None
+    assert statement(inputs, {**right, "1/y": torch.zeros(1)}, {}) == "torch.float32 in place of torch.bool"
+
+
+def test_a_view_takes_the_place_of_what_was_given():
+    inputs = {"x": torch.arange(6.0).view(2, 3), "lies": "strided"}
+    x = laid(inputs, "x")
+    assert inputs["x"] is x
+    assert not x.is_contiguous()
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert laid({"x": x, "lies": ""}, "x") is x
+
+
+@pytest.mark.parametrize("given", [torch.tensor([0.0, 2.0]), torch.tensor([True, False]), torch.tensor([0, 3])])
+def test_a_result_that_shares_memory_changes_with_what_was_given(given):
+    before = given.clone()
+    assert apart(given.clone(), given).equal(before)
+    assert not apart(given.view(-1), given).eq(before).any()
+    assert given.equal(before)
+
+
+def test_what_is_no_tensor_is_told():
+    with pytest.raises(WrongOutput, match="must return one tensor, got list"):
+        one_tensor([torch.zeros(1)])
+    with pytest.raises(WrongOutput, match="got None"):
+        one_tensor(None)
