@@ -123,6 +123,7 @@ EXERCISE = Exercise(
         "each that requires a gradient once": ("each_once",),
         "in the order in which backward completes their gradients": ("as_backward_completes_them",),
         "closed for good": ("full_and_within_the_cap", LARGE),
+        "may be larger than the cap alone": (LARGE,),
         "one open bucket for each dtype. A parameter goes into that of its dtype": ("one_dtype_in_each",),
         "in the order in which they are complete": ("one_dtype_in_each",),
         "The list is not changed": ("list_unchanged",),
