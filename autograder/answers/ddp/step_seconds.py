@@ -1,0 +1,159 @@
+"""Right and wrong ways to write `step_seconds`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.performing.exercise import Answer
+from course.reference.ddp.step_seconds import step_seconds
+
+Lists = Sequence[Sequence[int]]
+
+
+def longest_path(
+    backward: Sequence[float], sizes: Sequence[int], buckets: Lists, *, ranks: int, latency: float, bandwidth: float
+) -> tuple[float, float]:
+    """The end is that of the longest way through the picture: some layers, then all reductions from one bucket on."""
+    done = np.cumsum(np.asarray(backward)[::-1])[::-1]
+    whole = np.array([sum(sizes[layer] for layer in bucket) for bucket in buckets], dtype=np.float64)
+    takes = 2 * (ranks - 1) * latency + 2 * (1 - 1 / ranks) * whole / bandwidth
+    left = np.cumsum(takes[::-1])[::-1]
+    ways = [done[list(bucket)].max() + rest for bucket, rest in zip(buckets, left, strict=True)]
+    return float(max(done[0], *ways)), float(2 * whole.sum() * (ranks - 1) / ranks)
+
+
+def by_events(
+    backward: Sequence[float], sizes: Sequence[int], buckets: Lists, *, ranks: int, latency: float, bandwidth: float
+) -> tuple[float, float]:
+    """Backward is played layer by layer; the network takes the next bucket when it can."""
+    gone: set[int] = set()
+    now = free = 0.0
+    queue, sent = [*buckets], 0
+    for layer in range(len(backward) - 1, -1, -1):
+        now += backward[layer]
+        gone.add(layer)
+        while queue and gone.issuperset(queue[0]):
+            chunk = sum(sizes[each] for each in queue.pop(0)) // ranks
+            free = max(now, free)
+            for _ in range(2 * ranks - 2):
+                free += latency + chunk / bandwidth
+                sent += chunk
+    return max(now, free), sent
+
+
+RIGHT = (right(longest_path, independent="NumPy's running sums, and the longest path"), right(by_events))
+
+edit = partial(edited, step_seconds)
+OVER = "over = max(over, complete) + 2 * (ranks - 1) * (latency + message / bandwidth)"
+SENT = "sent += 2 * (ranks - 1) * message"
+
+
+def over(new: str, *more: tuple[str, str]) -> Answer:
+    """Another line for when a reduction is over."""
+    return edit((OVER, new), *more)
+
+
+WRONG = (
+    wrong(
+        "nothing_overlaps",
+        "You add all reductions to all of backward: they begin at its end, or backward waits for each. A bucket "
+        "travels while backward goes on, and nothing is waited for before the end.",
+        over(OVER.replace("complete", "done[0]")),
+        over(
+            "takes = 2 * (ranks - 1) * (latency + message / bandwidth)\n        over = max(over, complete) + takes\n"
+            "        done = [each + takes for each in done]",
+        ),
+    ),
+    wrong(
+        "the_longer_of_both",
+        "You compare the sum of all reductions with the whole of backward. The network is idle until the first bucket "
+        "is complete, and backward is over when the last one begins.",
+        over(OVER.replace("max(over, complete)", "over")),
+    ),
+    wrong(
+        "all_at_once",
+        "Your reductions travel at the same time, each as fast as if it had the network for itself. They go one after "
+        "another: a bucket also waits until the one before it is over.",
+        over(
+            OVER.replace("max(over, complete)", "complete"),
+            ("    return max(over,", "    return max(ends,"),
+            ("sent = 0.0, 0.0", "sent, ends = 0.0, 0.0, 0.0"),
+            (SENT, SENT + "\n        ends = max(ends, over)"),
+        ),
+    ),
+    wrong(
+        "complete_with_its_first_layer",
+        "A bucket begins before all its gradients are there: you take the first of its layers that backward comes to.",
+        edit(("max(done[layer]", "min(done[layer]")),
+        edit(("max(done[layer] for layer in bucket)", "done[bucket[0]]")),
+    ),
+    wrong(
+        "forward_through_the_layers",
+        "Backward begins with the last layer. You go through them from the first one on.",
+        edit(
+            ("[*accumulate(reversed(backward))][::-1]", "[*accumulate(backward)]"),
+            ("max(over, done[0])", "max(over, done[-1])"),
+        ),
+    ),
+    wrong(
+        "as_they_are_complete",
+        "You take the buckets in the order in which they are complete. All ranks must agree on an order, so it is that "
+        "of the list: a bucket that is complete early waits for those before it.",
+        edit(
+            (
+                "for bucket in buckets:",
+                "for bucket in sorted(buckets, key=lambda each: max(done[layer] for layer in each)):",
+            )
+        ),
+    ),
+    wrong(
+        "one_latency",
+        "You count one latency for a reduction. Every one of its messages has one, and begins when the one before has "
+        "come.",
+        over("over = max(over, complete) + latency + 2 * (ranks - 1) * message / bandwidth"),
+    ),
+    wrong(
+        "half_of_the_messages",
+        "After P - 1 messages every rank has the sum of one chunk alone. It takes P - 1 more until all ranks have all.",
+        over(OVER.replace("2 * (ranks", "(ranks")),
+        over(OVER.replace("2 * (ranks", "(ranks"), (SENT, SENT.replace("2 * ", ""))),
+    ),
+    wrong(
+        "one_message_too_many",
+        "A chunk meets the P - 1 other ranks, so there are P - 1 messages in each half, not P.",
+        over(OVER.replace("(ranks - 1)", "ranks")),
+        over(OVER.replace("(ranks - 1)", "ranks"), (SENT, SENT.replace("(ranks - 1)", "ranks"))),
+    ),
+    wrong(
+        "whole_buckets",
+        "Each message holds one of P chunks, not the whole bucket.",
+        edit(("for layer in bucket) / ranks", "for layer in bucket)")),
+    ),
+    wrong(
+        "reductions_alone",
+        "The step is over when backward is over, too. Where the last layers have nothing to reduce, it ends last.",
+        edit(("max(over, done[0])", "over")),
+    ),
+    wrong(
+        "bytes_that_come_too",
+        "You count what a rank sends and what it receives, or what all ranks send together.",
+        edit((SENT, SENT.replace("2 *", "4 *"))),
+        edit((SENT, SENT + " * ranks")),
+    ),
+    wrong(
+        "bytes_of_the_gradients",
+        "The bytes are those of the gradients. An all-reduce sends nearly twice as many, in 2 (P - 1) messages.",
+        edit((SENT, "sent += ranks * message")),
+        edit((SENT, "sent += 2 * ranks * message")),
+    ),
+    wrong(
+        "frozen_bytes",
+        "You count the bytes of layers that are in no bucket.",
+        edit(("done[0]), sent", "done[0]), 2 * (ranks - 1) * sum(sizes) / ranks")),
+    ),
+)
