@@ -1,0 +1,182 @@
+"""`sync_batch_norm(comm, x, eps)`: batch norm over the samples of all ranks, and its gradient.
+
+Each rank calls backward with a gradient of its own, so that a gradient that leaves out the other ranks' is seen. Where
+the mean is a thousand deviations, float32 and float64 keep the mean to about a rounding of its own size: that much is
+allowed there, and E[x^2] - E[x]^2 is wrong by a thousand times as much.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+
+USUAL = ("4 ranks", "5 ranks", "3 ranks, sequences", "2 ranks, deviations below eps", "one rank")
+FAR = ("mean far above the deviation", "mean far above the deviation, float64")
+FEW = ("a rank without samples", "one sample in all")
+HALF = "float16"
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Shards of any size, around means that differ from rank to rank."""
+
+    def case(
+        name: str,
+        counts: list[int],
+        *shape: int,
+        mean: float = 1.0,
+        deviation: float = 1.0,
+        eps: float = 0.1,
+        dtype: torch.dtype = torch.float32,
+    ) -> Case:
+        """shape: of one sample."""
+
+        def shard(rank: int, count: int) -> Tensor:
+            spread = deviation * (1 + 0.5 * rank) * normal(rng, count, *shape, dtype=torch.float64)
+            return (mean + deviation * rank + spread).to(dtype)
+
+        xs = [shard(rank, count) for rank, count in enumerate(counts)]
+        dys = [normal(rng, count, *shape, dtype=dtype) + 0.5 for count in counts]
+        return Case(name=name, inputs={"xs": list(xs), "dys": list(dys), "eps": eps})
+
+    four, five, sequences, small, alone = USUAL
+    far, farther = FAR
+    empty, single = FEW
+    return [
+        case(four, [6, 3, 8, 5], 4),
+        case(five, [3, 1, 4, 1, 5], 3),
+        case(sequences, [2, 1, 3], 3, 5),
+        case(small, [4, 7], 3, mean=0.0, deviation=0.02, eps=0.04),
+        case(alone, [6], 3),
+        case(far, [16, 9, 12], 8, mean=1_000.0, eps=1e-5),
+        case(farther, [16, 9, 12], 8, mean=1_000.0, eps=1e-5, dtype=torch.float64),
+        case(HALF, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, dtype=torch.float16),
+        case(empty, [4, 0, 3], 3),
+        case(single, [0, 1], 3),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its samples, and the gradient of its own loss."""
+    pairs = zip(inputs["xs"], inputs["dys"], strict=True)
+    return [{"x": x, "dy": dy, "eps": inputs["eps"]} for x, dy in pairs]
+
+
+def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
+    """Once forward, once backward."""
+    x = inputs["x"].requires_grad_()
+    y = answer(comm, x, inputs["eps"])
+    y.backward(inputs["dy"])
+    return observe({"y": y, "grad": x.grad})
+
+
+def _twice(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Whether no rank took part in more than two collectives."""
+    calls = [each for name, each in got.items() if name.startswith("calls/")]
+    most = max(int(sum(each[rank] for each in calls)) for rank in range(len(inputs["xs"])))  # type: ignore[index,misc]
+    return f"{most} collectives in one forward and backward" if most > 2 else None
+
+
+def _of_its_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Whether y has the dtype of x on each rank. The reference, performed in float64, is not asked."""
+    for rank, x in enumerate(inputs["xs"]):
+        y = got[f"{rank}/y"]
+        if isinstance(y, Tensor) and y.dtype != x.dtype:
+            return f"y in {y.dtype}, where x is in {x.dtype}"
+    return None
+
+
+EXERCISE = Exercise(
+    id="ddp.sync_batch_norm",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("all_reduce", "all_gather"),
+    properties=(
+        Property(
+            "value",
+            "Mean and variance are those of one batch with the samples of all ranks. A rank with more samples counts "
+            "for more, and how far the ranks' means are apart is part of the variance, which is divided by the number "
+            "of samples.",
+            points=3,
+            keys=("*/y",),
+            cases=USUAL,
+        ),
+        Property(
+            "gradient",
+            "x.grad is the gradient of the sum of all ranks' losses. Every x moves the mean and the variance, and with "
+            "them the y of all ranks: what their losses lose by it must be added up over the ranks.",
+            points=3,
+            keys=("*/grad",),
+            cases=USUAL,
+            needs=("value",),
+        ),
+        Property(
+            "far_from_zero",
+            "A mean a thousand times the deviation costs three digits, and E[x^2] - E[x]^2 costs six. Square what is "
+            "left after a mean is subtracted, on each rank and between them.",
+            points=2,
+            keys=("*/y", "*/grad"),
+            roundings=4096,
+            cases=FAR,
+            needs=("value",),
+        ),
+        Property(
+            "few_samples",
+            "A rank may have no samples: it takes part in both collectives, and counts for nothing. The mean of "
+            "nothing is nan, and 0 times nan is nan. One sample in all has the variance 0.",
+            keys=("*/y", "*/grad"),
+            cases=FEW,
+            needs=("value",),
+        ),
+        Property(
+            "half_precision",
+            "In half precision what is computed of many samples, and what travels, is in float32.",
+            keys=("*/y", "*/grad"),
+            roundings=4,
+            cases=(HALF,),
+            needs=("value",),
+        ),
+        Property("dtype", "y has the dtype of x.", holds=_of_its_dtype, cases=(*USUAL, HALF), needs=("value",)),
+        Property(
+            "two_collectives",
+            "One collective in forward and one in backward are enough: put what a rank has to say into one tensor.",
+            points=2,
+            evidence="ledger",
+            holds=_twice,
+            beside=("*/y", "*/grad"),
+            cases=USUAL,
+            needs=("value", "gradient"),
+        ),
+    ),
+    hints=(
+        "Two ranks have the means 0 and 10, and the variance 1 each. Is the variance of all samples 1? What must a "
+        "rank tell the others besides its mean and its variance?",
+        "Let each rank send its count, its mean and its sum of squared distances from that mean. To move such a sum to "
+        "another centre, add the count times the squared distance between the centres. What does backward's formula "
+        "sum over the batch?",
+        "Write a torch.autograd.Function. Forward: pack the three into one tensor, gather it, merge. Backward: of dy "
+        "and of dy times y it needs the sums over all samples of all ranks; pack these two and all-reduce them. Or "
+        "write a Function for the gathering alone, and leave the rest to autograd.",
+    ),
+    keeps=("x",),
+    promises={
+        "P = `comm.size`": ("one rank", "5 ranks"),
+        "(n, C) or (n, C, L)": ("3 ranks, sequences", "4 ranks"),
+        "the rest of the shape and the dtype are": (HALF, *FAR, "3 ranks, sequences"),
+        "float16, float32 or float64": (HALF, *FAR),
+        "n differs from rank to rank and may be 0 on some": ("value", "few_samples"),
+        "added to the variance, above 0": ("2 ranks, deviations below eps",),
+        "in the dtype of x": ("dtype",),
+        "biased variance": ("value",),
+        "x.grad becomes the gradient of the sum of all ranks' losses": ("gradient",),
+        "one collective in forward and one in backward": ("two_collectives",),
+        "as exact where the mean is a thousand times the deviation as a mean in that dtype allows": FAR,
+        "is at least in float32": (HALF,),
+        "x is not changed": ("arguments_unchanged",),
+    },
+)
