@@ -145,6 +145,17 @@ UNITS: tuple[Unit, ...] = (
         "Data parallelism",
         "How do many workers take one step?",
         ("ring_reduce_scatter", 20, 3),
+        ("ring_all_gather", 10, 2),
+        ("ring_all_reduce", 20, 3),
+        ("tree_broadcast", 20, 3),
+        ("tree_wins_below", 15, 2),
+        ("explain_deadlock", 20, 3),
+        ("shard_indices", 12, 2),
+        ("broadcast_parameters", 12, 2),
+        ("sync_batch_norm", 25, 4),
+        ("make_buckets", 20, 2),
+        ("overlapped_backward", 35, 4),
+        ("step_seconds", 15, 3),
     ),
 )
 

@@ -8,11 +8,11 @@ from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
-ONE, LARGE = "one rank", "4 ranks, large chunks"
+ONE = "one rank"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """One to six ranks, rows of any shape, two dtypes; and chunks so large that their bytes take the time."""
+    """One to six ranks, rows of any shape, two dtypes, whole numbers."""
 
     def case(name: str, ranks: int, *shape: int, dtype: torch.dtype = torch.float32) -> Case:
         """shape: of one chunk."""
@@ -26,7 +26,6 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("2 ranks", 2, 5),
         case("3 ranks, matrices", 3, 2, 4),
         case("6 ranks, one number each", 6, 1),
-        case(LARGE, 4, 20_000),
         case(ONE, 1, 3),
         case("float64", 3, 2, dtype=torch.float64),
         Case(name="whole numbers", inputs={"xs": list(whole)}),
