@@ -27,7 +27,7 @@ Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 @torch.no_grad()
 def sgd_step_foreach(
     params: list[Tensor],
-    grads: list[Tensor],
+    grads: list[Tensor | None],
     state: list[State],
     *,
     lr: float,
