@@ -108,8 +108,8 @@ SGD = {
 ADAMW = {
     "theirs": torch.optim.AdamW,
     "dtypes": (F32, F64, BF16),
-    "on_cuda": ((F32, F64, BF16), 4),
-    "state": {"step": "step", "m": "exp_avg", "v": "exp_avg_sq"},
+    "on_cuda": ((F32, F64, BF16), 5),
+    "state": {"step": "step", "m": "exp_avg", "v": "exp_avg_sq", "v_max": "max_exp_avg_sq"},
     "options": [
         {"lr": 0.01, **each}
         for each in (
@@ -117,9 +117,11 @@ ADAMW = {
             {"weight_decay": 0.0},
             {"betas": (0.5, 0.9), "eps": 0.1},
             {"betas": (0.0, 0.0), "weight_decay": 0.5},
+            {"betas": (0.9, 0.9), "amsgrad": True},
         )
     ],
 }
+ADAM = {"options": [{"lr": 0.01, "weight_decay": 0.0, "amsgrad": each} for each in (False, True)]}
 ADAPTIVE = {
     "options": [{"lr": 0.05, "decay": 0.8, "eps": eps} for eps in (1e-8, 1e-3)],
     "close": lambda dtype: 1e-12 if dtype == F64 else None,
@@ -130,6 +132,7 @@ PAIRS = {
     "sgd, foreach": Pair(ours=sgd_step_foreach, **{**SGD, "theirs": partial(torch.optim.SGD, foreach=True)}),
     "adamw": Pair(ours=adamw_step, **ADAMW),
     "adamw, foreach": Pair(ours=adamw_step_foreach, **{**ADAMW, "theirs": partial(torch.optim.AdamW, foreach=True)}),
+    "adam": Pair(ours=adamw_step, **{**ADAMW, **ADAM, "theirs": torch.optim.Adam, "on_cuda": ((), 0)}),
     "adagrad": Pair(
         ours=by_rule("adagrad"), theirs=renamed(torch.optim.Adagrad, ""), state={"squares": "sum"}, **ADAPTIVE
     ),
@@ -293,6 +296,14 @@ def test_a_parameter_without_a_gradient_stays_with_all_that_is_kept_of_it(step):
     step(params, [None, torch.ones(2)], state, **options)
     torch.testing.assert_close(state[0], state[1], rtol=0, atol=0)
     assert torch.equal(*params)
+
+
+@each_of(ADAMWS)
+def test_the_largest_second_moment_is_kept_also_where_it_is_asked_for_later(step):
+    param, state = torch.zeros(1), [{}]
+    for grad, amsgrad in ((4.0, False), (2.0, True), (1.0, True)):
+        step([param], [torch.tensor([grad])], state, lr=0.1, betas=(0.0, 0.0), amsgrad=amsgrad)
+    assert {name: each.item() for name, each in state[0].items()} == {"step": 3.0, "m": 1.0, "v": 1.0, "v_max": 4.0}
 
 
 @each_of(SGDS)
