@@ -127,6 +127,13 @@ ADAPTIVE = {
     "close": lambda dtype: 1e-12 if dtype == F64 else None,
     "besides": ("step",),
 }
+MUON = {
+    "ours": muon_step,
+    "theirs": torch.optim.Muon,
+    "shapes": MATRICES,
+    "state": {"momentum_buffer": "momentum_buffer"},
+    "close": lambda dtype: 0.0,
+}
 PAIRS = {
     "sgd": Pair(ours=sgd_step, **SGD),
     "sgd, foreach": Pair(ours=sgd_step_foreach, **{**SGD, "theirs": partial(torch.optim.SGD, foreach=True)}),
@@ -157,13 +164,18 @@ PAIRS = {
         close=lambda dtype: STEPS * torch.finfo(dtype).eps,  # a few roundings per step, on parameters of size 1
     ),
     "muon": Pair(
-        ours=muon_step,
-        theirs=torch.optim.Muon,
-        options=[{}, {"lr": 0.02, "weight_decay": 0.0, "nesterov": False}, {"momentum": 0.5, "weight_decay": 0.3}],
-        shapes=MATRICES,
-        state={"momentum_buffer": "momentum_buffer"},
+        dtypes=(F32, F64, torch.float16, BF16),
+        options=[
+            {},
+            {"momentum": 0.5, "weight_decay": 0.3},
+            {"lr": 0.02, "adjust_lr_fn": "match_rms_adamw"},
+            {"lr": 0.02, "adjust_lr_fn": "original"},
+        ],
         on_cuda=((F32,), 1),
-        close=lambda dtype: 0.0,
+        **MUON,
+    ),
+    "muon without Nesterov": Pair(
+        dtypes=(F32, F64, torch.float16), options=[{"lr": 0.02, "weight_decay": 0.0, "nesterov": False}], **MUON
     ),
 }
 
@@ -356,6 +368,11 @@ REFUSED = [
     (adafactor_step, {"eps": (None, -1.0)}, "eps2 must be at least 0"),
     (adafactor_step, {"d": 0.5}, "d must be at least 1, got 0.5"),
     (muon_step, {"momentum": -1.0}, "momentum must be"),
+    (
+        muon_step,
+        {"adjust_lr_fn": "adamw"},
+        "adjust_lr_fn must be None or one of original, match_rms_adamw, got 'adamw'",
+    ),
     *((by_rule(rule), *RATE) for rule in ACCUMULATORS),
     *((by_rule(rule), {"eps": -1.0}, "eps must be at least 0, got -1.0") for rule in ACCUMULATORS),
     *((by_rule(rule), {"decay": 1.0}, r"decay must lie in \[0, 1\), got 1.0") for rule in ACCUMULATORS),
@@ -399,6 +416,27 @@ def test_adafactor_keeps_a_number_per_row_and_column_of_a_matrix_and_a_vector_in
 def test_muon_refuses_vectors():
     with pytest.raises(BadArgument, match=r"parameter 1 must be a matrix, got the shape \(3,\): use AdamW"):
         muon_step([torch.ones(2, 2), torch.ones(3)], [None, None], [{}, {}])
+
+
+@pytest.mark.parametrize(("momentum", "stays_torchs"), [(0.95, False), (0.5, False), (0.0, True)])
+def test_in_bfloat16_without_nesterov_torchs_muon_divides_its_buffer_by_the_norm_and_ours_does_not(
+    momentum, stays_torchs
+):
+    options, (start, first, second) = {"momentum": momentum, "nesterov": False}, drawn(0, [(6, 3)] * 3, BF16)
+    ours, state, theirs = start.clone(), [{}], torch.nn.Parameter(start.clone())
+    optimizer = torch.optim.Muon([theirs], lr=0.02, **options)
+
+    def step(grad: Tensor) -> bool:
+        theirs.grad = grad
+        optimizer.step()
+        muon_step([ours], [grad], state, lr=0.02, **options)
+        return torch.equal(ours, theirs.detach())
+
+    assert step(first)
+    buffer = state[0]["momentum_buffer"]
+    assert torch.equal(buffer, torch.zeros_like(first).lerp_(first, 1 - momentum))
+    assert torch.equal(optimizer.state[theirs]["momentum_buffer"], buffer / buffer.norm())
+    assert step(second) is stays_torchs
 
 
 # --- factored_second_moment ---------------------------------------------------------------------------
