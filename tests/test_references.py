@@ -17,14 +17,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from course.errors import BadArgument
 from course.exercises.optimizers.gradient_noise_scale import EXACT
 from course.exercises.optimizers.gradient_noise_scale import EXERCISE as NOISE_SCALE
 from course.exercises.optimizers.orthogonalize import HIGHEST, LOWEST
+from course.reference.optimizers import adaptive_step as adaptive
 from course.reference.optimizers.adafactor import adafactor_step
 from course.reference.optimizers.adamw_step import adamw_step
-from course.reference.optimizers.adaptive_step import ACCUMULATORS, adaptive_step
+from course.reference.optimizers.adaptive_step import ACCUMULATORS, PIECE, adaptive_step
 from course.reference.optimizers.batched import adamw_step_foreach, sgd_step_foreach
 from course.reference.optimizers.clip_grad_norm_ import clip_grad_norm_
 from course.reference.optimizers.factored_second_moment import factored_second_moment
@@ -84,7 +86,11 @@ def by_rule(rule: str) -> Callable[..., None]:
 
 def renamed(optimizer, name: str) -> Callable[..., torch.optim.Optimizer]:
     """An optimizer of torch that takes our `decay` under torch's name; without one, it takes none."""
-    return lambda params, lr, decay, eps: optimizer(params, lr=lr, eps=eps, **({name: decay} if name else {}))
+
+    def make(params, lr: float, decay: float, eps: float, **others: object) -> torch.optim.Optimizer:
+        return optimizer(params, lr=lr, eps=eps, **({name: decay} if name else {}), **others)
+
+    return make
 
 
 SGD = {
@@ -124,7 +130,7 @@ ADAMW = {
 ADAM = {"options": [{"lr": 0.01, "weight_decay": 0.0, "amsgrad": each} for each in (False, True)]}
 ADAPTIVE = {
     "options": [{"lr": 0.05, "decay": 0.8, "eps": eps} for eps in (1e-8, 1e-3)],
-    "close": lambda dtype: 1e-12 if dtype == F64 else None,
+    "close": lambda dtype: 0.0,
     "besides": ("step",),
 }
 MUON = {
@@ -134,6 +140,8 @@ MUON = {
     "state": {"momentum_buffer": "momentum_buffer"},
     "close": lambda dtype: 0.0,
 }
+RMSPROP = {"lr": 0.01, "decay": 0.9, "eps": 1e-8}
+MOVES = ({"momentum": 0.9}, {"centered": True}, {"momentum": 0.5, "centered": True})
 PAIRS = {
     "sgd": Pair(ours=sgd_step, **SGD),
     "sgd, foreach": Pair(ours=sgd_step_foreach, **{**SGD, "theirs": partial(torch.optim.SGD, foreach=True)}),
@@ -146,8 +154,8 @@ PAIRS = {
     "rmsprop": Pair(
         ours=by_rule("rmsprop"),
         theirs=renamed(torch.optim.RMSprop, "alpha"),
-        state={"squares": "square_avg"},
-        **ADAPTIVE,
+        state={"squares": "square_avg", "buffer": "momentum_buffer", "mean": "grad_avg"},
+        **{**ADAPTIVE, "options": [*ADAPTIVE["options"], *({**RMSPROP, **each} for each in MOVES)]},
     ),
     "adadelta": Pair(
         ours=by_rule("adadelta"),
@@ -347,6 +355,57 @@ def test_an_adaptive_step_leaves_the_gradient_and_keeps_tensors_like_the_paramet
     assert device == "meta" or (bool((grad == 1).all()) and bool((param < 0).all()))
 
 
+class Temporaries(TorchDispatchMode):
+    """How many bytes were taken for tensors, by the name of the operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        known = {each.untyped_storage()._cdata for each in args if isinstance(each, Tensor)}
+        made = op(*args, **(kwargs or {}))
+        if made.untyped_storage()._cdata not in known:
+            self.taken.append((op.overloadpacket.__name__, made.nbytes))
+        return made
+
+
+LARGE, PIECE_BYTES = (5, 2**17), 4 * PIECE  # two rows are a piece
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "expected"),
+    [
+        ("adagrad", {}, [("sqrt", 20 * 2**17)]),
+        ("rmsprop", {}, [("sqrt", 20 * 2**17)]),
+        ("rmsprop", {"momentum": 0.9}, [("sqrt", 20 * 2**17)]),
+        ("rmsprop", {"momentum": 0.9, "centered": True}, [("addcmul", 20 * 2**17)]),
+        ("adadelta", {}, [("add", size) for size in (PIECE_BYTES, PIECE_BYTES, PIECE_BYTES // 2) for _ in range(2)]),
+    ],
+)
+def test_an_adaptive_step_makes_few_temporaries_and_adadelta_none_of_more_than_a_piece(rule, options, expected):
+    """More of them, or larger ones, take up to twice the time: memory that is new to the process must be cleared."""
+    param, grad, state = torch.zeros(LARGE), torch.ones(LARGE), {}
+    adaptive_step(rule, param, grad, state, lr=0.1, **options)
+    with Temporaries() as seen:
+        adaptive_step(rule, param, grad, state, lr=0.1, **options)
+    assert seen.taken == expected
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (4, 3), (2, 3, 4), (1, 30), (0, 3), (3, 0)])
+@pytest.mark.parametrize("piece", [1, 6, 100])
+def test_adadelta_in_pieces_steps_as_at_once(monkeypatch, shape, piece):
+    (whole, grad), states = drawn(0, [shape, shape], F64), [{}, {}]
+    wide = torch.zeros(*whole.shape, 2, dtype=F64)
+    wide[..., 0] = whole
+    for _ in range(3):
+        adaptive_step("adadelta", whole, grad, states[0], lr=0.1)
+    monkeypatch.setattr(adaptive, "PIECE", piece)
+    for _ in range(3):
+        adaptive_step("adadelta", wide[..., 0], grad, states[1], lr=0.1)
+    torch.testing.assert_close((wide[..., 0], states[1]), (whole, states[0]))
+
+
 def test_the_first_step_of_adadelta_is_of_the_size_of_the_root_of_eps():
     param = torch.zeros(1, dtype=F64)
     adaptive_step("adadelta", param, torch.ones(1, dtype=F64), {}, lr=1.0, decay=0.9, eps=1e-6)
@@ -376,6 +435,9 @@ REFUSED = [
     *((by_rule(rule), *RATE) for rule in ACCUMULATORS),
     *((by_rule(rule), {"eps": -1.0}, "eps must be at least 0, got -1.0") for rule in ACCUMULATORS),
     *((by_rule(rule), {"decay": 1.0}, r"decay must lie in \[0, 1\), got 1.0") for rule in ACCUMULATORS),
+    *((by_rule(rule), {"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0") for rule in ACCUMULATORS),
+    (by_rule("adagrad"), {"momentum": 0.9}, "momentum and centered must be left out of adagrad, got 0.9 and False"),
+    (by_rule("adadelta"), {"centered": True}, "momentum and centered must be left out of adadelta, got 0.0 and True"),
     (by_rule("adam"), {}, "rule must be one of adagrad, rmsprop, adadelta, got 'adam'"),
 ]
 
