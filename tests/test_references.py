@@ -646,6 +646,8 @@ TORCH = {
     "momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
+    "adadelta": torch.optim.Adadelta,
+    "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "adafactor": torch.optim.Adafactor,
     "muon": torch.optim.Muon,
@@ -677,8 +679,8 @@ def test_bytes_are_those_that_are_measured_and_a_step_counter_is_one_float32(nam
     for param in (*DTYPES, torch.float8_e4m3fn):
         master = [torch.empty(shape, dtype=F32) for shape in shapes if param.itemsize < 4]
         wanted = size + sum(each.nbytes for each in master)
-        assert optimizer_bytes(shapes, name, {"param": param, "state": state}) == wanted, param
-    counted = name in ("adagrad", "rmsprop", "adamw", "adafactor")
+        assert optimizer_bytes(shapes, name, {"param": param, "state": state}, names=NAMES) == wanted, param
+    counted = name not in ("sgd", "momentum", "muon")
     assert [(each.shape, each.dtype) for each in counters] == [((), F32)] * len(shapes) * counted
 
 
@@ -691,17 +693,23 @@ def test_muon_refuses_the_shapes_that_torch_refuses(shape):
 
 
 @pytest.mark.parametrize(
-    ("name", "blocks"), [("sgd", 0), ("momentum", 5), ("adagrad", 5), ("rmsprop", 5), ("adamw", 10), ("adafactor", 5)]
+    ("name", "blocks"),
+    [
+        *(("sgd", 0), ("momentum", 5), ("adagrad", 5), ("rmsprop", 5), ("adadelta", 10)),
+        *(("adam", 10), ("adamw", 10), ("adafactor", 5)),
+    ],
 )
 def test_each_block_of_each_moment_has_a_float32_scale(name, blocks):
     shapes, dtypes = [(2, 7), (15,)], {"param": F32, "state": torch.float8_e4m3fn}
     # Of a moment 2 + 3 blocks; of Adafactor's row means and column means 1 + 1, and of the vector 3.
-    assert optimizer_bytes(shapes, name, dtypes, block=7) - optimizer_bytes(shapes, name, dtypes) == 4 * blocks
+    with_blocks, without = (optimizer_bytes(shapes, name, dtypes, block, names=NAMES) for block in (7, None))
+    assert with_blocks - without == 4 * blocks
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(BadArgument, match=r"name must be one of sgd, momentum, .* got 'adam'"):
-        optimizer_bytes([(2, 2)], "adam", {"param": F32, "state": F32})
+    for name, names in (("adam", {}), ("Adam", {"names": NAMES})):
+        with pytest.raises(BadArgument, match=f"name must be one of sgd, momentum, .* got '{name}'"):
+            optimizer_bytes([(2, 2)], name, {"param": F32, "state": F32}, **names)
 
 
 def test_a_billion_parameters_take_no_memory_to_count():
