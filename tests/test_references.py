@@ -679,7 +679,7 @@ def test_bytes_are_those_that_are_measured_and_a_step_counter_is_one_float32(nam
     for param in (*DTYPES, torch.float8_e4m3fn):
         master = [torch.empty(shape, dtype=F32) for shape in shapes if param.itemsize < 4]
         wanted = size + sum(each.nbytes for each in master)
-        assert optimizer_bytes(shapes, name, {"param": param, "state": state}, names=NAMES) == wanted, param
+        assert optimizer_bytes(shapes, name, {"param": param, "state": state}) == wanted, param
     counted = name not in ("sgd", "momentum", "muon")
     assert [(each.shape, each.dtype) for each in counters] == [((), F32)] * len(shapes) * counted
 
@@ -702,7 +702,7 @@ def test_muon_refuses_the_shapes_that_torch_refuses(shape):
 def test_each_block_of_each_moment_has_a_float32_scale(name, blocks):
     shapes, dtypes = [(2, 7), (15,)], {"param": F32, "state": torch.float8_e4m3fn}
     # Of a moment 2 + 3 blocks; of Adafactor's row means and column means 1 + 1, and of the vector 3.
-    with_blocks, without = (optimizer_bytes(shapes, name, dtypes, block, names=NAMES) for block in (7, None))
+    with_blocks, without = (optimizer_bytes(shapes, name, dtypes, block) for block in (7, None))
     assert with_blocks - without == 4 * blocks
 
 

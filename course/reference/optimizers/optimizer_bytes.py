@@ -7,7 +7,7 @@ moments (in the state's dtype) + float32 scales (one a block) + float32 master c
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -17,7 +17,6 @@ NO_STEPS = {"sgd": 0, "momentum": 1, "muon": 1}  # moments of a parameter's shap
 COUNT_STEPS = {"adagrad": 1, "rmsprop": 1, "adadelta": 2, "adam": 2, "adamw": 2}
 FULL_MOMENTS = NO_STEPS | COUNT_STEPS
 NAMES = (*FULL_MOMENTS, "adafactor")
-JUDGED = tuple(name for name in NAMES if name != "adam")  # the exercise judges that "adam" for "adamw" is refused
 MASTER = torch.float32
 COUNTER = torch.float32
 SCALE = torch.float32
@@ -28,8 +27,6 @@ def optimizer_bytes(
     name: str,
     dtypes: dict[str, torch.dtype],
     block: int | None = None,
-    *,
-    names: Collection[str] = JUDGED,
 ) -> int:
     """Bytes that the optimizer `name` keeps beside parameters and gradients, as measured on torch.optim after a step.
 
@@ -37,7 +34,6 @@ def optimizer_bytes(
     name    "sgd", "momentum", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "adafactor" or "muon"
     dtypes  {"param": ..., "state": ...}
     block   None, or the numbers of a moment that share a scale, their largest absolute value
-    names   which of these names are taken: all but "adam", as in the exercise, or with NAMES all
     Moments are kept in dtypes["state"]. Parameters of fewer than 4 bytes a number have a master copy in float32.
     torch.optim keeps a "step" for each tensor but in SGD and Muon: a tensor of shape (), in float32 whatever the
     parameters' dtype (where torch's default dtype is not float64). Adam and AdamW are counted without amsgrad, RMSprop
@@ -47,8 +43,8 @@ def optimizer_bytes(
     Sources: torch 2.13; Adafactor: Shazeer and Stern (arXiv:1804.04235), algorithms 4 (matrices) and 5 (vectors);
     blocks: Dettmers et al. (arXiv:2110.02861), section 2.1, where they have 2,048 numbers.
     """
-    if name not in names:
-        raise BadArgument(f"name must be one of {', '.join(names)}, got {name!r}")
+    if name not in NAMES:
+        raise BadArgument(f"name must be one of {', '.join(NAMES)}, got {name!r}")
     total = 0
     for shape in shapes:
         if name == "muon" and len(shape) != 2:
