@@ -460,11 +460,12 @@ def checkpoint(fn: Callable[..., Any], *args: Any) -> Any:
     Backward  is called with `.backward()`, once, on any of the outputs. It gives args and parameters the gradients that
               fn alone would give them; zeros may stand for no gradient
     Calls     fn once in forward and once in backward; once in all under torch.no_grad()
-    Memory    from forward to backward: the tensors of args, no copies, and up to 8 KiB for a random state
+    Memory    from forward to backward: the tensors of args, no copies, and up to 8 KiB besides, in which a random state
+              of torch's does not count
     Random    the second run draws what the first one drew. What the program draws after forward, and after backward, is
               what it would draw if fn had run once
-    Autocast  the second run is under the CPU autocast of the first, on or off and with its dtype, wherever backward is
-              called
+    Autocast  the second run, but not its backward, is under the CPU autocast of the first, on or off and with its
+              dtype, wherever backward is called
     Example   with fn = lambda x: x.sin() * 2, checkpoint(fn, x).sum().backward() adds 2 cos(x) to x.grad.
     """
 

@@ -8,7 +8,7 @@ import torch
 from course import exercises
 from course.errors import CourseError, WrongOutput
 from course.exercises.gradient_checkpointing import backward_checkpointed as checkpointed
-from course.exercises.gradient_checkpointing.chains import PRIME, ChainOracle, Run, Token, TokenLayer, probe
+from course.exercises.gradient_checkpointing.chains import LAYERS, PRIME, ChainOracle, Run, Token, TokenLayer, probe
 from course.lessons.experiments.chain import ALL, BACKWARD, NONE, SOME, evaluations, highest, moments
 from course.lessons.widgets.chain import last_step, picture, watch_chain
 from course.performing.exercise import Case
@@ -20,7 +20,7 @@ PAIRS = [(n, every) for n in range(1, 41) for every in range(1, n + 3)]
 
 def costs(pairs: list[tuple[int, int]]) -> dict[str, list[int]]:
     coefficients = torch.randint(1, PRIME, (40, 3), generator=torch.Generator().manual_seed(0))
-    inputs = {"runs": torch.tensor(pairs)}
+    inputs = {"runs": torch.tensor(pairs), "distinct": LAYERS}
     oracle = ChainOracle(
         Case(name="", inputs=inputs, hidden={"coefficients": coefficients, "given": torch.tensor([2, 3])})
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ NUMBERS = st.floats(0.1, 3.0)
 UNARY = {
     "neg": lambda x: -x,
     "relu": lambda x: x.relu(),
+    "sigmoid": lambda x: x.sigmoid(),
     "exp": lambda x: x.exp(),
     "log": lambda x: x.log(),
     "**3": lambda x: x**3,
@@ -73,6 +75,24 @@ def test_plain_numbers_become_leaves(function, value):
     node = function(Node(2.0))
     assert node.value == value
     assert {leaf.op for leaf in node.inputs} == {""}
+
+
+@pytest.mark.parametrize("op", ["relu", "sigmoid", "**0", "**3", "**0.5", "**1.5", "**-0.5"])
+@pytest.mark.parametrize("x", [-1000.0, -2.0, 2.0, 1000.0, math.nan])
+def test_far_from_0_and_where_there_is_no_real_number_the_value_is_torchs_too(op, x):
+    def function(x):
+        return x ** float(op.removeprefix("**")) if op.startswith("**") else getattr(x, op)()
+
+    node, (value, slopes) = function(Node(x)), in_torch(function, x)
+    assert node.value == pytest.approx(value, nan_ok=True)
+    assert node.local_derivatives() == pytest.approx(slopes, nan_ok=True)
+
+
+@pytest.mark.parametrize("compare", [operator.lt, operator.le, operator.gt, operator.ge])
+@pytest.mark.parametrize(("a", "b"), [(1.0, 2.0), (2.0, 2.0), (3.0, 2.0), (math.nan, 2.0)])
+def test_nodes_and_numbers_are_compared_by_value(compare, a, b):
+    found = [compare(Node(a), Node(b)), compare(Node(a), b), compare(a, Node(b))]
+    assert found == [compare(a, b)] * 3
 
 
 @pytest.mark.parametrize("x", [-1.0, 0.0])

@@ -614,6 +614,16 @@ def test_where_some_case_did_not_break_the_kind_of_failure_is_enough():
     assert judge(exercise, cases, seen, [values(a=1.0)] * 2, [witness]).diagnosis is not None
 
 
+def test_of_two_witnesses_that_break_alike_the_one_with_the_same_words_is_told():
+    exercise = dataclasses.replace(toy.EXERCISE, properties=(VALUE,), keeps=())
+    cases = [Case(name=name, inputs={}) for name in ("one", "two")]
+    rows = [
+        dataclasses.replace(suspect(values(a=2.0), broken(f"no {name}")), name=name) for name in ("rows", "columns")
+    ]
+    seen = [values(a=2.0), broken("no columns")]
+    assert judge(exercise, cases, seen, [values(a=1.0)] * 2, rows).diagnosis.name == "columns"
+
+
 def test_a_different_ledger_is_no_match():
     def counted(calls: int) -> Observation:
         return Observation(values={"a": 2.0}, ledger={"calls": calls})

@@ -17,14 +17,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from course.errors import BadArgument
 from course.exercises.optimizers.gradient_noise_scale import EXACT
 from course.exercises.optimizers.gradient_noise_scale import EXERCISE as NOISE_SCALE
 from course.exercises.optimizers.orthogonalize import HIGHEST, LOWEST
+from course.reference.optimizers import adaptive_step as adaptive
 from course.reference.optimizers.adafactor import adafactor_step
 from course.reference.optimizers.adamw_step import adamw_step
-from course.reference.optimizers.adaptive_step import ACCUMULATORS, adaptive_step
+from course.reference.optimizers.adaptive_step import ACCUMULATORS, PIECE, adaptive_step
 from course.reference.optimizers.batched import adamw_step_foreach, sgd_step_foreach
 from course.reference.optimizers.clip_grad_norm_ import clip_grad_norm_
 from course.reference.optimizers.factored_second_moment import factored_second_moment
@@ -53,7 +55,7 @@ class Pair:
     ours     step(params, grads, state, **options), in place
     theirs   optimizer(params, **options)
     options  what both are given, in turn
-    missing  whether some parameters have no gradient in some steps, the first included
+    late     whether some parameters have no gradient in the first step either
     state    torch's name of what is kept, by ours; what torch keeps besides is in `besides`
     close    how near all must be, by dtype; where none is given, torch's own measure
     on_cuda  (dtypes, how many of the options) that are compared on a GPU too
@@ -64,7 +66,7 @@ class Pair:
     options: Sequence[Mapping[str, object]]
     dtypes: Sequence[torch.dtype] = (F32, F64)
     shapes: Sequence[tuple[int, ...]] = SHAPES
-    missing: bool = True
+    late: bool = True
     state: Mapping[str, str] = field(default_factory=dict)
     besides: tuple[str, ...] = ()
     close: Callable[[torch.dtype], float | None] = lambda dtype: None
@@ -84,14 +86,18 @@ def by_rule(rule: str) -> Callable[..., None]:
 
 def renamed(optimizer, name: str) -> Callable[..., torch.optim.Optimizer]:
     """An optimizer of torch that takes our `decay` under torch's name; without one, it takes none."""
-    return lambda params, lr, decay, eps: optimizer(params, lr=lr, eps=eps, **({name: decay} if name else {}))
+
+    def make(params, lr: float, decay: float, eps: float, **others: object) -> torch.optim.Optimizer:
+        return optimizer(params, lr=lr, eps=eps, **({name: decay} if name else {}), **others)
+
+    return make
 
 
 SGD = {
     "theirs": torch.optim.SGD,
     "dtypes": (F32, F64, BF16),
     "on_cuda": ((F32, F64, BF16), 6),
-    "missing": False,
+    "late": False,  # torch's foreach form takes a step that makes buffers tensor by tensor, with other roundings
     "state": {"momentum": "momentum_buffer"},
     "options": [
         {"lr": 0.01, **each}
@@ -108,8 +114,8 @@ SGD = {
 ADAMW = {
     "theirs": torch.optim.AdamW,
     "dtypes": (F32, F64, BF16),
-    "on_cuda": ((F32, F64, BF16), 4),
-    "state": {"step": "step", "m": "exp_avg", "v": "exp_avg_sq"},
+    "on_cuda": ((F32, F64, BF16), 5),
+    "state": {"step": "step", "m": "exp_avg", "v": "exp_avg_sq", "v_max": "max_exp_avg_sq"},
     "options": [
         {"lr": 0.01, **each}
         for each in (
@@ -117,27 +123,39 @@ ADAMW = {
             {"weight_decay": 0.0},
             {"betas": (0.5, 0.9), "eps": 0.1},
             {"betas": (0.0, 0.0), "weight_decay": 0.5},
+            {"betas": (0.9, 0.9), "amsgrad": True},
         )
     ],
 }
+ADAM = {"options": [{"lr": 0.01, "weight_decay": 0.0, "amsgrad": each} for each in (False, True)]}
 ADAPTIVE = {
     "options": [{"lr": 0.05, "decay": 0.8, "eps": eps} for eps in (1e-8, 1e-3)],
-    "close": lambda dtype: 1e-12 if dtype == F64 else None,
+    "close": lambda dtype: 0.0,
     "besides": ("step",),
 }
+MUON = {
+    "ours": muon_step,
+    "theirs": torch.optim.Muon,
+    "shapes": MATRICES,
+    "state": {"momentum_buffer": "momentum_buffer"},
+    "close": lambda dtype: 0.0,
+}
+RMSPROP = {"lr": 0.01, "decay": 0.9, "eps": 1e-8}
+MOVES = ({"momentum": 0.9}, {"centered": True}, {"momentum": 0.5, "centered": True})
 PAIRS = {
     "sgd": Pair(ours=sgd_step, **SGD),
     "sgd, foreach": Pair(ours=sgd_step_foreach, **{**SGD, "theirs": partial(torch.optim.SGD, foreach=True)}),
     "adamw": Pair(ours=adamw_step, **ADAMW),
     "adamw, foreach": Pair(ours=adamw_step_foreach, **{**ADAMW, "theirs": partial(torch.optim.AdamW, foreach=True)}),
+    "adam": Pair(ours=adamw_step, **{**ADAMW, **ADAM, "theirs": torch.optim.Adam, "on_cuda": ((), 0)}),
     "adagrad": Pair(
         ours=by_rule("adagrad"), theirs=renamed(torch.optim.Adagrad, ""), state={"squares": "sum"}, **ADAPTIVE
     ),
     "rmsprop": Pair(
         ours=by_rule("rmsprop"),
         theirs=renamed(torch.optim.RMSprop, "alpha"),
-        state={"squares": "square_avg"},
-        **ADAPTIVE,
+        state={"squares": "square_avg", "buffer": "momentum_buffer", "mean": "grad_avg"},
+        **{**ADAPTIVE, "options": [*ADAPTIVE["options"], *({**RMSPROP, **each} for each in MOVES)]},
     ),
     "adadelta": Pair(
         ours=by_rule("adadelta"),
@@ -154,13 +172,18 @@ PAIRS = {
         close=lambda dtype: STEPS * torch.finfo(dtype).eps,  # a few roundings per step, on parameters of size 1
     ),
     "muon": Pair(
-        ours=muon_step,
-        theirs=torch.optim.Muon,
-        options=[{}, {"lr": 0.02, "weight_decay": 0.0, "nesterov": False}, {"momentum": 0.5, "weight_decay": 0.3}],
-        shapes=MATRICES,
-        state={"momentum_buffer": "momentum_buffer"},
+        dtypes=(F32, F64, torch.float16, BF16),
+        options=[
+            {},
+            {"momentum": 0.5, "weight_decay": 0.3},
+            {"lr": 0.02, "adjust_lr_fn": "match_rms_adamw"},
+            {"lr": 0.02, "adjust_lr_fn": "original"},
+        ],
         on_cuda=((F32,), 1),
-        close=lambda dtype: 0.0,
+        **MUON,
+    ),
+    "muon without Nesterov": Pair(
+        dtypes=(F32, F64, torch.float16), options=[{"lr": 0.02, "weight_decay": 0.0, "nesterov": False}], **MUON
     ),
 }
 
@@ -186,9 +209,10 @@ def drawn(seed: int, shapes, dtype, device="cpu") -> list[Tensor]:
 
 
 def gradients(t: int, pair: Pair, dtype, device="cpu") -> list[Tensor | None]:
-    """Those of step t: of sizes from 1 to 1e-3, every third missing in every fourth step where the pair allows it."""
+    """Those of step t: of sizes from 1 to 1e-3, every third missing in every fourth step."""
     found = [10.0 ** -(t // 4 % 4) * each for each in drawn(t + 1, pair.shapes, dtype, device)]
-    return [None if pair.missing and t % 4 == 0 and i % 3 == 1 else each for i, each in enumerate(found)]
+    missing = t % 4 == 0 and (t > 0 or pair.late)
+    return [None if missing and i % 3 == 1 else each for i, each in enumerate(found)]
 
 
 @functools.cache
@@ -281,16 +305,25 @@ def test_a_gradient_of_zeros_moves_nothing(step):
     assert all(bool((each == 1).all()) for each in params)
 
 
-@each_of(ADAMWS)
+@each_of(LISTS)
 def test_a_parameter_without_a_gradient_stays_with_all_that_is_kept_of_it(step):
     params, state = [torch.ones(2), torch.ones(2)], [{}, {}]
-    step(params, [None, None], state, lr=0.1)
-    step(params, [torch.ones(2), None], state, lr=0.1)
+    options = {"lr": 0.1, "weight_decay": 0.1, **({"momentum": 0.5} if step in SGDS.values() else {})}
+    step(params, [None, None], state, **options)
+    step(params, [torch.ones(2), None], state, **options)
     assert params[1].tolist() == [1.0, 1.0]
-    assert [len(kept) for kept in state] == [3, 0]
-    step(params, [None, torch.ones(2)], state, lr=0.1)
-    assert [int(kept["step"]) for kept in state] == [1, 1]
+    assert [len(kept) for kept in state] == [1 if step in SGDS.values() else 3, 0]
+    step(params, [None, torch.ones(2)], state, **options)
+    torch.testing.assert_close(state[0], state[1], rtol=0, atol=0)
     assert torch.equal(*params)
+
+
+@each_of(ADAMWS)
+def test_the_largest_second_moment_is_kept_also_where_it_is_asked_for_later(step):
+    param, state = torch.zeros(1), [{}]
+    for grad, amsgrad in ((4.0, False), (2.0, True), (1.0, True)):
+        step([param], [torch.tensor([grad])], state, lr=0.1, betas=(0.0, 0.0), amsgrad=amsgrad)
+    assert {name: each.item() for name, each in state[0].items()} == {"step": 3.0, "m": 1.0, "v": 1.0, "v_max": 4.0}
 
 
 @each_of(SGDS)
@@ -322,6 +355,57 @@ def test_an_adaptive_step_leaves_the_gradient_and_keeps_tensors_like_the_paramet
     assert device == "meta" or (bool((grad == 1).all()) and bool((param < 0).all()))
 
 
+class Temporaries(TorchDispatchMode):
+    """How many bytes were taken for tensors, by the name of the operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        known = {each.untyped_storage()._cdata for each in args if isinstance(each, Tensor)}
+        made = op(*args, **(kwargs or {}))
+        if made.untyped_storage()._cdata not in known:
+            self.taken.append((op.overloadpacket.__name__, made.nbytes))
+        return made
+
+
+LARGE, PIECE_BYTES = (5, 2**17), 4 * PIECE  # two rows are a piece
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "expected"),
+    [
+        ("adagrad", {}, [("sqrt", 20 * 2**17)]),
+        ("rmsprop", {}, [("sqrt", 20 * 2**17)]),
+        ("rmsprop", {"momentum": 0.9}, [("sqrt", 20 * 2**17)]),
+        ("rmsprop", {"momentum": 0.9, "centered": True}, [("addcmul", 20 * 2**17)]),
+        ("adadelta", {}, [("add", size) for size in (PIECE_BYTES, PIECE_BYTES, PIECE_BYTES // 2) for _ in range(2)]),
+    ],
+)
+def test_an_adaptive_step_makes_few_temporaries_and_adadelta_none_of_more_than_a_piece(rule, options, expected):
+    """More of them, or larger ones, take up to twice the time: memory that is new to the process must be cleared."""
+    param, grad, state = torch.zeros(LARGE), torch.ones(LARGE), {}
+    adaptive_step(rule, param, grad, state, lr=0.1, **options)
+    with Temporaries() as seen:
+        adaptive_step(rule, param, grad, state, lr=0.1, **options)
+    assert seen.taken == expected
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (4, 3), (2, 3, 4), (1, 30), (0, 3), (3, 0)])
+@pytest.mark.parametrize("piece", [1, 6, 100])
+def test_adadelta_in_pieces_steps_as_at_once(monkeypatch, shape, piece):
+    (whole, grad), states = drawn(0, [shape, shape], F64), [{}, {}]
+    wide = torch.zeros(*whole.shape, 2, dtype=F64)
+    wide[..., 0] = whole
+    for _ in range(3):
+        adaptive_step("adadelta", whole, grad, states[0], lr=0.1)
+    monkeypatch.setattr(adaptive, "PIECE", piece)
+    for _ in range(3):
+        adaptive_step("adadelta", wide[..., 0], grad, states[1], lr=0.1)
+    torch.testing.assert_close((wide[..., 0], states[1]), (whole, states[0]))
+
+
 def test_the_first_step_of_adadelta_is_of_the_size_of_the_root_of_eps():
     param = torch.zeros(1, dtype=F64)
     adaptive_step("adadelta", param, torch.ones(1, dtype=F64), {}, lr=1.0, decay=0.9, eps=1e-6)
@@ -343,9 +427,17 @@ REFUSED = [
     (adafactor_step, {"eps": (None, -1.0)}, "eps2 must be at least 0"),
     (adafactor_step, {"d": 0.5}, "d must be at least 1, got 0.5"),
     (muon_step, {"momentum": -1.0}, "momentum must be"),
+    (
+        muon_step,
+        {"adjust_lr_fn": "adamw"},
+        "adjust_lr_fn must be None or one of original, match_rms_adamw, got 'adamw'",
+    ),
     *((by_rule(rule), *RATE) for rule in ACCUMULATORS),
     *((by_rule(rule), {"eps": -1.0}, "eps must be at least 0, got -1.0") for rule in ACCUMULATORS),
     *((by_rule(rule), {"decay": 1.0}, r"decay must lie in \[0, 1\), got 1.0") for rule in ACCUMULATORS),
+    *((by_rule(rule), {"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0") for rule in ACCUMULATORS),
+    (by_rule("adagrad"), {"momentum": 0.9}, "momentum and centered must be left out of adagrad, got 0.9 and False"),
+    (by_rule("adadelta"), {"centered": True}, "momentum and centered must be left out of adadelta, got 0.0 and True"),
     (by_rule("adam"), {}, "rule must be one of adagrad, rmsprop, adadelta, got 'adam'"),
 ]
 
@@ -386,6 +478,27 @@ def test_adafactor_keeps_a_number_per_row_and_column_of_a_matrix_and_a_vector_in
 def test_muon_refuses_vectors():
     with pytest.raises(BadArgument, match=r"parameter 1 must be a matrix, got the shape \(3,\): use AdamW"):
         muon_step([torch.ones(2, 2), torch.ones(3)], [None, None], [{}, {}])
+
+
+@pytest.mark.parametrize(("momentum", "stays_torchs"), [(0.95, False), (0.5, False), (0.0, True)])
+def test_in_bfloat16_without_nesterov_torchs_muon_divides_its_buffer_by_the_norm_and_ours_does_not(
+    momentum, stays_torchs
+):
+    options, (start, first, second) = {"momentum": momentum, "nesterov": False}, drawn(0, [(6, 3)] * 3, BF16)
+    ours, state, theirs = start.clone(), [{}], torch.nn.Parameter(start.clone())
+    optimizer = torch.optim.Muon([theirs], lr=0.02, **options)
+
+    def step(grad: Tensor) -> bool:
+        theirs.grad = grad
+        optimizer.step()
+        muon_step([ours], [grad], state, lr=0.02, **options)
+        return torch.equal(ours, theirs.detach())
+
+    assert step(first)
+    buffer = state[0]["momentum_buffer"]
+    assert torch.equal(buffer, torch.zeros_like(first).lerp_(first, 1 - momentum))
+    assert torch.equal(optimizer.state[theirs]["momentum_buffer"], buffer / buffer.norm())
+    assert step(second) is stays_torchs
 
 
 # --- factored_second_moment ---------------------------------------------------------------------------
@@ -533,6 +646,8 @@ TORCH = {
     "momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
     "adagrad": torch.optim.Adagrad,
     "rmsprop": torch.optim.RMSprop,
+    "adadelta": torch.optim.Adadelta,
+    "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "adafactor": torch.optim.Adafactor,
     "muon": torch.optim.Muon,
@@ -565,7 +680,7 @@ def test_bytes_are_those_that_are_measured_and_a_step_counter_is_one_float32(nam
         master = [torch.empty(shape, dtype=F32) for shape in shapes if param.itemsize < 4]
         wanted = size + sum(each.nbytes for each in master)
         assert optimizer_bytes(shapes, name, {"param": param, "state": state}) == wanted, param
-    counted = name in ("adagrad", "rmsprop", "adamw", "adafactor")
+    counted = name not in ("sgd", "momentum", "muon")
     assert [(each.shape, each.dtype) for each in counters] == [((), F32)] * len(shapes) * counted
 
 
@@ -578,17 +693,23 @@ def test_muon_refuses_the_shapes_that_torch_refuses(shape):
 
 
 @pytest.mark.parametrize(
-    ("name", "blocks"), [("sgd", 0), ("momentum", 5), ("adagrad", 5), ("rmsprop", 5), ("adamw", 10), ("adafactor", 5)]
+    ("name", "blocks"),
+    [
+        *(("sgd", 0), ("momentum", 5), ("adagrad", 5), ("rmsprop", 5), ("adadelta", 10)),
+        *(("adam", 10), ("adamw", 10), ("adafactor", 5)),
+    ],
 )
 def test_each_block_of_each_moment_has_a_float32_scale(name, blocks):
     shapes, dtypes = [(2, 7), (15,)], {"param": F32, "state": torch.float8_e4m3fn}
     # Of a moment 2 + 3 blocks; of Adafactor's row means and column means 1 + 1, and of the vector 3.
-    assert optimizer_bytes(shapes, name, dtypes, block=7) - optimizer_bytes(shapes, name, dtypes) == 4 * blocks
+    with_blocks, without = (optimizer_bytes(shapes, name, dtypes, block) for block in (7, None))
+    assert with_blocks - without == 4 * blocks
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(BadArgument, match=r"name must be one of sgd, momentum, .* got 'adam'"):
-        optimizer_bytes([(2, 2)], "adam", {"param": F32, "state": F32})
+    for name, names in (("adam", {}), ("Adam", {"names": NAMES})):
+        with pytest.raises(BadArgument, match=f"name must be one of sgd, momentum, .* got '{name}'"):
+            optimizer_bytes([(2, 2)], name, {"param": F32, "state": F32}, **names)
 
 
 def test_a_billion_parameters_take_no_memory_to_count():

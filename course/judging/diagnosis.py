@@ -35,8 +35,9 @@ def diagnose(
     references: Sequence[Observation] = (),
     hard: Sequence[bool] = (),
 ) -> Diagnosis | None:
-    """The first misconception whose witness explains everything that was seen; or else that whose pattern of failures
-    does; or else, where there are several slips, the one of which most is seen.
+    """The first misconception whose witness explains everything that was seen, if possible one that breaks with the
+    same words; or else that whose pattern of failures does; or else, where there are several slips, the one of which
+    most is seen.
 
     as_costly   whether a witness breaks those properties on cost that were broken, and no others; asked of those only
                 that show every value
@@ -45,14 +46,18 @@ def diagnose(
     """
     beside_forms = failed if any(seen.error for seen, _ in runs) else failed - {EVERY_FORM}
     looked_at: list[Suspect] = []
+    in_other_words: Suspect | None = None
     by_pattern: Suspect | None = None
     for suspect in suspects() if callable(suspects) else suspects:
-        if any(_matches(runs, witness) and as_costly(witness) for witness in suspect.witnesses):
+        shown = [witness for witness in suspect.witnesses if _matches(runs, witness) and as_costly(witness)]
+        if any(all(map(_says_the_same, runs, witness.observations)) for witness in shown):
             return Diagnosis(name=suspect.name, hint=suspect.hint)
+        if shown:
+            in_other_words = in_other_words or suspect
         if suspect.fails and suspect.fails in (failed, beside_forms):
             by_pattern = by_pattern or suspect
         looked_at.append(suspect)
-    told = by_pattern or (_most_seen(runs, looked_at, references, hard) if references else None)
+    told = in_other_words or by_pattern or (_most_seen(runs, looked_at, references, hard) if references else None)
     return Diagnosis(name=told.name, hint=told.hint) if told else None
 
 

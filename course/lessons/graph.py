@@ -23,9 +23,10 @@ class Node:
     """One value in a graph.
 
     value   the number
-    op      `+ - * / **n neg relu exp log`, or "" for a leaf (a value that nothing computed)
+    op      `+ - * / **n neg relu sigmoid exp log`, or "" for a leaf (a value that nothing computed)
     inputs  the nodes it was computed from, in order; the same node may stand there twice
     grad    the derivative of some root with respect to this node; 0 until a backward pass adds to it
+    `< <= > >=` compare values, also with numbers; `==` is identity, so that leaves of one value are several dict keys.
     """
 
     value: float
@@ -64,9 +65,12 @@ class Node:
         return self.make("/", value, (self, b), (1.0 / b.value, -value / b.value))
 
     def __pow__(self, exponent: Number) -> Node:
-        """A power with a constant exponent. Raises ZeroDivisionError where it has no slope, as 0 ** 0.5."""
-        slope = exponent * self.value ** (exponent - 1) if exponent else 0.0
-        return self.make(f"**{exponent:g}", self.value**exponent, (self,), (slope,))
+        """A power with a constant exponent; nan where it is complex, as in torch.
+
+        Raises ZeroDivisionError where it has no slope, as 0 ** 0.5.
+        """
+        slope = exponent * _real_power(self.value, exponent - 1) if exponent else 0.0
+        return self.make(f"**{exponent:g}", _real_power(self.value, exponent), (self,), (slope,))
 
     def __neg__(self) -> Node:
         return self.make("neg", -self.value, (self,), (-1.0,))
@@ -83,9 +87,28 @@ class Node:
     def __rtruediv__(self, other: Number) -> Node:
         return self._wrap(other) / self
 
+    def __lt__(self, other: Node | Number) -> bool:
+        return self.value < _value(other)
+
+    def __le__(self, other: Node | Number) -> bool:
+        return self.value <= _value(other)
+
+    def __gt__(self, other: Node | Number) -> bool:
+        return self.value > _value(other)
+
+    def __ge__(self, other: Node | Number) -> bool:
+        return self.value >= _value(other)
+
     def relu(self) -> Node:
-        """max(0, value); its derivative at 0 is 0, as in torch."""
-        return self.make("relu", max(0.0, self.value), (self,), (1.0 if self.value > 0 else 0.0,))
+        """max(0, value); its derivative at 0 is 0, and nan stays nan with a derivative of 1, as in torch."""
+        off = self.value <= 0  # False for nan, of which max(0.0, nan) would make 0
+        return self.make("relu", 0.0 if off else self.value, (self,), (0.0 if off else 1.0,))
+
+    def sigmoid(self) -> Node:
+        """1 / (1 + e^-value), between 0 and 1."""
+        decay = math.exp(-abs(self.value))  # at most 1: e^1000 would overflow
+        value = (decay if self.value < 0 else 1.0) / (1.0 + decay)
+        return self.make("sigmoid", value, (self,), (value * (1.0 - value),))
 
     def exp(self) -> Node:
         """e to the value."""
@@ -95,6 +118,16 @@ class Node:
     def log(self) -> Node:
         """Natural logarithm; the value must be positive."""
         return self.make("log", math.log(self.value), (self,), (1.0 / self.value,))
+
+
+def _value(other: Node | Number) -> Number:
+    return other.value if isinstance(other, Node) else other
+
+
+def _real_power(base: float, exponent: Number) -> float:
+    """Python's own power of a negative number is complex where the exponent is not whole."""
+    power: complex = base**exponent
+    return math.nan if isinstance(power, complex) else power
 
 
 def named(node: Node, name: str) -> Node:

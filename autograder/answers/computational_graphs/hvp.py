@@ -10,7 +10,6 @@ from torch import Tensor
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
-from course.reference.computational_graphs.hvp import hvp
 
 Function = Callable[[Tensor], Tensor]
 
@@ -65,7 +64,15 @@ def hessian_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
     return (hessian @ v.flatten()).reshape(x.shape).detach()
 
 
-double_backward = partial(edited, hvp)
+def gradient_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """Right, but for a linear f, which no case has: there torch finds no second graph, and neither do slips of this."""
+    x = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad(f(x), x, create_graph=True)
+    (product,) = torch.autograd.grad((g * v).sum(), x)
+    return product
+
+
+double_backward = partial(edited, gradient_times_v)
 
 MARK, RETURN = "x = x.detach().requires_grad_()", "return product"
 IN_DTYPE = (RETURN, "return product.to(given.dtype)")

@@ -122,6 +122,7 @@ WRONG = (
             ("segment[:-1]", "segment"),
             (BACK, f"        inputs.pop()\n{BACK}"),
         ),
+        edit((BACK, f"        if chain.count(segment[-1]) > 1:\n            segment[-1].forward(inputs[-1])\n{BACK}")),
     ),
     wrong(
         "recomputes_from_the_start",

@@ -66,8 +66,8 @@ WRONG = (
     ),
     wrong(
         "first_layer_first",
-        "Your backward begins with the first layer. dy is the derivative by the last layer's output, so the last layer "
-        "comes first.",
+        "Your backward begins with the first layer. dy is the gradient with respect to the last layer's output, so the "
+        "last layer comes first.",
         edit(("reversed(chain)", "chain"), ("inputs.pop()", "inputs.pop(0)")),
     ),
     wrong(
@@ -82,11 +82,29 @@ WRONG = (
         edit((BACK, "dx = layer.backward(inputs.pop(), dy)"), ("return x, dy", "return x, dx")),
     ),
     wrong(
-        "recomputes_what_is_kept",
-        "You call a layer more often than once, although everything that backward needs has been computed by then. "
-        "Keep the inputs on the way to y.",
+        "forward_or_backward_not_once",
+        "Each call of yours must call each layer's forward once and its backward once, at every place of the chain. "
+        "What the way to y gives is all that backward needs: keep the inputs on that way, evaluate nothing again, and "
+        "keep nothing from one call to the next.",
         edit(("layer.backward(inputs.pop(), dy)", "(layer.backward(inputs[-1], dy), layer.forward(inputs.pop()))[0]")),
         edit((LOOP, f"    x = inputs[0]\n    for layer in chain:\n        x = layer.forward(x)\n{LOOP}")),
+        edit(
+            ("x: Any, dy: Any)", "x: Any, dy: Any, known={})"),
+            ("    inputs = []", "    if chain not in known:\n        known[chain] = [x]"),
+            (
+                "    for layer in chain:\n        inputs.append(x)\n        x = layer.forward(x)\n",
+                "        for layer in chain:\n            known[chain].append(layer.forward(known[chain][-1]))\n"
+                "    *inputs, x = known[chain]\n",
+            ),
+        ),
+        edit((LOOP, f"    chain[-1].backward(inputs[-1], dy)\n{LOOP}")),
+        edit(
+            (
+                BACK,
+                f"{BACK}\n        if inputs and chain.index(layer) < len(inputs):\n"
+                "            chain[len(inputs) - 1].forward(inputs[-1])",
+            )
+        ),
         fails=("each_layer_once",),
     ),
     wrong(

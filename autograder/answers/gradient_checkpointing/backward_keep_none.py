@@ -60,6 +60,18 @@ def recurses(chain: tuple[Any, ...], x: Any, dy: Any) -> tuple[Any, Any]:
     return y, _back(chain, x, dy)
 
 
+def recurses_forward(chain: tuple[Any, ...], x: Any, dy: Any) -> tuple[Any, Any]:
+    """y first, and then each call keeps its input until those behind it have returned."""
+    y = x
+    for layer in chain:
+        y = layer.forward(y)
+    return y, _forth(chain, x, dy)
+
+
+def _forth(chain: tuple[Any, ...], x: Any, dy: Any) -> Any:
+    return chain[0].backward(x, _forth(chain[1:], chain[0].forward(x), dy)) if chain else dy
+
+
 def _back(chain: tuple[Any, ...], x: Any, dy: Any) -> Any:
     if not chain:
         return dy
@@ -101,16 +113,20 @@ WRONG = (
     ),
     wrong(
         "keeps_all",
-        "You keep every input and recompute nothing: that is the other end. Here nothing but the chain's own input is "
-        "kept.",
+        "Every input is kept until its layer's backward, in a list or in calls that have not returned yet, and the "
+        "evaluations are others than those that are due: that is the other end. Here nothing but the chain's own input "
+        "is kept, and each layer's input is computed from it.",
         keeps_all,
+        recurses_forward,
         fails=("evaluations", "nothing_kept", "no_variable_too_many"),
     ),
     wrong(
-        "evaluates_the_layer_itself_too",
-        "For the input of layer i the i layers before it are evaluated. You evaluate layer i as well, whose output "
-        "backward does not need.",
+        "evaluates_more",
+        "You evaluate too much: layer i itself, where only the i layers before it give its input, or all layers once "
+        "more for y, which was computed before.",
         edit((BACK, f"chain[i].forward(at)\n        {BACK}")),
+        edit(("    y = x\n", "    y = x\n    for layer in chain:\n        y = layer.forward(y)\n    y = x\n")),
+        edit((BACK, f"if chain[i] in chain[:i]:\n            chain[i].forward(at)\n        {BACK}")),
     ),
     wrong(
         "output_for_input",
@@ -127,8 +143,8 @@ WRONG = (
     ),
     wrong(
         "first_layer_first",
-        "Your backward begins with the first layer. dy is the derivative by the last layer's output, so the last layer "
-        "comes first.",
+        "Your backward begins with the first layer. dy is the gradient with respect to the last layer's output, so the "
+        "last layer comes first.",
         edit(("reversed(range(len(chain)))", "range(len(chain))")),
     ),
     wrong(
@@ -142,7 +158,7 @@ WRONG = (
     wrong(
         "leaves_out_the_first_layer",
         "Your loop ends before layer 0, or treats the chain's input as if nothing were to be differentiated there. dx "
-        "is the derivative by the chain's input: layer 0 has a backward too.",
+        "is the gradient with respect to the chain's input: layer 0 has a backward too.",
         edit(("range(len(chain))", "range(1, len(chain))")),
     ),
     wrong(

@@ -32,14 +32,14 @@ def played(sizes: Sequence[int], cuts: Sequence[int]) -> tuple[int, int]:
 
 
 def closed(sizes: Sequence[int], cuts: Sequence[int]) -> tuple[int, int]:
-    """A closed form for the calls; NumPy's sums by segment."""
+    """A closed form for the calls; NumPy's sums by segment, of ints of Python's."""
     at = np.array([*cuts, len(sizes)])
     if len(cuts) == 0 or at[0] != 0 or (np.diff(at) <= 0).any():
         raise ValueError("cuts make no sense")
-    inputs = np.array(sizes)
+    inputs = np.array(sizes, dtype=object)
     before = np.cumsum(inputs[at[:-1]]) - inputs[at[:-1]]
     peak = (before + np.add.reduceat(inputs, at[:-1])).max()
-    return len(sizes) + cuts[-1] - len(cuts) + 1, int(peak)
+    return len(sizes) + cuts[-1] - len(cuts) + 1, peak
 
 
 def backwards(sizes: Sequence[int], cuts: Sequence[int]) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def backwards(sizes: Sequence[int], cuts: Sequence[int]) -> tuple[int, int]:
 
 RIGHT = (right(played, independent="the two passes are played through"), right(closed), right(backwards))
 
-edit = partial(edited, chain_costs)
+edit, in_numpy = partial(edited, chain_costs), partial(edited, closed)
 
 PEAK = "peak = max(peak, checkpoints + sum(sizes[start + 1 : end]))"
 
@@ -135,8 +135,9 @@ WRONG = (
         edit(("return evaluations, peak", "return peak, evaluations")),
     ),
     wrong(
-        "cuts_appended",
-        "You append n to the caller's own list. Make a new one: [*cuts, n].",
+        "lists_changed",
+        "You change one of the caller's lists: you append n to `cuts`, say, or take something out of `sizes`. Make a "
+        "new one: [*cuts, n].",
         edit(("segments =", "cuts.append(n)\n    segments ="), ("pairwise([*cuts, n])", "pairwise(cuts)")),
         edit(
             ("    n = len(sizes)", "    n = len(sizes)\n    cuts.append(n)"),
@@ -145,15 +146,19 @@ WRONG = (
             ("    return", "    cuts.pop()\n    return"),
         ),
         edit(("    return", "    sizes[:] = map(float, sizes)\n    return")),
+        edit(("    return", "    sizes.clear()\n    return")),
         fails=("lists_unchanged",),
     ),
     wrong(
         "numbers_of_another_kind",
-        "You return a float, or a number of NumPy's or torch's. Add up and return ints of Python's: they hold any "
-        "number of bytes exactly.",
+        "You return a float or a number of NumPy's or torch's, or add up in them: from 2**53 on a float leaves out "
+        "bytes, and from 2**63 on NumPy's and torch's sums wrap around. Add up and return ints of Python's: they hold "
+        "any number of bytes exactly.",
         edit(("return evaluations, peak", "return evaluations, float(peak)")),
-        partial(edited, closed)(("int(peak)", "peak")),
-        partial(edited, closed)(("np.array(sizes)", "np.array(sizes).astype(np.int32)")),
+        in_numpy((", dtype=object", "")),
+        in_numpy((", dtype=object", ""), (", peak", ", int(peak)")),
+        in_numpy(("=object", "=np.uint64"), (", peak", ", int(peak)")),
+        in_numpy((", dtype=object", ").astype(np.int32"), (", peak", ", int(peak)")),
         fails=("whole_numbers",),
     ),
     wrong(

@@ -122,8 +122,20 @@ CUT, FLAG = "tensor.detach().requires_grad_(tensor.requires_grad)", ".requires_g
 PAIRED, USED = "zip(outputs, grads, strict=True)", "if grad is not None and output.requires_grad"
 BACK = "torch.autograd.backward([output for output, _ in pairs], [grad for _, grad in pairs])"
 GRADS = "*(arg.grad if isinstance(arg, Tensor) else None for arg in args)"
+FORWARD, BACKWARD = "    def forward(ctx", "    def backward(ctx"
+TO = "None if getattr(arg, 'grad', None) is None else arg.grad.{}().to(arg.dtype) if"
+SOME = ("arg.ndim != 1", "arg.ndim < 3", "(len(args) < 3 or arg is not args[-1])")
+LEAVES = """def leaves(nodes):
+    below = [each for node in nodes if node for each, _ in node.next_functions]
+    return [node.variable for node in nodes if hasattr(node, "variable")] + (leaves(below) if below else [])"""
 WANTED = "[arg for arg in args if isinstance(arg, Tensor) and arg.requires_grad]"
 BY_NAME = "found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [dy for _, dy in pairs], allow_unused=True))"
+
+
+def with_amp(way: str, line: str) -> str:
+    """The line behind the decorator that torch has for Functions under autocast."""
+    return f'    @torch.amp.custom_{way}(device_type="cpu")\n{line}'
+
 
 WRONG = (
     wrong(
@@ -202,9 +214,53 @@ WRONG = (
         once(("enabled in self.autocast:", "enabled in [each for each in self.autocast if each[2]]:")),
     ),
     wrong(
+        "autocast_of_another_device",
+        'You ask for the autocast of GPUs: torch.is_autocast_enabled() and torch.get_autocast_dtype("cuda") do. Name '
+        'the device, "cpu", in both questions.',
+        once(("torch.is_autocast_enabled(kind)", "torch.is_autocast_enabled()")),
+        once(("torch.get_autocast_dtype(kind)", 'torch.get_autocast_dtype("cuda")')),
+    ),
+    wrong(
+        "backward_under_autocast",
+        "The backward of your second run is under the autocast of forward, by your `with` or by torch.amp.custom_bwd, "
+        "and casts what fn alone would not. Leave the `with` when fn has run, and call backward outside of it.",
+        once((BACK, f"with ctx.surroundings.again():\n            {BACK}")),
+        once((FORWARD, with_amp("fwd", FORWARD)), (BACKWARD, with_amp("bwd", BACKWARD))),
+    ),
+    wrong(
         "only_the_first_gradient",
         "You return a gradient for the first argument alone. Each tensor that requires one gets its own.",
         once((GRADS, '*(getattr(arg, "grad", None) if place == 0 else None for place, arg in enumerate(args))')),
+    ),
+    wrong(
+        "gradients_of_some_shapes",
+        "Some of the arguments get no gradient from you: the last of several, vectors, or tensors of three dimensions. "
+        "Each that requires one gets its own, whatever its place and shape.",
+        *(once((GRADS, GRADS.replace("Tensor)", f"Tensor) and {some}"))) for some in SOME),
+    ),
+    wrong(
+        "gradients_in_another_order",
+        "You return the gradients of the tensors one after the other. What backward returns goes to forward's "
+        "arguments by place: None stands where an argument is no tensor.",
+        once(
+            (
+                GRADS,
+                "*(arg.grad for arg in args if isinstance(arg, Tensor)), "
+                "*(None for arg in args if not isinstance(arg, Tensor))",
+            )
+        ),
+    ),
+    wrong(
+        "gradients_rounded",
+        "You convert gradients to a coarser dtype, or through one. Return each as it comes, in its argument's dtype.",
+        *(once((GRADS, GRADS.replace("arg.grad if", TO.format(dtype)))) for dtype in ("bfloat16", "half")),
+    ),
+    wrong(
+        "dy_changed",
+        "You change a gradient that backward was given, in place. The same tensor goes to other terms of the loss: "
+        "make a new one.",
+        once((BACK, f"{BACK}\n        torch._foreach_zero_([grad for _, grad in pairs])")),
+        once((BACK, f"{BACK}\n        torch._foreach_mul_([grad for _, grad in pairs], 2.0)")),
     ),
     wrong(
         "parameters_lost",
@@ -213,6 +269,19 @@ WRONG = (
         once(
             (BACK, f"wanted = {WANTED}\n        {BY_NAME}"),
             (GRADS, "*(next(found) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in args)"),
+        ),
+    ),
+    wrong(
+        "gradients_overwritten",
+        "Parameters had gradients before your backward, and they are gone. backward adds to .grad; do not clear or "
+        "assign it.",
+        once(
+            (
+                BACK,
+                "for leaf in leaves([output.grad_fn for output, _ in pairs]):\n            leaf.grad = None\n"
+                f"        {BACK}",
+            ),
+            ("def checkpoint(", f"{LEAVES}\n\n\ndef checkpoint("),
         ),
     ),
     wrong(
@@ -260,6 +329,7 @@ WRONG = (
         "cannot take part in the backward of the second run. Leave it out.",
         once((USED, "if grad is not None")),
         once((USED, "if output is not None and output.requires_grad")),
+        once((USED, "if isinstance(output, Tensor)"), (SAVED, "pass")),
     ),
     wrong(
         "tensor_taken_for_a_tuple",
@@ -281,6 +351,27 @@ WRONG = (
         "fn is called twice in forward. One run without recording gives what is to be returned; the other is "
         "backward's.",
         once((RUN, f"fn(*args)\n        {RUN}")),
+        once((RUN, f"with torch.random.fork_rng([]):\n            fn(*args)\n        {RUN}")),
+    ),
+    wrong(
+        "inner_ones_ignored",
+        "A checkpoint that is called while the fn of another runs does nothing in your code: all that its fn makes is "
+        "kept in the backward of the outer one. It is a checkpoint too.",
+        once(
+            (RUN, "running.append(fn)\n        found = fn(*args)\n        running.pop()\n        return found"),
+            (
+                "outputs = ctx.fn(*args)",
+                "running.append(ctx.fn)\n            outputs = ctx.fn(*args)\n            running.pop()",
+            ),
+            ("    return _Twice.apply(fn", "    if running:\n        return fn(*args)\n    return _Twice.apply(fn"),
+            ("def checkpoint(", "running = []\n\n\ndef checkpoint("),
+        ),
+    ),
+    wrong(
+        "sum_not_recorded",
+        "You multiply outputs by their gradients where recording is off, so that nothing leads back from the sum. "
+        "Do it under torch.enable_grad(), or hand both to torch.autograd.backward, which needs no sum.",
+        once((BACK, "sum((output * grad).sum() for output, grad in pairs).backward()")),
     ),
     wrong(
         "one_none_too_few",

@@ -7,6 +7,8 @@ from functools import cache, partial
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
+from course.performing.perform import TimeLimit
+from course.reference.gradient_checkpointing.longest_chain import longest_chain
 
 
 def binomial(slots: int, sweeps: int) -> int:
@@ -38,12 +40,13 @@ RIGHT = (right(binomial, independent="math.comb"), right(recursion), right(produ
 def stopped_by_hand(slots: int, sweeps: int) -> int:
     """Each pair again and again, and given up where that takes long: it stands for what the time limit ends."""
     if math.comb(slots + sweeps, sweeps) > 10_000:
-        raise TimeoutError("too many calls")
+        raise TimeLimit
     if slots == 0 or sweeps == 0:
         return 1
     return stopped_by_hand(slots, sweeps - 1) + stopped_by_hand(slots - 1, sweeps)
 
 
+table = partial(edited, longest_chain)
 two_parts = partial(edited, recursion)
 closed = partial(edited, binomial)
 factors = partial(edited, product)
@@ -118,10 +121,27 @@ WRONG = (
         fails=("many",),
     ),
     wrong(
+        "divides_into_a_float",
+        "`/` gives a float, which ends at 1.8e308: 200! is far beyond. Divide factorials with `//`, or take math.comb.",
+        closed((COMB, "int(math.factorial(slots + sweeps) / math.factorial(slots) / math.factorial(sweeps))")),
+    ),
+    wrong(
+        "deeper_than_python_goes",
+        "Your recursion is right, and for many slots and sweeps deeper than Python's limit of 1,000 calls, of which a "
+        "helper or a generator in between takes its share. Fill a table row by row.",
+        two_parts(("    if slots", "    if slots + sweeps > 240:\n        raise RecursionError\n    if slots")),
+    ),
+    wrong(
+        "ends_before_200",
+        "200 slots, or 200 sweeps, are beyond your table. Both go from 0 to 200, which are 201 numbers: make the table "
+        "as large as what is asked for.",
+        table(("[1] * (sweeps + 1)", "[1] * 200"), ("range(1, sweeps + 1)", "range(1, 200)")),
+        closed((COMB, "math.comb(min(slots, 199) + min(sweeps, 199), min(sweeps, 199))")),
+    ),
+    wrong(
         "works_out_the_same_pair_again",
         "Your recursion is right, and works out the same pair again and again: as many calls as the number that it "
         "returns. Keep what you have found (functools.cache, or a table), or fill a table row by row.",
         stopped_by_hand,
-        fails=("in_time", "many"),
     ),
 )

@@ -89,9 +89,21 @@ WRONG = (
         runs((WATCH, '(9, "means.append(h.abs().detach().requires_grad_().mean())")')),
     ),
     wrong(
+        "copies_of_the_generator",
+        "`masked` draws every mask from a copy of `draw`, which itself never moves on: all layers of all steps drop "
+        "the same. Draw each mask from `draw`, once, before the checkpoint is called.",
+        runs(
+            (
+                LAYER,
+                '(6, "layer = lambda h: (h @ w).sin().exp().cos() * (torch.rand(h.shape, "'
+                ' "generator=draw.clone_state()) < keep)")',
+            )
+        ),
+    ),
+    wrong(
         "torchs_own_generator",
-        "`masked` draws its masks from torch's own generator now. Both runs of a layer have one mask, and not the one "
-        "that `draw` gives next: draw it from `draw`, once, before the checkpoint is called.",
+        "`masked` does not draw from `draw` any more, but from torch's own generator, say. Both runs of a layer have "
+        "one mask, and not the one that `draw` gives next: draw it from `draw`, once, before the checkpoint is called.",
         runs((", generator=draw", "")),
         runs((LAYER, '(6, "layer = lambda h: (h @ w).sin().exp().cos() * (torch.rand(h.shape) < keep)")')),
     ),

@@ -97,10 +97,11 @@ STEP = "param -= lr * d"
 TOTAL, TOTAL_ROOT = "total += grad**2", "(total.sqrt() + eps)"
 MEAN, MEAN_ROOT = "decay * mean + (1 - decay) * grad**2", "(mean.sqrt() + eps)"
 SQUARES = "v.mul_(decay).addcmul_(grad, grad, value=1 - decay)"  # in RMSprop and Adadelta
+MOVE = "param.addcdiv_(grad, root, value=-lr)"  # in Adagrad and RMSprop
 MOVES = "u.mul_(decay).addcmul_(d, d, value=1 - decay)"
-ROOT = "v.sqrt().add_(eps)"  # in Adagrad and RMSprop
+ROOT = "v.sqrt().add_(eps)"  # in both too
 ABOVE, BELOW = "(u + eps).sqrt()", "(v + eps).sqrt()"
-CHECKS = "    at_least_zero(lr=lr, eps=eps)\n    below_one(decay=decay)\n"
+CHECKS = "    at_least_zero(lr=lr, eps=eps)\n    below_one(decay=decay, momentum=momentum)\n"
 FIRST = '    v = state["squares"]\n'
 OLD = FIRST, f"{FIRST}    old = v.clone()\n"
 
@@ -125,7 +126,7 @@ WRONG = (
         "keeps_too_much",
         "Your state holds more tensors than the rule needs: one for Adagrad and RMSprop, two for Adadelta. For a "
         "large model each further tensor is as many bytes as the model.",
-        together(("in ACCUMULATORS[rule]", 'in ("squares", "squared_moves")')),
+        together(("*ACCUMULATORS[rule]", '"squares", "squared_moves"')),
     ),
     wrong(
         "state_in_another_dtype",
@@ -140,7 +141,7 @@ WRONG = (
         "changes_the_gradient",
         "All else is right, but a gradient is not what it was before the step. The caller may still need it: use "
         "operations without an underscore on grad.",
-        together((f"grad / {ROOT}", f"grad.div_({ROOT})")),
+        together((MOVE, "param.sub_(grad.div_(root), alpha=lr)")),
         fails=("gradients_unchanged",),
     ),
     wrong(
@@ -288,7 +289,7 @@ WRONG = (
         "and be written into the state. If it stays 0, the numerator is sqrt(eps) for ever; if it takes g^2, the step "
         "has not the unit and size of a parameter.",
         together((MOVES, "pass")),
-        together((MOVES, "u.mul_(decay).addcmul_(grad, grad, value=1 - decay)")),
+        together((MOVES, "u.mul_(decay).addcmul_(g, g, value=1 - decay)")),
     ),
     wrong(
         "refuses_0",

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from course.exercises.gradient_checkpointing.chains import (
+    AGAIN,
     TENSORS,
     ChainOracle,
     Y,
@@ -20,7 +21,7 @@ from course.performing.draws import integer
 from course.performing.exercise import Case, Exercise, Property
 
 FULL, RAGGED, LIMITS = "full segments", "a short last segment", "one segment, or segments of one layer"
-TOKENS = (FULL, RAGGED, LIMITS)
+TOKENS = (FULL, RAGGED, LIMITS, AGAIN)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -38,6 +39,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(rng, FULL, full),
         case(rng, RAGGED, [*remainders, *each]),
         case(rng, LIMITS, one),
+        case(rng, AGAIN, [(8, 3), (12, 4), (20, 6)], distinct=3),
         tensors(rng, 7, 3),
     ]
 
@@ -77,7 +79,7 @@ EXERCISE = Exercise(
             "Where `every` does not divide n, the last segment has fewer layers, and they count too.",
             points=2,
             keys=("dx",),
-            cases=(RAGGED, TENSORS),
+            cases=(RAGGED, AGAIN, TENSORS),
         ),
         Property(
             "dx_at_the_limits",

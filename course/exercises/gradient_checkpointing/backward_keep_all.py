@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import torch
 
-from course.exercises.gradient_checkpointing.chains import TENSORS, ChainOracle, Y, case, evaluated, probe, tensors
+from course.exercises.gradient_checkpointing.chains import (
+    AGAIN,
+    TENSORS,
+    ChainOracle,
+    Y,
+    case,
+    evaluated,
+    probe,
+    tensors,
+)
 from course.performing.exercise import Case, Exercise, Property
 
 ALL = "1 to 100 layers"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """All short lengths, one of them with a second call, two long ones, and one chain of real layers."""
-    return [case(rng, ALL, [(n, 0) for n in (1, 2, 3, 3, *range(4, 11), 40, 100)]), tensors(rng, 5)]
+    """All short lengths, one of them with a second call, two long ones, some with few layers, and one of real ones."""
+    return [
+        case(rng, ALL, [(n, 0) for n in (1, 2, 3, 3, *range(4, 11), 40, 100)]),
+        case(rng, AGAIN, [(n, 0) for n in (4, 8, 20)], distinct=3),
+        tensors(rng, 5),
+    ]
 
 
 EXERCISE = Exercise(
@@ -35,7 +48,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=evaluated(lambda n, every: n),
             beside=("dx",),
-            cases=(ALL,),
+            cases=(ALL, AGAIN),
             needs=("dx",),
         ),
     ),
@@ -47,7 +60,7 @@ EXERCISE = Exercise(
     ),
     promises={
         "n >= 1": (ALL,),
-        "may stand in it twice": (TENSORS,),
+        "may stand in it twice": (AGAIN, TENSORS),
         "tensors, or tokens that stand for them": (ALL, TENSORS),
         "the chain's output, and the gradient with respect to its input": ("y", "dx"),
         "each layer's forward once and each layer's backward once": ("each_layer_once",),

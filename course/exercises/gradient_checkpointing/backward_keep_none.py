@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from course.exercises.gradient_checkpointing.chains import (
+    AGAIN,
     TENSORS,
     ChainOracle,
     Y,
@@ -20,14 +21,21 @@ from course.performing.draws import integer
 from course.performing.exercise import Case, Exercise, Property
 
 TOKENS = "1 to 64 layers"
+COUNTED = (TOKENS, AGAIN)
 ALIVE = 3  # right answers have 2, and Python may hold one more in a variable
 FEW_MORE = 5  # variables; whoever keeps inputs has more than these in the longest chain
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """All short chains, one called twice, a long one, and one of real layers; costs grow with the length's square."""
+    """All short chains, one called twice, a long one, some with few layers, and one of real ones; costs grow with the
+    length's square.
+    """
     drawn = integer(rng, 9, 20)
-    return [case(rng, TOKENS, [(n, 0) for n in (1, 2, 3, 3, *range(4, 9), drawn, 64)]), tensors(rng, 5)]
+    return [
+        case(rng, TOKENS, [(n, 0) for n in (1, 2, 3, 3, *range(4, 9), drawn, 64)]),
+        case(rng, AGAIN, [(n, 0) for n in (4, 8, 20)], distinct=3),
+        tensors(rng, 5),
+    ]
 
 
 EXERCISE = Exercise(
@@ -49,7 +57,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=evaluated(lambda n, every: n * (n + 1) // 2),
             beside=("dx",),
-            cases=(TOKENS,),
+            cases=COUNTED,
             needs=("dx",),
         ),
         Property(
@@ -60,7 +68,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=alive(lambda n, every: ALIVE, FEW_MORE),
             beside=("dx",),
-            cases=(TOKENS,),
+            cases=COUNTED,
             needs=("dx",),
         ),
         Property(
@@ -70,7 +78,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=alive(lambda n, every: ALIVE),
             beside=("dx",),
-            cases=(TOKENS,),
+            cases=COUNTED,
             needs=("dx",),
         ),
     ),

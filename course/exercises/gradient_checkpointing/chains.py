@@ -25,7 +25,7 @@ LAYERS = 100  # of the longest chain
 PRIME = 1_000_003  # numbers are whole and below it, so that every processor has the same
 MOST_EVENTS = 100_000  # that one case may send; right answers send at most 20,000
 FORWARD, BACKWARD, GONE = 0, 1, 2
-TENSORS = "layers of tensors"
+TENSORS, AGAIN = "layers of tensors", "layers that stand in it again"
 Y = Property("y", "y is what the last layer gives: each layer takes the output of the one before.", keys=("y",))
 
 Allowed = Callable[[int, int], int]  # of n and every
@@ -182,14 +182,16 @@ class ChainOracle:
 # --- cases, the probe, and what costs are due ---------------------------------------------------------------
 
 
-def case(rng: torch.Generator, name: str, runs: Sequence[tuple[int, int]]) -> Case:
+def case(rng: torch.Generator, name: str, runs: Sequence[tuple[int, int]], distinct: int = LAYERS) -> Case:
     """Chains of (n layers, spacing), which have their first layers in common. Without a spacing it is 0.
 
-    Two equal pairs, one after the other, are two calls with the same objects.
+    Two equal pairs, one after the other, are two calls with the same objects. The first `distinct` layers stand in turn
+    in all places but the last, whose layer stands there alone: what it gives is told from activations by that.
     """
     coefficients = torch.randint(1, PRIME, (max(n for n, _ in runs), 3), generator=rng)
     given = torch.randint(1, PRIME, (2,), generator=rng)
-    return Case(name=name, inputs={"runs": torch.tensor(runs)}, hidden={"coefficients": coefficients, "given": given})
+    hidden: dict[str, Tree] = {"coefficients": coefficients, "given": given}
+    return Case(name=name, inputs={"runs": torch.tensor(runs), "distinct": distinct}, hidden=hidden)
 
 
 def tensors(rng: torch.Generator, n: int, every: int = 0) -> Case:
@@ -208,7 +210,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     runs, seen = inputs["runs"].tolist(), []
     for at, (n, every) in enumerate(runs):
         if not same_again(runs, at):
-            given = _Given(n)
+            given = _Given(n, inputs["distinct"])
         seen.append(given.called(answer, every, ask))
     return observe({name: torch.tensor([each[name] for each in seen]) for name in ("y", "dx")})
 
@@ -216,10 +218,11 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 class _Given:
     """What an answer is given: a chain of n layers and two tokens, for one call or several."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, distinct: int) -> None:
         self.run = Run()
         self.x, self.dy = Token(self.run, "x_0"), Token(self.run, "dy")
-        self.chain = tuple(TokenLayer(self.run, at) for at in range(n))
+        layers = [TokenLayer(self.run, at) for at in range(n)]
+        self.chain = (*(layers[at % distinct] for at in range(n - 1)), layers[-1])
 
     def called(self, answer: Answer, every: int, ask: Ask) -> dict[str, int]:
         """One call: the numbers of its y and dx."""

@@ -28,7 +28,7 @@ from course.tree import Tree
 
 LAYERS = 16
 BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 128, 2  # numbers and blocks of a tensor: 1 MiB in grading, 16 KiB in a notebook
-STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: torch's random state has 5,056
+STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: a copy of torch's random state has 5,056
 MEMORY = "many layers"
 PEAK = 34 * 2**20  # bytes in grading: right answers take 29 to 31 MiB, one tensor more for half of the layers 39
 
@@ -56,9 +56,12 @@ def cases(rng: torch.Generator) -> list[Case]:
     def many(*names: str, shape: tuple[int, ...] = (3, 4)) -> dict[str, Tree]:
         return {name: normal(rng, *shape, dtype=torch.float64) for name in names}
 
-    def whole(most: int) -> dict[str, Tree]:
-        shapes = {"x": (3, 4), "w": (4, 2), "dy": (3, 2)}
+    def integers(most: int, **shapes: tuple[int, ...]) -> dict[str, Tree]:
         return {name: torch.randint(-most, most, shape, generator=rng) for name, shape in shapes.items()}
+
+    def cast(to: str, inside: bool = False) -> dict[str, Tree]:
+        numbers = integers(4_000, x=(3, 4), w=(4, 2), dy=(3, 2))
+        return {"asks": "autocast", **numbers, "to": to, "off_inside": inside}
 
     rows = torch.randint(0, 3, (5,), generator=rng)
     weights = {**many("x", "dy", shape=(4, 4)), **many("w", shape=(4, 4)), **many("b", shape=(4,))}
@@ -69,6 +72,9 @@ def cases(rng: torch.Generator) -> list[Case]:
     drawn: dict[str, dict[str, Tree]] = {
         "two tensors": {"asks": "plain", **gentle, **many("dy")},  # in half precision, too
         "one tensor twice": {"asks": "same", **many("x", "dy")},
+        "a vector, a cube and a matrix": {"asks": "three", **many("b", shape=(4,)), **many("w")}
+        | many("x", "dy", shape=(2, 3, 4)),
+        "exact in half precision": {"asks": "half", **integers(200, x=(3, 4), w=(3, 4), dy=(3, 4))},
         "other arguments": {"asks": "arguments", **many("x", "frozen", "unused"), **many("dy", shape=(5, 4))}
         | {"rows": rows, "factor": 3, "shift": 0.5, **many("b", shape=())},
         "all outputs used": {"asks": "outputs", **many("x", "w", "dy"), "used": [0, 3, 4, 5]},
@@ -76,9 +82,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         "a tuple of one": {"asks": "single", **many("x", "w", "dy")},
         "parameters": {"asks": "parameters", **weights},
         "random numbers": {"asks": "random", **many("x", "w", "dy"), "seed": seed},
-        "bfloat16": {"asks": "autocast", **whole(4_000), "to": "bfloat16"},
-        "float16": {"asks": "autocast", **whole(4_000), "to": "float16"},
-        "backward under autocast": {"asks": "autocast", **whole(8), "to": ""},
+        "bfloat16": cast("bfloat16"),
+        "float16": cast("float16"),
+        "switched off inside": cast("bfloat16", inside=True),
+        "backward under autocast": cast(""),
         "no recording": {"asks": "no grad", **many("x", "w"), "seed": seed},
         "one in another": {"asks": "nested", **many("x", "w", "dy")},
         MEMORY: {"asks": "memory", "seed": seed_of_blocks, "scale": scale},
@@ -123,8 +130,28 @@ def _grads(inputs: Inputs, leaves: str) -> dict[str, Tensor]:
 
 
 def _plain(answer: Any, inputs: Inputs) -> dict[str, Any]:
-    """x has a history, w is a leaf: a second run that is not cut off from either would count twice."""
-    return _run(answer, Counted(wave), (2 * inputs["x"], inputs["w"]), inputs, "x w")
+    """x has a history, w is a leaf: a second run that is not cut off from either would count twice. The gradient of y
+    goes on to another term, too.
+    """
+    beside: Tensor = inputs["x"].square() / 2
+
+    def and_beside(*given: Any) -> Tensor:
+        return _tensor(answer(*given)) + beside
+
+    return _run(and_beside, Counted(wave), (2 * inputs["x"], inputs["w"]), inputs, "x w")
+
+
+def _three(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    args = [inputs[name] for name in ("b", "x", "w")]
+    return _run(answer, Counted(lambda b, x, w: wave(x, w) * b), args, inputs, "b x w")
+
+
+def _half(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    """A product and its gradients in float16, rounded once and so everywhere alike: they are compared in float64."""
+    given: Inputs = {name: inputs[name].half() for name in ("x", "w", "dy")}
+    x, w = (given[name].requires_grad_() for name in ("x", "w"))
+    found = _run(answer, Counted(torch.mul), (x, w), given, "x w")
+    return {name: found[name].double() for name in ("y", "dx", "dw")}
 
 
 def _same(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -196,16 +223,19 @@ def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
 
 
 def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
-    """Forward under autocast and backward outside of it; or the other way round, on numbers that any dtype holds."""
+    """Forward under autocast, which fn may switch off itself, and backward outside of it; or the other way round.
+
+    The products of backward are cast as autocast is where backward was called, which is not where fn runs.
+    """
     bits: list[int] = []
 
     def body(x: Tensor, w: Tensor) -> Tensor:
-        with torch.no_grad():
-            bits.append(8 * (x @ w).dtype.itemsize)
-        return x @ w
+        with torch.autocast("cpu", enabled=False) if inputs["off_inside"] else nullcontext():
+            with torch.no_grad():
+                bits.append(8 * (x @ w).dtype.itemsize)
+            return x @ w
 
-    shrink = 1_024 if inputs["to"] else 1
-    x, w = ((inputs[name].float() / shrink).requires_grad_() for name in ("x", "w"))
+    x, w = ((inputs[name].float() / 1_024).requires_grad_() for name in ("x", "w"))
     to = getattr(torch, inputs["to"] or "bfloat16")
     casts = torch.autocast("cpu", dtype=to)
     with casts if inputs["to"] else nullcontext():
@@ -227,12 +257,15 @@ def _no_grad(answer: Any, inputs: Inputs) -> dict[str, Any]:
 def _nested(answer: Any, inputs: Inputs) -> dict[str, Any]:
     w, inner = inputs["w"], Counted(wave)
     fn = Counted(lambda x: answer(inner, x.sin(), w) * answer(inner, x, w).exp())
-    return _run(answer, fn, (inputs["x"],), inputs, "x w")
+    found = _run(answer, fn, (inputs["x"],), inputs, "x w")
+    return {**found, "inner_calls": torch.tensor(inner.calls)}
 
 
 SCENARIOS: dict[str, Callable[[Any, Inputs], dict[str, Any]]] = {
     "plain": _plain,
     "same": _same,
+    "three": _three,
+    "half": _half,
     "arguments": _arguments,
     "outputs": _outputs,
     "single": _single,
@@ -285,7 +318,7 @@ def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
 
 
 def _inputs_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """The input of each layer, and a random state."""
+    """The input of each layer, and room for a copy of a random state. The state itself is not seen: no op makes it."""
     if "peak_bytes" in got:
         sentence = "{peak:,} bytes at the highest, where {most:,} are enough for the inputs and one layer's run"
         return over_peak(got["peak_bytes"], PEAK, sentence)
@@ -299,7 +332,7 @@ def _inputs_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
 VALUES = ("y", "dx", "dw")
 ONCE = (
     strided("x", "w", "dy", of="two tensors"),
-    in_dtype(torch.float32, "x", "w", "dy", of="two tensors"),
+    in_dtype(torch.float32, "b", "x", "w", "dy", of="a vector, a cube and a matrix"),
     in_dtype(torch.float16, "x", "w", "dy", of="two tensors"),
     in_dtype(torch.bfloat16, "x", "w", "dy", of="two tensors"),
 )
@@ -314,8 +347,8 @@ EXERCISE = Exercise(
             "What fn returns is returned, and backward gives every argument its gradient. The second run must be "
             "recorded, and cut off from the graph that led to the arguments, which autograd goes through anyway.",
             points=3,
-            keys=VALUES,
-            cases=("two tensors", "one tensor twice"),
+            keys=(*VALUES, "db"),
+            cases=("two tensors", "one tensor twice", "a vector, a cube and a matrix", "exact in half precision"),
         ),
         Property(
             "other_arguments",
@@ -358,10 +391,11 @@ EXERCISE = Exercise(
         Property(
             "same_autocast",
             "backward is called outside of the autocast of forward, and the second run must round as the first: ask "
-            "torch in forward whether autocast is on, and with which dtype, and run under the same.",
+            "torch in forward whether autocast is on, and with which dtype, and run fn, and nothing else, under the "
+            "same.",
             points=2,
             roundings=8,
-            cases=("bfloat16", "float16", "backward under autocast"),
+            cases=("bfloat16", "float16", "switched off inside", "backward under autocast"),
         ),
         Property(
             "two_calls",
@@ -373,7 +407,7 @@ EXERCISE = Exercise(
         Property(
             "one_in_another",
             "fn may call checkpoint itself: the second run of the outer one records the inner ones, whose second run "
-            "comes in its backward.",
+            "comes in its backward. So the innermost fn runs three times.",
             cases=("one in another",),
         ),
         Property(
@@ -411,12 +445,13 @@ EXERCISE = Exercise(
         "the same one twice": ("one tensor twice",),
         "None, numbers": ("other_arguments",),
         "Some require a gradient and some do not": ("other arguments",),
-        "gradients that fn alone would give them": ("value", "parameters"),
+        "gradients that fn alone would give them": ("value", "parameters", "same_autocast"),
         "fn once in forward and once in backward": ("two_calls",),
         "once in all under torch.no_grad()": ("no recording",),
         "the tensors of args, no copies, and up to 8 KiB": ("keeps_only_inputs",),
         "draws what the first one drew": ("same_random_numbers",),
         "what it would draw if fn had run once": ("random_state_afterwards",),
+        "the second run, but not its backward": ("switched off inside", "backward under autocast"),
         "on or off and with its dtype": ("same_autocast",),
     },
     removes=("torch.utils.checkpoint",),

@@ -19,7 +19,7 @@ from course.performing.refusals import all_refused, refused
 
 FULL = ("sgd", "momentum", "adagrad", "rmsprop", "adamw", "muon")
 NAMES = (*FULL, "adafactor")
-STRANGERS = ("adam", "AdamW", "SGD", "ada", "", "lion", "muon ")
+STRANGERS = ("Adam", "AdamW", "SGD", "ada", "", "lion", "muon ")
 Shapes = list[list[int]]
 
 
@@ -163,7 +163,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 def _nonsense(a: int, b: int, c: int, d: int, e: int) -> dict[str, dict[str, Any]]:
     """Names that only look known; for Muon every rank but 2, alone, between matrices and behind them."""
     names = {f"the name {name!r}": _asked(name, [[a, b]], "float32", "float32") for name in STRANGERS}
-    unknown = {"an unknown name for no shapes": _asked("adam", [], "float32", "float32")}
+    unknown = {"an unknown name for no shapes": _asked("lion", [], "float32", "float32")}
     shapes: dict[str, list[int]] = {"()": [], "1-D": [a], "3-D": [a, b, c], "4-D": [a, b, 3, 3]}
     muon = {
         f"muon with a shape that is {words}, number {place + 1}": _asked("muon", among, "float32", "float32")

@@ -27,7 +27,7 @@ Tensors: TypeAlias = tuple[Tensor, ...] | list[Tensor]
 @torch.no_grad()
 def sgd_step_foreach(
     params: list[Tensor],
-    grads: list[Tensor],
+    grads: list[Tensor | None],
     state: list[State],
     *,
     lr: float,
@@ -46,7 +46,7 @@ def sgd_step_foreach(
     for ps, given, kept in _groups(params, grads, state):
         gs: Tensors = torch._foreach_add(given, ps, alpha=weight_decay) if weight_decay else given  # g = grad + wd p
         if momentum:
-            bs = [_buffer(p, each) for p, each in zip(ps, kept, strict=True)]
+            bs = [_kept("momentum", p, each) for p, each in zip(ps, kept, strict=True)]
             torch._foreach_mul_(bs, momentum)
             torch._foreach_add_(bs, gs)  # b <- mu b + g; mu 0 + g = g in the first step
             gs = torch._foreach_add(gs, bs, alpha=momentum) if nesterov else bs
@@ -63,8 +63,9 @@ def adamw_step_foreach(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.01,
+    amsgrad: bool = False,
 ) -> None:
-    """`adamw_step`, with eight operations per group of parameters of one device and dtype.
+    """`adamw_step`, with eight operations per group of parameters of one device and dtype, with amsgrad nine.
 
     Arguments, state and refusals are those of `adamw_step`. Each parameter has its own age, so the corrections are
     lists of numbers. One temporary tensor per parameter is made, and all of them are alive at once.
@@ -80,6 +81,10 @@ def adamw_step_foreach(
         torch._foreach_lerp_(ms, gs, 1 - beta1)  # m <- beta1 m + (1 - beta1) g
         torch._foreach_mul_(vs, beta2)
         torch._foreach_addcmul_(vs, gs, gs, 1 - beta2)  # v <- beta2 v + (1 - beta2) g^2
+        if amsgrad:
+            largest = [_kept("v_max", p, each) for p, each in zip(ps, kept, strict=True)]
+            torch._foreach_maximum_(largest, vs)  # v_max <- max(v_max, v)
+            vs = largest
         roots = torch._foreach_sqrt(vs)
         torch._foreach_div_(roots, [math.sqrt(1 - beta2**t) for t in ages])  # sqrt(v_hat)
         torch._foreach_add_(roots, eps)
@@ -102,11 +107,11 @@ def _groups(
     yield from groups.values()
 
 
-def _buffer(param: Tensor, kept: State) -> Tensor:
-    """The parameter's buffer; it begins as zeros."""
-    if "momentum" not in kept:
-        kept["momentum"] = torch.zeros_like(param)
-    return kept["momentum"]
+def _kept(name: str, param: Tensor, kept: State) -> Tensor:
+    """What the parameter's state has under this name; it begins as zeros."""
+    if name not in kept:
+        kept[name] = torch.zeros_like(param)
+    return kept[name]
 
 
 def _next_step(param: Tensor, kept: State) -> int:

@@ -13,26 +13,31 @@ import torch
 
 from course.errors import BadArgument
 
-FULL_MOMENTS = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "adamw": 2, "muon": 1}  # of a parameter's shape
+NO_STEPS = {"sgd": 0, "momentum": 1, "muon": 1}  # moments of a parameter's shape, by names that count no steps
+COUNT_STEPS = {"adagrad": 1, "rmsprop": 1, "adadelta": 2, "adam": 2, "adamw": 2}
+FULL_MOMENTS = NO_STEPS | COUNT_STEPS
 NAMES = (*FULL_MOMENTS, "adafactor")
-COUNT_STEPS = ("adagrad", "rmsprop", "adamw", "adafactor")
 MASTER = torch.float32
 COUNTER = torch.float32
 SCALE = torch.float32
 
 
 def optimizer_bytes(
-    shapes: Sequence[tuple[int, ...]], name: str, dtypes: dict[str, torch.dtype], block: int | None = None
+    shapes: Sequence[tuple[int, ...]],
+    name: str,
+    dtypes: dict[str, torch.dtype],
+    block: int | None = None,
 ) -> int:
     """Bytes that the optimizer `name` keeps beside parameters and gradients, as measured on torch.optim after a step.
 
     shapes  of the parameters; () is one number
-    name    "sgd", "momentum", "adagrad", "rmsprop", "adamw", "adafactor" or "muon"
+    name    "sgd", "momentum", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "adafactor" or "muon"
     dtypes  {"param": ..., "state": ...}
     block   None, or the numbers of a moment that share a scale, their largest absolute value
     Moments are kept in dtypes["state"]. Parameters of fewer than 4 bytes a number have a master copy in float32.
-    torch.optim keeps a "step" for each tensor in Adagrad, RMSprop, AdamW and Adafactor: a tensor of shape (), in
-    float32 whatever the parameters' dtype (where torch's default dtype is not float64). SGD and Muon keep none.
+    torch.optim keeps a "step" for each tensor but in SGD and Muon: a tensor of shape (), in float32 whatever the
+    parameters' dtype (where torch's default dtype is not float64). Adam and AdamW are counted without amsgrad, RMSprop
+    without momentum and not centered: each is one moment more.
     Tensors of all sizes have blocks; bitsandbytes (`min_8bit_size`) leaves those under 4,096 numbers in float32.
     Raises BadArgument on an unknown name, and, as torch.optim.Muon does, on a shape for Muon that is not 2-D.
     Sources: torch 2.13; Adafactor: Shazeer and Stern (arXiv:1804.04235), algorithms 4 (matrices) and 5 (vectors);
@@ -50,7 +55,7 @@ def optimizer_bytes(
             total += sum(math.ceil(numbers / block) for numbers in moments) * SCALE.itemsize
         if dtypes["param"].itemsize < MASTER.itemsize:
             total += math.prod(shape) * MASTER.itemsize
-        if name in COUNT_STEPS:
+        if name not in NO_STEPS:
             total += COUNTER.itemsize
     return total
 

@@ -14,7 +14,7 @@ from course.reference.optimizers.demands import at_least_zero, below_one, same_s
 @torch.no_grad()
 def sgd_step(
     params: list[Tensor],
-    grads: list[Tensor],
+    grads: list[Tensor | None],
     state: list[dict[str, Tensor]],
     *,
     lr: float,
@@ -25,8 +25,9 @@ def sgd_step(
     """One step, in place, with the arithmetic of `torch.optim.SGD` (dampening 0).
 
     params, grads  tensors of any shapes, floating dtypes and devices, in pairs of one shape and dtype; grads stay as
-                   they are. Parameters may require a gradient: nothing is recorded.
-    state          one dict per parameter, empty before its first step. With momentum it keeps one tensor like the
+                   they are. Where a gradient is None, the parameter and its state stay as they are too. Parameters
+                   may require a gradient: nothing is recorded.
+    state          one dict per parameter, empty before its first gradient. With momentum it keeps one tensor like the
                    parameter, `momentum`; without momentum it stays empty.
     Cost           one operation per parameter without options, five with all
     Raises BadArgument, before anything is changed, for lr or weight_decay below 0, momentum outside [0, 1), and shapes
@@ -40,6 +41,8 @@ def sgd_step(
     below_one(momentum=momentum)
     same_shapes(params, grads)
     for param, grad, kept in zip(params, grads, state, strict=True):
+        if grad is None:
+            continue
         g = grad.add(param, alpha=weight_decay) if weight_decay else grad  # g = grad + wd p
         if momentum:
             if "momentum" not in kept:
