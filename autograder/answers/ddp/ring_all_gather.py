@@ -217,8 +217,8 @@ WRONG = (
     ),
     wrong(
         "one_after_the_other",
-        "Rank 0 begins and every other rank receives before it sends, so that they take turns in every step. Here a "
-        "send waits for nobody: let every rank send first.",
+        "Some ranks receive before they send, and the ranks before them too: they take turns in every step. Here a "
+        "send waits for nobody, so let every rank send first.",
         in_turns,
         fails=("all_at_once",),
     ),

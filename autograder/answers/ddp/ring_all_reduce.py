@@ -234,6 +234,13 @@ WRONG = (
         fails=("bytes", "bytes_in_half"),
     ),
     wrong(
+        "everything_in_float32",
+        "You add in float32, whatever the dtype of x is: half precision takes twice the bytes then, and of float64 "
+        "half the digits are lost.",
+        edit(("x.new_zeros(size * m)", "x.new_zeros(size * m).float()"), (LAST, f"{LAST}.to(x.dtype)")),
+        fails=("views_and_dtypes", "bytes_in_half"),
+    ),
+    wrong(
         "half_travels_in_float32",
         "You add float16 in float32, which is careful, but you send it so as well: twice the bytes. Round to the dtype "
         "of x before you send.",
@@ -257,6 +264,12 @@ WRONG = (
         "changes: copy it.",
         edit((LAST, f"{LAST} if size > 1 else x")),
         fails=("own_memory",),
+    ),
+    wrong(
+        "written_into_x",
+        "The sum is right, but you write it into x. The caller still needs its own: return a new tensor.",
+        edit((LAST, f"return x.copy_({LAST.removeprefix('return ')})")),
+        fails=("own_memory", "arguments_unchanged"),
     ),
     wrong(
         "every_rank_adds_itself",
@@ -289,8 +302,8 @@ WRONG = (
     ),
     wrong(
         "one_after_the_other",
-        "Rank 0 begins and every other rank receives before it sends, so that they take turns in every step. Here a "
-        "send waits for nobody: let every rank send first.",
+        "Some ranks receive before they send, and the ranks before them too: they take turns in every step. Here a "
+        "send waits for nobody, so let every rank send first.",
         edit(
             (f"{FIRST}\n        comm.recv(came, before)", in_turns(FIRST, "comm.recv(came, before)")),
             (f"{SECOND}\n        {COPIED}", in_turns(SECOND, COPIED)),

@@ -87,6 +87,15 @@ def star(comm: Comm, x: Tensor, source: int) -> None:
             comm.send(x, to)
 
 
+def by_way_of_rank_0(comm: Comm, x: Tensor, source: int) -> None:
+    """A tree whose root is rank 0, whatever the source is."""
+    if source and comm.rank == source:
+        comm.send(x, 0)
+    if source and comm.rank == 0:
+        comm.recv(x, source)
+    tree_broadcast(comm, x, 0)
+
+
 def chain(comm: Comm, x: Tensor, source: int) -> None:
     """Each tells the next."""
     place = (comm.rank - source) % comm.size
@@ -183,7 +192,14 @@ WRONG = (
         "The source sends all P - 1 messages, one after the other, and the others only wait. Let every rank that has x "
         "help.",
         star,
-        fails=("few_messages", "rounds"),
+        fails=("messages_of_a_rank", "rounds"),
+    ),
+    wrong(
+        "by_way_of_rank_0",
+        "The source sends x to rank 0, and rank 0 sends it on: one message and one round too many. Put the source "
+        "at the root of the tree.",
+        by_way_of_rank_0,
+        fails=("messages_in_all", "rounds"),
     ),
     wrong(
         "too_many_rounds",
@@ -198,6 +214,6 @@ WRONG = (
         "Every rank sends in every round, also one that does not have the source's x yet. Its message is thrown away: "
         "P - 1 messages in all are enough.",
         everybody_sends,
-        fails=("few_messages",),
+        fails=("messages_in_all",),
     ),
 )

@@ -15,6 +15,7 @@ from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 ONE, VIEWS, HALF, TRUTHS, WHOLE = "one rank", "chunks that are views", "bfloat16", "booleans", "whole numbers"
+PLAIN = ("4 ranks", "2 ranks, matrices", "5 ranks, one row each", ONE)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -71,6 +72,14 @@ EXERCISE = Exercise(
             "The chunks of all ranks, one behind the other along dim 0: rank 0's first, whichever rank returns them.",
             points=3,
             keys=("*/whole",),
+            cases=PLAIN,
+        ),
+        Property(
+            "views_and_dtypes",
+            "Numbers of any dtype travel as they are, and a chunk may be a view. What you receive into has the dtype "
+            "of chunk.",
+            keys=("*/whole",),
+            cases=(VIEWS, HALF, TRUTHS, WHOLE),
         ),
         Property(
             "dtype",
@@ -84,6 +93,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=to_the_next_alone,
             beside=("*/whole",),
+            cases=PLAIN,
             needs=("gathered",),
         ),
         Property(
@@ -92,6 +102,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=at_most(lambda inputs: others(inputs) * chunk_bytes(inputs)),
             beside=("*/whole",),
+            cases=PLAIN,
             shows="bytes_sent",
             needs=("gathered",),
         ),
@@ -101,6 +112,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=at_most(others, "messages"),
             beside=("*/whole",),
+            cases=PLAIN,
             needs=("gathered",),
         ),
         Property(
@@ -110,6 +122,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=within(lambda inputs: others(inputs) * one_message(chunk_bytes(inputs))),
             beside=("*/whole",),
+            cases=PLAIN,
             needs=("gathered",),
         ),
         Property(
@@ -117,6 +130,7 @@ EXERCISE = Exercise(
             "The caller writes its next numbers into chunk, and they stand in your result too: return a new tensor, "
             "also where there is one rank.",
             keys=("*/later",),
+            cases=PLAIN,
             needs=("gathered",),
         ),
     ),
@@ -131,8 +145,8 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": ("4 ranks", "5 ranks, one row each", ONE),
         "m at least 1 and any further dims": ("5 ranks, one row each", "2 ranks, matrices"),
-        "any dtype": ("dtype", HALF, TRUTHS, WHOLE),
-        "may be a view": (VIEWS,),
+        "any dtype": ("views_and_dtypes", HALF, TRUTHS, WHOLE),
+        "may be a view": ("views_and_dtypes", VIEWS),
         "(P * m, ...), the chunks of all ranks in the order of ranks": ("gathered",),
         "in the dtype of chunk": ("dtype",),
         "P - 1 messages of one chunk": ("messages", "bytes"),

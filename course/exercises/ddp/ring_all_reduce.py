@@ -19,9 +19,10 @@ from course.exercises.ddp.traffic import all_of, at_most, one_message, to_the_ne
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
-ONE, VIEWS, HALF, WHOLE, EMPTY = "one rank", "views", "float16", "whole numbers", "no number at all"
+ONE, EMPTY, VIEWS = "one rank", "no number at all", "views"
+HALF, FINE, WHOLE = "float16", "float64", "whole numbers"
 SCALARS, FEWER = "5 ranks, one number each", "4 ranks, two numbers each"
-EVERY_LENGTH = ("4 ranks", "3 ranks, 2 x 4", "4 ranks, 5 numbers", SCALARS, FEWER, EMPTY, ONE, VIEWS, WHOLE)
+EVEN, UNEVEN = ("4 ranks", "3 ranks", ONE), ("3 ranks, 2 x 4", "4 ranks, 5 numbers", SCALARS, FEWER, EMPTY)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -32,13 +33,15 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     xs = {
         "4 ranks": drawn(4, 2, 4),
+        "3 ranks": drawn(3, 2, 3),
         "3 ranks, 2 x 4": drawn(3, 2, 4),
         "4 ranks, 5 numbers": drawn(4, 5),
         SCALARS: _ordered(lambda: [1 + each.abs() for each in drawn(5)]),
         FEWER: _ordered(lambda: [1 + each.abs() for each in drawn(4, 2)]),
         EMPTY: drawn(3, 0, 2),
         ONE: drawn(1, 3),
-        VIEWS: drawn(2, 3, 3, dtype=torch.float64),
+        VIEWS: drawn(2, 3, 3),
+        FINE: drawn(3, 3, dtype=torch.float64),
         HALF: drawn(2, 6, dtype=torch.float16),
         WHOLE: [torch.randint(-9, 9, (2, 2), generator=rng) for _ in range(3)],
     }
@@ -103,10 +106,25 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "sums",
-            "Every rank returns the sum over all ranks, in the shape of x. P need not divide the number of elements, "
-            "and may be larger than it: pad, or let chunks differ in length by one.",
-            points=4,
+            "Every rank returns the sum over all ranks, in the shape of x. Here P divides the number of elements.",
+            points=2,
             keys=("*/sum",),
+            cases=EVEN,
+        ),
+        Property(
+            "every_length",
+            "P need not divide the number of elements, and may be larger than it: pad, or let chunks differ in length "
+            "by one.",
+            points=2,
+            keys=("*/sum",),
+            cases=UNEVEN,
+        ),
+        Property(
+            "views_and_dtypes",
+            "Half precision, double precision and whole numbers are added as they are, and x may be a view. What you "
+            "receive into has the dtype of x.",
+            keys=("*/sum",),
+            cases=(VIEWS, HALF, FINE, WHOLE),
         ),
         Property(
             "dtype",
@@ -120,6 +138,7 @@ EXERCISE = Exercise(
             "and the others copy it.",
             points=2,
             holds=_bit_for_bit,
+            cases=(*EVEN, SCALARS, FEWER),
             needs=("sums",),
         ),
         Property(
@@ -128,17 +147,17 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=to_the_next_alone,
             beside=("*/sum",),
+            cases=EVEN,
             needs=("sums",),
         ),
         Property(
             "bytes",
             "2 (P - 1) messages of one chunk each: P - 1 of sums that are not complete, and P - 1 of complete ones.",
-            points=2,
             evidence="ledger",
             holds=few,
             beside=("*/sum",),
             shows="bytes_sent",
-            cases=EVERY_LENGTH,
+            cases=(*EVEN, *UNEVEN),
             needs=("sums",),
         ),
         Property(
@@ -157,6 +176,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=within(lambda inputs: messages(inputs) * one_message(chunk_bytes(inputs))),
             beside=("*/sum",),
+            cases=EVEN,
             needs=("sums",),
         ),
         Property(
@@ -164,6 +184,7 @@ EXERCISE = Exercise(
             "The caller writes its next numbers into x, and they stand in your result too: return a new tensor, also "
             "where there is one rank.",
             keys=("*/later",),
+            cases=EVEN,
             needs=("sums",),
         ),
     ),
@@ -177,12 +198,12 @@ EXERCISE = Exercise(
     ),
     keeps=("x",),
     promises={
-        "rank `comm.rank` of P = `comm.size`": ("4 ranks", "3 ranks, 2 x 4", ONE),
-        "of any shape": (SCALARS, "3 ranks, 2 x 4", "4 ranks, 5 numbers"),
+        "rank `comm.rank` of P = `comm.size`": EVEN,
+        "of any shape": ("every_length", SCALARS, "3 ranks, 2 x 4"),
         "() and (0, 2) too": (SCALARS, EMPTY),
-        "any floating or whole-number dtype": (HALF, VIEWS, WHOLE, "dtype"),
-        "may be a view": (VIEWS,),
-        "need not divide n, and may be larger": (SCALARS, FEWER, "4 ranks, 5 numbers"),
+        "any floating or whole-number dtype": ("views_and_dtypes", "dtype"),
+        "may be a view": ("views_and_dtypes", VIEWS),
+        "need not divide n, and may be larger": ("every_length", FEWER),
         "like x: the sum over all ranks": ("sums", "dtype"),
         "the same on every rank in every bit": ("same_bits",),
         "2 (P - 1) messages of at most ceil(n / P) elements": ("bytes",),

@@ -15,6 +15,8 @@ from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 ONE, VIEWS, LARGE = "one rank", "views", "7 ranks, a large x"
+EVEN, OTHERS = ("4 ranks", "8 ranks, one number"), ("3 ranks", "5 ranks", LARGE, ONE)
+SOURCES = ("4 ranks, from the last", "5 ranks, from the third")
 TIMES = 30_000  # how often the numbers of the large case stand in its x: half a megabyte, five latencies on a link
 
 
@@ -84,39 +86,47 @@ EXERCISE = Exercise(
             "Afterwards x holds the source's numbers on every rank, whatever it held before. Here rank 0 is the "
             "source.",
             points=3,
-            cases=("4 ranks", "8 ranks, one number", "bfloat16", "booleans"),
+            cases=EVEN,
         ),
         Property(
             "any_number_of_ranks",
             "P need not be a power of two: in the last round some ranks have nobody left to send to. With one rank "
             "there is no round at all.",
             points=2,
-            cases=("3 ranks", "5 ranks", LARGE, ONE),
+            cases=OTHERS,
         ),
         Property(
             "any_source",
             "Number the ranks from the source on: (rank - source) modulo P is a rank's place in the tree. Messages "
             "still go to ranks, not to places.",
             points=2,
-            cases=("4 ranks, from the last", "5 ranks, from the third"),
+            cases=SOURCES,
         ),
         Property(
-            "views",
+            "views_and_dtypes",
             "Where x is a view, `contiguous`, `flatten` and `reshape` may give a copy, and what comes into a copy does "
-            "not reach x. send and recv take any strides.",
-            cases=(VIEWS,),
+            "not reach x. send and recv take any strides, and any dtype.",
+            cases=(VIEWS, "bfloat16", "booleans"),
         ),
         Property(
-            "few_messages",
-            "Each of P - 1 ranks needs x once, so P - 1 messages do; and no rank sends more than one in each round.",
-            points=2,
+            "messages_in_all",
+            "Each of P - 1 ranks needs x once, so P - 1 messages of one x do.",
             evidence="ledger",
             holds=all_of(
                 in_all(lambda inputs: len(inputs["xs"]) - 1),
-                at_most(rounds, "messages"),
-                at_most(lambda inputs: rounds(inputs) * size(inputs)),
+                in_all(lambda inputs: (len(inputs["xs"]) - 1) * size(inputs), "bytes"),
             ),
             beside=("*",),
+            cases=(*EVEN, *OTHERS, *SOURCES),
+            needs=("delivered",),
+        ),
+        Property(
+            "messages_of_a_rank",
+            "No rank sends more than one message in a round: whoever has x by then sends the others.",
+            evidence="ledger",
+            holds=at_most(rounds, "messages"),
+            beside=("*",),
+            cases=(*EVEN, *OTHERS, *SOURCES),
             needs=("delivered",),
         ),
         Property(
@@ -127,6 +137,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=within(lambda inputs: rounds(inputs) * one_message(size(inputs))),
             beside=("*",),
+            cases=(*EVEN, *OTHERS, *SOURCES),
             needs=("delivered",),
         ),
     ),
@@ -141,12 +152,12 @@ EXERCISE = Exercise(
         "rank `comm.rank` of P = `comm.size`": ("4 ranks", "8 ranks, one number", ONE),
         "any number of them": ("any_number_of_ranks",),
         "any shape and dtype": ("8 ranks, one number", "3 ranks", "bfloat16", "booleans"),
-        "may be a view": ("views",),
+        "may be a view": ("views_and_dtypes",),
         "0 to P - 1": ("any_source",),
-        "in its own memory": ("delivered", "views"),
+        "in its own memory": ("delivered", "views_and_dtypes"),
         "x of `source` stays as it is": ("delivered", "any_source"),
-        "P - 1 messages of one x in all": ("few_messages",),
-        "at most ceil(log2 P) from any rank": ("few_messages",),
+        "P - 1 messages of one x in all": ("messages_in_all",),
+        "at most ceil(log2 P) from any rank": ("messages_of_a_rank",),
         "in the time of ceil(log2 P) messages": ("rounds",),
     },
 )
