@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,13 @@ def open_course(root: Path) -> Path:
     publish(root, gradebook=True)
     register(course_directory(root)[0], ASSIGNMENT, release())
     return root
+
+
+def checked_out(folder: Path) -> Path:
+    """A folder with the shipped configuration and a released lesson, in which nbgrader's own commands are run."""
+    shutil.copy(REPOSITORY / "nbgrader_config.py", folder)
+    open_course(folder / "build")
+    return folder
 
 
 def autograde(root: Path, *, student: str = "*", force: bool = False, changes: Config | None = None) -> None:

@@ -229,6 +229,18 @@ def test_a_message_waits_for_the_collective_on_its_links():
     assert clocks(step, fully_connected(2, LINK))[1] == pytest.approx(2 * 2 + ALPHA + 2)  # it carries for 2 x 2 s
 
 
+def test_collectives_of_a_group_are_made_one_after_another_and_those_of_two_groups_wait_for_links_alone():
+    def step(comm, more):
+        groups = [comm, *(comm.subgroup(range(comm.size)) for _ in range(more))]
+        for work in [each.all_reduce(bytes_of(32), async_op=True) for each in (groups[0], groups[-1])]:
+            work.wait()
+
+    alone, carried = 2 * (ALPHA + 16 / BETA), 2 * 16 / BETA
+    for more, wanted in ((0, 2 * alone), (1, alone + carried)):
+        run = run_ranks(step, 2, inputs=[(more,)] * 2, transport=Simulated(topology=fully_connected(2, LINK)))
+        assert run.ledger.clocks == pytest.approx([wanted] * 2)
+
+
 @pytest.mark.parametrize("seconds", [0.5, 5.0, 50.0])
 def test_a_begun_collective_beside_compute_ends_when_the_longer_of_the_two_ends(seconds):
     def step(comm):

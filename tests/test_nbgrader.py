@@ -19,13 +19,12 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.utils import compute_checksum, determine_grade
 from plain_nbgrader import (
     LOG,
-    REPOSITORY,
     autograde,
+    checked_out,
     environment,
     gradebook,
     graded_notebook,
     nbgrader,
-    open_course,
     page,
 )
 from small_class import (
@@ -301,15 +300,16 @@ def test_a_time_stamp_that_is_none_costs_no_points(root, runner):
     assert "No time could be read from timestamp.txt" in student(result, "ann").repairs[0]
 
 
-def test_files_beside_the_notebook_stop_nobody_and_are_not_passed_on(root, runner):
+def test_files_beside_the_notebook_stop_nobody_and_only_the_exchanges_are_passed_on(root, runner):
     hand_in(root, "ann", notebook(RIGHT), stamp="2026-01-01 00:00:00 UTC")
     folder = root / "submitted" / "ann" / ASSIGNMENT
+    (folder / "submission_secret.txt").write_text("0123456789abcdef")
     (folder / "stolen.db").symlink_to("/etc/passwd")
     os.mkfifo(folder / "pipe")
     (folder / "other.ipynb").write_text("{")
     assert scores(grade(root, ASSIGNMENT, runner=runner)) == {"ann": FULL}
     kept = sorted(path.name for path in (root / "autograded" / "ann" / ASSIGNMENT).iterdir())
-    assert kept == [f"{ASSIGNMENT}.ipynb", "timestamp.txt"]
+    assert kept == [f"{ASSIGNMENT}.ipynb", "submission_secret.txt", "timestamp.txt"]
 
 
 def test_a_runner_that_cannot_run_anything_stops_the_batch(root, monkeypatch):
@@ -335,13 +335,6 @@ def test_there_must_be_something_to_grade(root, runner):
 
 
 # --- plain nbgrader commands ------------------------------------------------------------------------------------------
-
-
-def checked_out(folder: Path) -> Path:
-    """A folder with the shipped configuration and a released lesson, in which nbgrader's own commands are run."""
-    shutil.copy(REPOSITORY / "nbgrader_config.py", folder)
-    open_course(folder / "build")
-    return folder
 
 
 @pytest.fixture

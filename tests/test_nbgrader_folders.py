@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 
 import pytest
-from plain_nbgrader import LOG, autograde, graded_notebook, kept_files, make_feedback, open_course, score
-from small_class import ASSIGNMENT, POINTS, RIGHT, hand_in, notebook
+from nbgrader.converters import GenerateFeedback
+from plain_nbgrader import LOG, autograde, graded_notebook, kept_files, make_feedback, open_course, page, score
+from small_class import ASSIGNMENT, POINTS, RIGHT, hand_in, notebook, release
+from toy_judge import Nowhere, ToyJudge
 
-from autograder.nbgrader_bridge import exporters
+from autograder.nbgrader_bridge import How, exporters, feedback, grade
+from autograder.nbgrader_bridge.config import course_directory
+from autograder.nbgrader_bridge.folders import EXCHANGED
 
 SECRET = "only teachers may read this"
 STAMP = "2026-01-01 00:00:00 UTC"
@@ -67,15 +72,19 @@ def test_a_notebook_that_is_a_link_is_refused_unopened(root, handed_in):
     assert "must be a regular file" in graded_notebook(root, "ann").metadata.hpml.grading.problem
 
 
-def test_a_time_stamp_is_kept(root, handed_in):
-    (handed_in / "timestamp.txt").write_text(STAMP)
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_what_the_exchange_writes_is_kept_up_to_the_feedback(root, handed_in, name):
+    (handed_in / name).write_text(STAMP)
     autograde(root)
-    assert (root / "autograded/ann" / ASSIGNMENT / "timestamp.txt").read_text() == STAMP
+    make_feedback(root)
+    for step in ("autograded", "feedback"):
+        assert (root / step / "ann" / ASSIGNMENT / name).read_text() == STAMP
 
 
+@pytest.mark.parametrize("name", EXCHANGED)
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "large"])
-def test_a_time_stamp_that_is_no_small_file_is_never_opened(root, handed_in, kind):
-    path = handed_in / "timestamp.txt"
+def test_what_the_exchange_would_not_write_is_never_opened(root, handed_in, kind, name):
+    path = handed_in / name
     if kind == "pipe":
         os.mkfifo(path)  # whoever opens it waits for good
     elif kind == "link":
@@ -95,3 +104,62 @@ def test_a_time_stamp_that_names_no_time_is_told_and_costs_no_points(root, hande
         autograde(root)
     assert score(root, "ann") == FULL
     assert "must hold a time" in caplog.text
+
+
+# --- ids that read as patterns ------------------------------------------------------------------------------------
+
+PATTERNS = ("[bold]", "[!a]", "*", "?", "**", "{{7*7}}", "{x}", "%s")
+
+
+def by_nbgrader(root):
+    """nbgrader's own two commands."""
+    autograde(root)
+    make_feedback(root)
+
+
+def by_our_command(root):
+    """What `autograder grade` does, with a toy for a judge."""
+    grade(root, ASSIGNMENT, runner=Nowhere(), how=How(work=ToyJudge(release(), root.parent / "notes"), display=False))
+    feedback(root, ASSIGNMENT)
+
+
+@pytest.mark.parametrize("graded", [by_nbgrader, by_our_command])
+def test_an_id_that_reads_as_a_pattern_names_one_student(root, graded):
+    for name in PATTERNS:
+        hand_in(root, name, notebook(RIGHT))
+        (root / "submitted" / name / ASSIGNMENT / "folder").mkdir()
+        for path in ("link", "folder/link", ".link"):
+            (root / "submitted" / name / ASSIGNMENT / path).symlink_to(root.parent / "secret")
+    graded(root)
+    for name in (*PATTERNS, "ann"):
+        assert kept_files(root, "autograded", name) == [f"{ASSIGNMENT}.ipynb"]
+        assert kept_files(root, "feedback", name) == [f"{ASSIGNMENT}.html"]
+        assert f"(Score: {score(root, name)} /" in page(root, name)
+
+
+def test_a_class_of_nobody_else_gets_its_feedback(root, handed_in):
+    shutil.rmtree(handed_in.parent)
+    hand_in(root, "[bold]", notebook(RIGHT))
+    by_our_command(root)
+    assert kept_files(root, "feedback", "[bold]") == [f"{ASSIGNMENT}.html"]
+
+
+def test_each_page_is_made_once(root, monkeypatch):
+    made = []
+    convert = GenerateFeedback.convert_single_notebook
+    monkeypatch.setattr(
+        GenerateFeedback, "convert_single_notebook", lambda self, path: made.append(path) or convert(self, path)
+    )
+    hand_in(root, "*", notebook(RIGHT))
+    by_our_command(root)
+    assert len(made) == len(set(made)) == 2
+
+
+def test_nbgraders_own_view_of_the_folders_stays_as_it_was(root):
+    hand_in(root, "[bold]", notebook(RIGHT))
+    autograde(root)
+    directory, config = course_directory(root)
+    ignored = [*directory.ignore]
+    directory.assignment_id = ASSIGNMENT
+    GenerateFeedback(coursedir=directory, config=config, log=LOG).start()
+    assert directory.ignore == ignored

@@ -10,6 +10,7 @@
       locks          waiting for a gradebook that another program has locked
     converters     what nbgrader's own converters do: release, feedback, export
       pages        the exporter of feedback
+    exchange       feedback on its way back to students
 
 nbgrader stays the book-keeper: formgrader, feedback, export, late penalties, manual scores and extra credit work as its
 users know them. `autograder grade` does not run its Autograde converter: that opens the gradebook seven times for each

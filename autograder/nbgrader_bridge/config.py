@@ -13,6 +13,7 @@ from nbgrader.preprocessors import AssignLatePenalties, ClearSolutions
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
+from autograder.nbgrader_bridge.exchange import ReleaseFeedback
 from autograder.nbgrader_bridge.exporters import GradingExporter
 from autograder.nbgrader_bridge.pages import FeedbackExporter
 from autograder.nbgrader_bridge.preprocessors import ClearToStub, SandboxedExecute, Sanitize, SaveVerdicts
@@ -35,6 +36,7 @@ def configure(config: Config, root: Path) -> None:
     config.Autograde.sanitize_preprocessors = [Sanitize, SandboxedExecute, SaveVerdicts, AssignLatePenalties]
     config.Autograde.autograde_preprocessors = []
     config.GenerateFeedback.exporter_class = FeedbackExporter
+    config.ExchangeFactory.release_feedback = ReleaseFeedback
     steps = GenerateAssignment.class_traits()["preprocessors"].default()
     config.GenerateAssignment.preprocessors = [ClearToStub if step is ClearSolutions else step for step in steps]
 

@@ -14,6 +14,7 @@ from traitlets.config import Config
 from autograder.engine.cells import Release
 from autograder.nbgrader_bridge import gradebook as books
 from autograder.nbgrader_bridge.config import course_directory
+from autograder.nbgrader_bridge.folders import notebooks_of
 from autograder.nbgrader_bridge.log import FILE, logged
 from course.errors import CourseError
 
@@ -23,7 +24,7 @@ def feedback(root: Path, assignment: str) -> Path:
     with logged(root) as log:
         directory, config = course_directory(root)
         directory.assignment_id = assignment
-        converter = GenerateFeedback(coursedir=directory, config=config, log=log)
+        converter = _Feedback(coursedir=directory, config=config, log=log)
         converter.force = True
         _run(converter, "the feedback was not written")
         return root / str(directory.feedback_directory)
@@ -50,6 +51,16 @@ def release_of(directory: CourseDirectory, config: Config, assignment: str) -> R
         converter = GenerateAssignment(coursedir=directory, config=config, log=directory.log)
         _run(converter, f"the release of {assignment} could not be made")
     return Release.load(path)
+
+
+class _Feedback(GenerateFeedback):
+    """nbgrader's, which also begins where nobody has an id that is no glob pattern."""
+
+    def init_notebooks(self) -> None:
+        """Looks for what there is to convert. Raises NbGraderException where there is nothing."""
+        self.assignments = notebooks_of(self)
+        if not self.assignments:
+            super().init_notebooks()
 
 
 def _run(converter: GenerateAssignment | GenerateFeedback, sentence: str) -> None:

@@ -20,7 +20,7 @@ from nbgrader.converters.base import NbGraderException
 from traitlets import Bool, Integer
 
 from autograder.engine.cells import Release
-from autograder.nbgrader_bridge.folders import STAMP, CarefulDirectory, read_stamp, remove_unfinished
+from autograder.nbgrader_bridge.folders import EVERYTHING, exchanged, remove_unfinished, take_names_literally
 from autograder.nbgrader_bridge.gradebook import release_path
 from autograder.sandbox import Runner, RunnerError, open_runner
 
@@ -44,7 +44,7 @@ class GradingExporter(NotebookExporter):
         converter: Any = kwargs["parent"]
         self.runner = self._open_runner()
         self._load = functools.cache(Release.load)
-        self.directory = converter.coursedir = CarefulDirectory.of(converter.coursedir)
+        self.directory = take_names_literally(converter, EVERYTHING)
         for folder in remove_unfinished(self.directory):
             self.log.warning("%s was left behind by a run that was killed; it is graded again", folder)
 
@@ -55,16 +55,15 @@ class GradingExporter(NotebookExporter):
     def from_filename(self, filename: str, resources: Any = None, **kwargs: Any) -> Any:
         """The graded notebook as text. nbgrader calls this twice; the second time with the file that it has written.
 
-        A submission is not read here: nbformat would raise on what the engine can grade. Of the files beside it the
-        time stamp comes along, by which nbgrader knows a newer submission.
+        A submission is not read here: nbformat would raise on what the engine can grade. Of the files beside it those
+        of the exchange come along: by the time stamp nbgrader knows a newer submission, by the secret its feedback.
         """
         converter: Any = self.parent
         if not converter._sanitizing:
             notebook = nbformat.read(filename, as_version=4)  # type: ignore[no-untyped-call]
             return self.from_notebook_node(notebook, resources, **kwargs)  # type: ignore[no-untyped-call]
-        stamp = read_stamp(Path(filename).parent)
-        outputs = {} if stamp is None else {STAMP: stamp}
-        return self.from_notebook_node(new_notebook(), {**resources, "outputs": outputs}, **kwargs)  # type: ignore[no-untyped-call]
+        beside = {**resources, "outputs": exchanged(Path(filename).parent)}
+        return self.from_notebook_node(new_notebook(), beside, **kwargs)  # type: ignore[no-untyped-call]
 
     def _open_runner(self) -> Runner:
         """A runner that has run something; it is closed with this exporter, at the latest when Python ends."""

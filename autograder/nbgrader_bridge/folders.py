@@ -2,34 +2,41 @@
 
 nbgrader itself copies every file that lies beside a submitted notebook into autograded/ and from there into
 feedback/: of a symbolic link it copies what the link leads to, at a pipe or a link without a target it gives the
-submission up and leaves its old score, and a pipe called timestamp.txt stops it for good. Here only the time stamp
-is taken, and only from a small regular file.
+submission up and leaves its old score, and a pipe called timestamp.txt stops it for good. Here only the two files of
+nbgrader's exchange are taken, and only where they are small regular files.
+
+nbgrader also reads the path of a student's folder as a glob pattern: of a student called `[x]` it finds no notebook,
+and of the files it should leave out it copies every one.
 """
 
 from __future__ import annotations
 
 import glob
 import json
+import os
 import stat
 from datetime import datetime
 from pathlib import Path
 
+from nbgrader.converters.base import BaseConverter
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import rmtree
 
 STAMP = "timestamp.txt"
-STAMP_BYTES = 200
+SECRET = "submission_secret.txt"  # names a student's feedback in the exchange, so that nobody else finds it
+EXCHANGED = (STAMP, SECRET)  # what the exchange writes beside a submission, and asks for beside the feedback
+EXCHANGED_BYTES = 200  # at most; a secret has 128
 EVERYTHING = ["*", ".*"]  # a glob's star leaves out names that begin with a dot
 
 
 class CarefulDirectory(CourseDirectory):
-    """A CourseDirectory that copies no file of a student's and takes a time stamp that is none for a missing one."""
+    """A CourseDirectory that takes a time stamp that is none for a missing one."""
 
     @classmethod
-    def of(cls, directory: CourseDirectory) -> CarefulDirectory:
-        """The same folders, database and selection of students."""
+    def of(cls, directory: CourseDirectory, ignore: list[str]) -> CarefulDirectory:
+        """The same folders, database and selection of students; files that match `ignore` are not copied."""
         settings = {name: getattr(directory, name) for name in CourseDirectory.class_trait_names(config=True)}
-        return cls(**{**settings, "ignore": EVERYTHING, "log": directory.log})
+        return cls(**{**settings, "ignore": ignore, "log": directory.log})
 
     def get_existing_timestamp(self, dest_path: str) -> datetime | None:
         """When the submission in this folder was handed in; None where that is not known."""
@@ -45,14 +52,45 @@ class CarefulDirectory(CourseDirectory):
 
 def read_stamp(folder: Path) -> bytes | None:
     """The time stamp of a submission as it was written; None where there is none that should be opened."""
-    path = folder / STAMP
+    return _read_small(folder / STAMP)
+
+
+def exchanged(folder: Path) -> dict[str, bytes]:
+    """By name, what nbgrader's exchange wrote beside a submission, as far as it should be opened."""
+    found = {name: _read_small(folder / name) for name in EXCHANGED}
+    return {name: data for name, data in found.items() if data is not None}
+
+
+def _read_small(path: Path) -> bytes | None:
     try:
         status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > STAMP_BYTES:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > EXCHANGED_BYTES:
             return None
         return path.read_bytes()
     except OSError:
         return None
+
+
+def notebooks_of(converter: BaseConverter) -> dict[str, list[str]]:
+    """What nbgrader's converter looks for: notebooks by folder, where no folder's own name is read as a pattern."""
+    directory = converter.coursedir
+    folders = glob.glob(converter._format_source(directory.assignment_id, directory.student_id))
+    pattern = f"{directory.notebook_id}.ipynb"
+    found = {folder: glob.glob(os.path.join(glob.escape(folder), pattern)) for folder in folders}
+    return {folder: notebooks for folder, notebooks in found.items() if notebooks}
+
+
+def take_names_literally(converter: BaseConverter, ignore: list[str]) -> CarefulDirectory:
+    """Repairs what a converter has found, and gives it a view of the folders of its own, which is returned.
+
+    ignore  patterns of files that are not copied, in whatever folder they lie
+    """
+    converter.assignments = notebooks_of(converter)
+    magic = [folder for folder in converter.assignments if glob.has_magic(folder)]
+    # nbgrader joins a pattern with the folder in which it looks; one that begins at the root stays as it is.
+    named = [os.path.join(glob.escape(folder), each) for folder in magic for each in (*ignore, "*.ipynb")]
+    converter.coursedir = directory = CarefulDirectory.of(converter.coursedir, [*ignore, *named])
+    return directory
 
 
 def remove_unfinished(directory: CourseDirectory) -> list[Path]:

@@ -19,6 +19,9 @@ from nbconvert.exporters import HTMLExporter
 from nbconvert.filters import Highlight2HTML, get_metadata
 from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 from nbformat import NotebookNode
+from nbgrader.converters.base import BaseConverter
+
+from autograder.nbgrader_bridge.folders import take_names_literally
 
 KEPT = 512  # rendered texts: a lesson has some 150, which come again on every page
 LONGEST = 20_000  # characters of a text that is kept
@@ -26,7 +29,12 @@ UNDESCRIBED = "No description has been provided for this image"
 
 
 class FeedbackExporter(HTMLExporter):
-    """Makes the pages of one run of `nbgrader generate_feedback`."""
+    """Makes the pages of one run of `nbgrader generate_feedback`, which then takes students' ids letter by letter."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        if isinstance(self.parent, BaseConverter):
+            take_names_literally(self.parent, self.parent.coursedir.ignore)
 
     def from_notebook_node(self, nb: NotebookNode, resources: Any = None, **kwargs: Any) -> Any:
         """The page of a graded notebook."""

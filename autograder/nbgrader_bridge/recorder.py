@@ -32,7 +32,7 @@ from autograder.engine.cells import Release
 from autograder.engine.grade import Graded
 from autograder.engine.record import read_back, show
 from autograder.nbgrader_bridge import gradebook as books
-from autograder.nbgrader_bridge.folders import STAMP, read_stamp
+from autograder.nbgrader_bridge.folders import STAMP, exchanged
 from autograder.nbgrader_bridge.submitted import NoTime, folder_of, handed_in_at
 
 NO_TIME = f"No time could be read from {STAMP}, so the submission was recorded without one and without a late penalty."
@@ -103,16 +103,16 @@ class Recorder:
             return None, dataclasses.replace(graded, repairs=(*repairs, NO_TIME))
 
     def _write_part(self, graded: Graded) -> Path:
-        """The graded notebook under a name that nothing reads, on the disk; the time stamp beside it.
+        """The graded notebook under a name that nothing reads, on the disk; the files of the exchange beside it.
 
         Of other files that were handed in none comes along: they may be links to what no student may read, and would
         come back with the feedback.
         """
         folder = self._folder(graded.student)
         folder.mkdir(parents=True, exist_ok=True)
-        stamp = read_stamp(self._submitted(graded.student))
-        if stamp is not None and NO_TIME not in graded.repairs:
-            (folder / STAMP).write_bytes(stamp)
+        for name, data in exchanged(self._submitted(graded.student)).items():
+            if name != STAMP or NO_TIME not in graded.repairs:
+                (folder / name).write_bytes(data)
         part = folder / f"{self._release.name}.ipynb.part"
         with part.open("w", encoding="ascii") as file:
             file.write(json.dumps(show(graded)))

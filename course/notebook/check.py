@@ -45,6 +45,17 @@ class Report:
         return report.to_html(self.verdict, self.note)
 
 
+class BonusReport(Report):
+    """Shown as every Report, but not as the cell's result: nbgrader reads that as the cell's points, and refuses any
+    above a bonus's maximum of 0.
+    """
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display({"text/plain": repr(self), "text/html": self._repr_html_()}, raw=True)  # type: ignore[no-untyped-call]
+
+
 @dataclass(frozen=True)
 class Page:
     """Something to read: HTML in a notebook, text elsewhere."""
@@ -73,7 +84,7 @@ def check(answer: Answer) -> Report:
             _removed(exercise, answer, verdict),
             progress_file.update(exercise.id, lambda row: _reached(row, verdict)),
         ]
-    shown = Report(verdict, " ".join(filter(None, notes)))
+    shown = (BonusReport if exercise.entry.bonus else Report)(verdict, " ".join(filter(None, notes)))
     if not _in_notebook():
         print(shown)
     return shown

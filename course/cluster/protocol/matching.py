@@ -156,14 +156,15 @@ class Switch:
         met[call.rank] = posted
         if len(met) == len(call.group):
             del meetings.open[number]
-            self._complete([met[rank] for rank in call.group])
+            self._complete([met[rank] for rank in call.group], meetings)
         return posted
 
-    def _complete(self, posted_calls: list[PostedCall]) -> None:
-        """All have come: in the order of the group."""
+    def _complete(self, posted_calls: list[PostedCall], meetings: Meetings) -> None:
+        """All have come: in the order of the group. It begins when the one before is over, as in a stream of NCCL's."""
         messages = plan([each.call for each in posted_calls])
-        at = max(each.at for each in posted_calls)
+        at = max(meetings.over, *(each.at for each in posted_calls))
         start, end = self._network.collective(messages, at) if self._network else (at, at)
+        meetings.over = end
         self.ledger.charge(messages.pairs, messages.counts)
         given = {each.call.rank: each.given for each in posted_calls if each.given is not None}
         takes = combined(posted_calls[0].call, given) if len(given) == len(posted_calls) else {}

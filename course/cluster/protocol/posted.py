@@ -79,10 +79,13 @@ class Mailbox:
 
 @dataclass(eq=False, slots=True)
 class Meetings:
-    """Of one group: how many collectives each rank has called; the calls of those that some have yet to join."""
+    """Of one group: how many collectives each rank has called; the calls of those that some have yet to join; when the
+    last one of those that all have joined is over.
+    """
 
     joined: dict[int, int] = field(default_factory=dict)
     open: dict[int, dict[int, PostedCall]] = field(default_factory=dict)
+    over: float = 0.0
 
 
 def compare(one: PostedCall, other: PostedCall) -> None:
