@@ -114,7 +114,7 @@ WRONG = (
     wrong(
         "epoch_ignored",
         "Every epoch has the same order. The generator must be seeded with the epoch, too.",
-        edit((SEEDED, "seed")),
+        edit((SEEDED, "10_007 * seed")),
         table(("{seed}, {epoch}", "{seed}")),
         fails=("another_order_each_epoch",),
     ),
