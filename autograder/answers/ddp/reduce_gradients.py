@@ -1,0 +1,218 @@
+"""Right and wrong ways to write `reduce_gradients`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.cluster import Comm
+from course.reference.ddp.reduce_gradients import reduce_gradients
+
+
+def averaged_on_rank_0(comm: Comm, model: nn.Module, weight: int) -> None:
+    """A server: rank 0 takes NumPy's weighted average of what all have, and tells it to all."""
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    words: list[list[int]] = [[] for _ in range(comm.size)]
+    comm.all_gather_object(words, [weight, *(int(each.grad is not None) for each in parameters)])
+    weights = [row[0] for row in words]
+    for place, each in enumerate(parameters, start=1):
+        if not any(row[place] for row in words):
+            continue
+        mine = torch.zeros_like(each.data) if each.grad is None else each.grad.clone()
+        came = [torch.empty_like(mine) for _ in words] if comm.rank == 0 else None
+        comm.gather(mine, came)
+        if came:
+            average = np.average(torch.stack(came).double().numpy(), axis=0, weights=weights)
+            mine.copy_(torch.as_tensor(average))
+        comm.broadcast(mine, 0)
+        each.grad = mine
+
+
+def one_flat_tensor(comm: Comm, model: nn.Module, weight: int) -> None:
+    """All gradients in one float32 tensor, scaled in place; flags as a maximum."""
+    parameters = list(filter(lambda each: each.requires_grad, model.parameters()))
+    total, used = torch.tensor(float(weight)), torch.tensor([float(each.grad is not None) for each in parameters])
+    comm.all_reduce(total)
+    comm.all_reduce(used, "max")
+    chosen = [each for each, flag in zip(parameters, used.tolist(), strict=True) if flag]
+    if not chosen:
+        return
+    flat = torch.cat([_flattened(each) for each in chosen])
+    flat.mul_(weight / float(total))
+    comm.all_reduce(flat)
+    for each, piece in zip(chosen, torch.split(flat, [each.numel() for each in chosen]), strict=True):
+        if each.grad is None:
+            each.grad = torch.empty_like(each)
+        each.grad.copy_(piece.view(each.shape))
+
+
+def _flattened(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros(parameter.numel()) if parameter.grad is None else parameter.grad.flatten().float()
+
+
+def begun_together(comm: Comm, model: nn.Module, weight: int) -> None:
+    """torch's mean over ranks, of gradients that were scaled to make up for it; all begun at once."""
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    flags = [torch.tensor([weight, each.grad is not None]) for each in parameters]
+    for flag in flags:
+        comm.all_reduce(flag)
+    works = []
+    for each, flag in zip(parameters, flags, strict=True):
+        total, having = flag.tolist()
+        if having:
+            each.grad = (each.grad if each.grad is not None else torch.zeros_like(each)) * (comm.size * weight / total)
+            works.append(comm.all_reduce(each.grad, "mean", async_op=True))
+    for work in works:
+        work.wait()
+
+
+RIGHT = (
+    right(averaged_on_rank_0, independent="numpy.average of the gathered gradients"),
+    right(one_flat_tensor),
+    right(begun_together),
+)
+
+
+def gathers_everything(comm: Comm, model: nn.Module, weight: int) -> None:
+    """Every rank sees the gradients of every other."""
+    trained = [each for each in model.parameters() if each.requires_grad]
+    known = torch.tensor([weight, *(each.grad is not None for each in trained)])
+    rows = [torch.empty_like(known) for _ in range(comm.size)]
+    comm.all_gather(rows, known)
+    table = torch.stack(rows)
+    shares = (table[:, 0] / table[:, 0].sum()).tolist()
+    for each, having in zip(trained, table[:, 1:].sum(0).tolist(), strict=True):
+        if having:
+            grad = (torch.zeros_like(each) if each.grad is None else each.grad).contiguous()
+            all_grads = [torch.empty_like(grad) for _ in range(comm.size)]
+            comm.all_gather(all_grads, grad)
+            pairs = zip(shares, all_grads, strict=True)
+            each.grad = torch.stack([share * one for share, one in pairs]).sum(0).to(each.dtype)
+
+
+edit, flat, begun = partial(edited, reduce_gradients), partial(edited, one_flat_tensor), partial(edited, begun_together)
+HAVING, SCALED = "        if having:\n", "grad = grad * (weight / samples)  # before the sum: float16 ends at 65,504"
+REDUCED = "comm.all_reduce(grad)"
+ZEROS = "torch.zeros_like(each) if each.grad is None else each.grad"
+TRAINED = "[each for each in model.parameters() if each.requires_grad]"
+FLAGS = "*(each.grad is not None for each in trained)"
+
+WRONG = (
+    wrong(
+        "sums",
+        "You add up gradients of means and do not divide: with P ranks the step is about P times too long. Each "
+        "gradient counts by its rank's share of all samples, and these shares add up to 1.",
+        edit((SCALED, "grad = grad.clone()")),
+    ),
+    wrong(
+        "not_divided_by_all",
+        "Each gradient is multiplied by its number of samples, but the sum is not divided by the number of all.",
+        edit((SCALED, "grad = grad * weight")),
+    ),
+    wrong(
+        "mean_of_means",
+        "You take the plain mean over the ranks, so that a sample counts for more where there are few. That is what "
+        "DistributedDataParallel does, and right where all shards are equal. The weight of a rank is its number of "
+        "samples.",
+        edit((SCALED, "grad = grad / comm.size")),
+        begun(("comm.size * weight / total", "1")),
+    ),
+    wrong(
+        "divides_by_the_ranks_too",
+        "The shares of the samples add up to 1 already. You divide by the number of ranks once more: the mean of an "
+        "all_reduce is the sum over P.",
+        edit((REDUCED, "comm.all_reduce(grad, 'mean')")),
+        edit((SCALED, "grad = grad * (weight / samples / comm.size)")),
+    ),
+    wrong(
+        "skips_what_it_lacks",
+        "A rank without a gradient makes no call, while the others wait for it, or takes their next call for this one. "
+        "What is called must not depend on what one rank alone knows.",
+        edit((HAVING, "        if each.grad is not None:\n")),
+        edit((TRAINED, "[each for each in model.parameters() if each.grad is not None]")),
+        flat(
+            (
+                "chosen = [each for each, flag in zip(parameters, used.tolist(), strict=True) if flag]",
+                "chosen = [each for each in parameters if each.grad is not None]",
+            )
+        ),
+    ),
+    wrong(
+        "keeps_none",
+        "Your rank adds its zeros, but keeps None where the others get a gradient: its parameter is not moved, and the "
+        "models drift apart. Everybody takes the result.",
+        edit(
+            (
+                "            each.grad = grad\n",
+                "            if each.grad is not None:\n                each.grad = grad\n",
+            )
+        ),
+    ),
+    wrong(
+        "zeros_for_unused",
+        "You put zeros where no rank has a gradient. An optimizer skips None, but with zeros it takes a step: momentum "
+        "and weight decay move the parameter.",
+        edit((HAVING, "        if True:\n")),
+        flat((" if flag]", "]")),
+    ),
+    wrong(
+        "zeros_for_frozen",
+        "A frozen parameter gets a gradient of zeros. Leave out what does not require a gradient.",
+        edit((TRAINED, "list(model.parameters())"), (HAVING, "        if having or not each.requires_grad:\n")),
+    ),
+    wrong(
+        "rank_0_decides",
+        "Which parameters have a gradient is asked of rank 0 alone (or of the first rank that has samples): one that "
+        "only other ranks' samples used is left as it is on each of them.",
+        edit(
+            ("    comm.all_reduce(known)\n", "    theirs = known.clone()\n    comm.all_reduce(known)\n"),
+            (
+                "    samples, *ranks = known.tolist()\n",
+                "    comm.broadcast(theirs, 0)\n    samples, ranks = int(known[0]), theirs[1:].tolist()\n",
+            ),
+        ),
+    ),
+    wrong(
+        "mean_over_those_who_have_it",
+        "For a parameter that some ranks did not use, you divide by the samples of the others. The mean loss is over "
+        "all samples; that some do not depend on the parameter makes their gradient 0, and does not take them out of "
+        "the mean.",
+        edit(
+            (FLAGS, "*(weight * (each.grad is not None) for each in trained)"),
+            ("weight / samples)", "weight / having)"),
+        ),
+    ),
+    wrong(
+        "multiplies_before_it_divides",
+        "You multiply by the number of samples first, and divide at the end. In float16 the product, or the sum, is "
+        "beyond 65,504 and becomes infinite. Multiply by the share of the samples, which is at most 1.",
+        edit((SCALED, "grad = grad * weight"), (REDUCED, f"{REDUCED}\n            grad = grad / samples")),
+        edit((SCALED, "grad = grad * (torch.tensor(weight).to(grad) / torch.tensor(samples).to(grad))")),
+        fails=("large_weights",),
+    ),
+    wrong(
+        "gone_without_samples",
+        "A rank without samples returns at once, and the others wait for it in the first call. It must take part in "
+        "all calls, and take the gradients.",
+        edit(("    trained =", "    if weight == 0:\n        return\n    trained =")),
+    ),
+    wrong(
+        "tied_twice",
+        "The gradient of a parameter with two names is sent twice (and it is luck that the mean of a mean is the same "
+        "one). Take each parameter once, as `model.parameters()` gives them.",
+        edit((TRAINED, "[each for _, each in model.named_parameters(remove_duplicate=False) if each.requires_grad]")),
+        fails=("tied_once",),
+    ),
+    wrong(
+        "gathers_everything",
+        "Every rank gets the gradients of every other one, P times what it needs, and in memory at once. An all_reduce "
+        "adds on the way.",
+        gathers_everything,
+        fails=("bytes",),
+    ),
+)

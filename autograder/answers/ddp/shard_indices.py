@@ -1,0 +1,156 @@
+"""Right and wrong ways to write `shard_indices`."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.utils.data import DistributedSampler, TensorDataset
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.reference.ddp.shard_indices import shard_indices
+
+
+def torchs_own(n: int, rank: int, size: int, seed: int, epoch: int) -> list[int]:
+    """The library's sampler."""
+    samples = TensorDataset(torch.zeros(n))
+    sampler: DistributedSampler[int] = DistributedSampler(samples, num_replicas=size, rank=rank, seed=seed)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def columns_of_a_table(n: int, rank: int, size: int, seed: int, epoch: int) -> Tensor:
+    """A row for each step and a column for each rank; Python's generator, which takes a text."""
+    order = random.Random(f"{seed}, {epoch}").sample(range(n), n)
+    steps = math.ceil(n / size)
+    while len(order) < steps * size:
+        order += order[: steps * size - len(order)]
+    return torch.tensor(order).view(steps, size)[:, rank]
+
+
+RIGHT = (
+    right(torchs_own, independent="torch.utils.data.DistributedSampler"),
+    right(columns_of_a_table),
+)
+
+edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
+SEEDED, PLACES = "10_007 * seed + epoch", "places = torch.arange(rank, -(-n // size) * size, size)"
+REPEATED = "    while len(order) < steps * size:\n        order += order[: steps * size - len(order)]"
+DEALT = "torch.tensor(order).view(steps, size)[:, rank]"
+
+WRONG = (
+    wrong(
+        "each_rank_shuffles_alone",
+        "Every rank draws an order of its own, so that some samples are read twice and others by nobody. The rank must "
+        "not be part of the seed: all ranks draw the same order, and then take different parts of it.",
+        edit((SEEDED, f"{SEEDED} + 1_000_003 * rank")),
+        table(("{seed}, {epoch}", "{seed}, {epoch}, {rank}")),
+        fails=("every_sample", "every_size_th", "begins_again", "fewer_samples_than_ranks"),
+    ),
+    wrong(
+        "drops_the_tail",
+        "Your shards are equal because what is left over is thrown away: up to size - 1 samples are read by nobody, "
+        "and with fewer samples than ranks there is nothing at all. Fill the last step up instead.",
+        edit(("-(-n // size) * size", "n // size * size")),
+        table((REPEATED, "    steps = n // size\n    order = order[: steps * size]")),
+        fails=("every_sample", "begins_again", "fewer_samples_than_ranks"),
+    ),
+    wrong(
+        "unequal_shards",
+        "Where n is no multiple of size, some of your shards are one sample longer. Their ranks would take one more "
+        "step than the others, and wait there for ever. Fill the others up.",
+        edit((PLACES, "places = torch.arange(rank, n, size)")),
+        table((REPEATED, ""), (DEALT, "torch.tensor(order[rank::size], dtype=torch.int64)")),
+        fails=("equal_counts", "begins_again", "fewer_samples_than_ranks"),
+    ),
+    wrong(
+        "fills_up_once",
+        "With fewer samples than ranks, one more copy of the order may not be enough: repeat it as often as it takes.",
+        table(
+            (REPEATED, "    order += order[: steps * size - len(order)]"), (DEALT, "torch.tensor(order[rank::size])")
+        ),
+        fails=("fewer_samples_than_ranks",),
+    ),
+    wrong(
+        "blocks_for_turns",
+        "Each of your ranks reads a block of the order. Every sample is read, but what all ranks read in a step is not "
+        "the next part of the order: with another number of ranks the same seed gives other batches. Deal the order "
+        "out, like cards.",
+        edit((PLACES, "steps = -(-n // size)\n    places = torch.arange(rank * steps, (rank + 1) * steps)")),
+        table((DEALT, "torch.tensor(order)[rank * steps : (rank + 1) * steps]")),
+        fails=("every_size_th", "begins_again"),
+    ),
+    wrong(
+        "fills_up_from_elsewhere",
+        "The places that are left in the last step get other samples than the first ones of the order, so that some "
+        "are read more often than need be, or always the same.",
+        edit(("order[places % n]", "order[places.clamp(max=n - 1)]")),
+        table(("order += order[: steps", "order += [*range(n)][: steps")),
+        fails=("begins_again", "fewer_samples_than_ranks"),
+    ),
+    wrong(
+        "shuffles_within_a_shard",
+        "Each rank shuffles a fixed part of the data, and never reads the others'. Draw an order of all samples first, "
+        "and cut it into shards afterwards.",
+        table(
+            (".sample(range(n), n)", ""),
+            (REPEATED, "    mine = [place % n for place in range(rank, steps * size, size)]\n    order.shuffle(mine)"),
+            (DEALT, "torch.tensor(mine)"),
+        ),
+        fails=("every_size_th", "begins_again", "another_order_each_epoch", "fewer_samples_than_ranks"),
+    ),
+    wrong(
+        "not_shuffled",
+        "Every epoch has the order in which the samples are stored. Neighbours in a file are often alike, and so are "
+        "then the samples of a batch.",
+        edit(("order = torch.randperm(n, generator=generator)", "order = torch.arange(n)")),
+        edit(("order = torch.randperm(n, generator=generator)", "order = (torch.arange(n) + seed + epoch) % n")),
+        fails=("shuffled", "another_order_each_epoch", "another_order_for_each_seed"),
+    ),
+    wrong(
+        "epoch_ignored",
+        "Every epoch has the same order. The generator must be seeded with the epoch, too.",
+        edit((SEEDED, "10_007 * seed")),
+        table(("{seed}, {epoch}", "{seed}")),
+        fails=("another_order_each_epoch",),
+    ),
+    wrong(
+        "seed_ignored",
+        "Two seeds give the same orders. The seed must be part of what your generator is seeded with; and torch's CPU "
+        "generator reads the lower 32 bits of that only, so that `seed << 32` is nothing to it.",
+        edit((SEEDED, "epoch")),
+        edit((SEEDED, "(seed << 32) + epoch")),
+        fails=("another_order_for_each_seed",),
+    ),
+    wrong(
+        "seed_times_epoch",
+        "You multiply seed and epoch: in epoch 0 all seeds have the same order, and with seed 0 all epochs.",
+        edit((SEEDED, "seed * epoch")),
+        fails=("another_order_each_epoch", "another_order_for_each_seed"),
+    ),
+    wrong(
+        "seeds_the_global_generator",
+        "You seed the generator that everything else draws from. After every call dropout repeats its masks, on all "
+        "ranks alike. Make a `torch.Generator` (or a `random.Random`) of your own, and hand it to what draws.",
+        edit(("torch.Generator()", "torch.default_generator")),
+        table(('random.Random(f"{seed}, {epoch}")', '(random.seed(f"{seed}, {epoch}") or random)')),
+        fails=("random_states_untouched",),
+    ),
+    wrong(
+        "global_random_state",
+        "You draw from the global generator, whose state nobody has seeded with your two numbers. Two ranks that have "
+        "drawn other numbers before, for dropout say, have other orders. Seed a generator of your own.",
+        edit((", generator=generator", "")),
+        fails=(
+            "every_sample",
+            "every_size_th",
+            "begins_again",
+            "fewer_samples_than_ranks",
+            "random_states_untouched",
+        ),
+    ),
+)

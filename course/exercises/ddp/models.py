@@ -1,0 +1,65 @@
+"""Small models from plain data, which every rank builds for itself.
+
+    parts, a tensor for each  --built-->  nn.Module, nested as the names say: "body.0.weight"
+
+parts are dicts with a name and a kind:
+
+    parameter, frozen    a parameter, which requires a gradient or does not
+    transposed           a parameter that is the transpose of the tensor, in the tensor's memory
+    buffer, cache        a buffer, which the state_dict holds or leaves out
+    tied                 the parameter that `of` names, under another name; its tensor is not looked at
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from course.performing.exercise import Inputs
+
+TRAINED = ("parameter", "transposed")
+PARAMETERS = (*TRAINED, "frozen")
+
+Parts = Sequence[Mapping[str, Any]]
+
+
+def part(name: str, kind: str = "parameter", of: str = "") -> dict[str, Any]:
+    """One part, as plain data."""
+    return {"name": name, "kind": kind, "of": of}
+
+
+def built(parts: Parts, values: Sequence[Tensor]) -> nn.Module:
+    """The model, whose tensors are these."""
+    model = nn.Module()
+    for each, value in zip(parts, values, strict=True):
+        path, _, name = each["name"].rpartition(".")
+        module, kind = _inner(model, path), each["kind"]
+        if kind == "tied":
+            module.register_parameter(name, model.get_parameter(each["of"]))
+        elif kind in PARAMETERS:
+            data = value.t() if kind == "transposed" else value
+            module.register_parameter(name, nn.Parameter(data, requires_grad=kind in TRAINED))
+        else:
+            module.register_buffer(name, value, persistent=kind == "buffer")
+    return model
+
+
+def _inner(model: nn.Module, path: str) -> nn.Module:
+    """The module of that path, made where it is not there yet."""
+    for name in filter(None, path.split(".")):
+        if name not in dict(model.named_children()):
+            model.add_module(name, nn.Module())
+        model = model.get_submodule(name)
+    return model
+
+
+def nbytes(*kinds: str) -> Callable[[Inputs], int]:
+    """Of a rank's tensors of these kinds, tied ones once, in a case whose `values` has a list for each rank."""
+
+    def of(inputs: Inputs) -> int:
+        pairs = zip(inputs["parts"], inputs["values"][0], strict=True)
+        return sum(value.nbytes for each, value in pairs if each["kind"] in kinds)
+
+    return of

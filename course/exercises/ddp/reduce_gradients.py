@@ -1,0 +1,201 @@
+"""`reduce_gradients(comm, model, weight)`: the gradient of the whole batch, from those of unequal shards.
+
+Gradients are given as numbers, as backward would leave them: a rank has none where its samples did not use a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from course.exercises.ddp.models import TRAINED, built, nbytes, part
+from course.exercises.ddp.traffic import Holds, at_most
+from course.performing.draws import integer, normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+
+EQUAL, UNEQUAL, ONE = "equal shards", "unequal shards", "one rank"
+MISSING, EMPTY, UNUSED = "unused by some ranks", "ranks without samples", "unused by all ranks"
+DTYPES, HALF = "two dtypes, and a transposed weight", "float16, 70,000 samples"
+TIED, LARGE = "tied weights", "5 ranks, a large weight"
+SLACK = 1_000  # bytes for what the ranks must agree on
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Equal and unequal shards, with and without gradients on some and on all ranks, and two judged by cost."""
+
+    def case(name: str, weights: list[int], *tensors: tuple[Any, ...], none: Sequence[tuple[int, str]] = ()) -> Case:
+        """tensors: a part, its shape, and its dtype where it is not float32. none: ranks and names without gradient."""
+        kinds = [(each, shape, *dtype, torch.float32)[:3] for each, shape, *dtype in tensors]
+        values: list[Any] = [[normal(rng, *shape, dtype=dtype) for _, shape, dtype in kinds] for _ in weights]
+        parts: list[Any] = [each for each, *_ in kinds]
+        grads: list[Any] = [
+            {
+                each["name"]: None if weight == 0 or (rank, each["name"]) in none else normal(rng, *shape, dtype=dtype)
+                for each, shape, dtype in kinds
+                if each["kind"] in TRAINED
+            }
+            for rank, weight in enumerate(weights)
+        ]
+        return Case(name=name, inputs={"parts": parts, "values": values, "grads": grads, "weights": list(weights)})
+
+    first, second, third = (part("body.0.weight"), (3, 2)), (part("body.1.bias"), (4,)), (part("scale"), ())
+    frozen = (part("body.0.bias", "frozen"), (3,))
+    tied = (part("head.weight", "tied", "embed.weight"), (0,))
+    few = integer(rng, 1, 4)
+    half = case(HALF, [300 * few, 70_000], (part("body.0.weight"), (3, 2), torch.float16))
+    of_ranks: Any = half.inputs["grads"]
+    for grads in of_ranks:
+        grads["body.0.weight"].abs_().add_(1)  # so that 70,000 times any of them is beyond float16
+    return [
+        case(EQUAL, [few] * 2, first, second),
+        case(UNEQUAL, [few + 7, few, few + 2], first, second, third),
+        case(ONE, [few], first, second),
+        case(
+            MISSING,
+            [few, few + 5, few + 2],
+            first,
+            second,
+            third,
+            none=[(1, "body.1.bias"), (0, "scale"), (2, "scale")],
+        ),
+        case(EMPTY, [0, few, few + 4, 0], first, second),
+        case(UNUSED, [few, few + 3], first, second, frozen, none=[(0, "body.1.bias"), (1, "body.1.bias")]),
+        case(
+            DTYPES,
+            [few, few + 9],
+            (part("a"), (6,), torch.bfloat16),
+            second,
+            (part("b", "transposed"), (2, 3)),
+        ),
+        half,
+        case(TIED, [few, few + 2, few + 5], (part("embed.weight"), (30, 20)), tied, second),
+        case(LARGE, [few, few + 2, few + 5, few + 1, few], (part("body.0.weight"), (30, 20)), second),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its model, its gradients and its weight."""
+    return [
+        {"parts": inputs["parts"], "values": values, "grads": grads, "weight": weight}
+        for values, grads, weight in zip(inputs["values"], inputs["grads"], inputs["weights"], strict=True)
+    ]
+
+
+def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+    """The gradients afterwards."""
+    model = built(inputs["parts"], inputs["values"])
+    kinds = {each["name"]: each["kind"] for each in inputs["parts"]}
+    for name, grad in inputs["grads"].items():
+        model.get_parameter(name).grad = grad.t() if grad is not None and kinds[name] == "transposed" else grad
+    answer(comm, model, inputs["weight"])
+    return observe({"grads": {name: each.grad for name, each in model.named_parameters()}})
+
+
+def two_for_each() -> Holds:
+    """Whether no rank sent more than two numbers for each element of a gradient, and a little more."""
+    of_all = nbytes(*TRAINED)
+    return at_most(lambda inputs: 2 * of_all(inputs) + SLACK)
+
+
+EXERCISE = Exercise(
+    id="ddp.reduce_gradients",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("all_reduce", "reduce", "broadcast", "all_gather", "gather"),
+    properties=(
+        Property(
+            "equal_shards",
+            "Where all ranks have as many samples, the gradient of the whole batch is the mean of theirs.",
+            keys=("*/grads/*",),
+            cases=(EQUAL, ONE),
+        ),
+        Property(
+            "unequal_shards",
+            "Every sample of the whole batch has the same say, so that the gradient of a rank with more of them counts "
+            "for more; and what they are divided by is the number of all.",
+            points=2,
+            keys=("*/grads/*",),
+            cases=(UNEQUAL, EQUAL),
+        ),
+        Property(
+            "unused_by_some",
+            "A parameter that this rank's samples did not use has a gradient of 0 here, and its samples count in the "
+            "mean. The rank must make the same calls as the others, and ends with the same gradient as they.",
+            points=2,
+            keys=("*/grads/*",),
+            cases=(MISSING,),
+        ),
+        Property(
+            "without_samples",
+            "A rank of the weight 0 has no gradient at all, and still takes part in every call: the others wait for "
+            "it, and it needs the result.",
+            keys=("*/grads/*",),
+            cases=(EMPTY,),
+        ),
+        Property(
+            "unused_by_all",
+            "Where no rank has a gradient `.grad` stays None, and so it does in frozen parameters: an optimizer skips "
+            "None, but takes a step with zeros. No rank can know this alone, so they have to tell each other.",
+            keys=("*/grads/*",),
+            cases=(UNUSED,),
+        ),
+        Property(
+            "dtypes_and_strides",
+            "Gradients have the dtypes of their parameters, of which a model may have several, and any strides.",
+            keys=("*/grads/*",),
+            cases=(DTYPES,),
+        ),
+        Property(
+            "large_weights",
+            "float16 ends at 65,504, and a gradient times a number of samples is soon beyond that, as is a sum of "
+            "samples. Scale each gradient by its share of all samples, which is at most 1, before you add.",
+            keys=("*/grads/*",),
+            cases=(HALF,),
+        ),
+        Property(
+            "tied_once",
+            "A parameter with two names has one gradient, which is sent once. `model.parameters()` gives it once.",
+            evidence="ledger",
+            holds=two_for_each(),
+            beside=("*/grads/*",),
+            cases=(TIED,),
+            needs=("equal_shards",),
+        ),
+        Property(
+            "bytes",
+            "Let the ranks' gradients be added on their way, as all_reduce does: no rank needs to see each of the "
+            "others'.",
+            evidence="ledger",
+            holds=two_for_each(),
+            beside=("*/grads/*",),
+            shows="bytes_sent",
+            cases=(LARGE,),
+            needs=("equal_shards",),
+        ),
+    ),
+    hints=(
+        "Three samples here and one there: what must the two local means be multiplied by, so that their sum is the "
+        "mean of four? And which number does no rank know alone?",
+        "Begin with one small all_reduce of what all must know: how many samples there are, and for each parameter on "
+        "how many ranks it has a gradient. Then every rank can make the same calls.",
+        "Then for each parameter that has a gradient somewhere: take your gradient, or zeros, times your share of all "
+        "samples; all_reduce the sum; put it into `.grad`.",
+    ),
+    promises={
+        "on any number of ranks": (ONE, UNEQUAL, LARGE),
+        "some of them frozen or under two names (tied)": (UNUSED, "tied_once"),
+        "of any shapes, strides and floating dtypes": ("dtypes_and_strides", UNEQUAL),
+        "the gradient of this rank's mean loss, in the parameter's dtype": ("equal_shards", "dtypes_and_strides"),
+        "None where its samples did not use the parameter": ("unused_by_some", "unused_by_all"),
+        "which may differ from rank to rank": ("unequal_shards",),
+        "0 on some ranks, where every `.grad` is None": ("without_samples",),
+        "may be beyond the largest number of a gradient's dtype": ("large_weights",),
+        "the gradient of the mean loss over the samples of all ranks": ("equal_shards", "unequal_shards"),
+        "A gradient that some ranks do not have counts as 0 there": ("unused_by_some",),
+        "where no rank has one, and in frozen parameters, `.grad` stays None": ("unused_by_all",),
+        "at most two numbers for each element of a gradient, and 1,000 bytes more": ("bytes", "tied_once"),
+    },
+)
