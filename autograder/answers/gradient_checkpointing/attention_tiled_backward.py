@@ -87,8 +87,9 @@ def mean_from_p(
         raise ValueError("block or mask")
     mean, scale = torch.zeros_like(lse), q.shape[-1] ** -0.5
     dq, dk, dv = (torch.zeros(x.shape, dtype=lse.dtype) for x in (q, k, v))
-    tiles = [*itertools.product(torch.arange(q.shape[-2]).split(block), torch.arange(k.shape[-2]).split(block))]
-    for final, (rows, columns) in itertools.product((False, True), tiles):
+    starts = (range(0, x.shape[-2], block) for x in (q, k))
+    for final, i, j in itertools.product((False, True), *starts):
+        rows, columns = (torch.arange(at, min(at + block, x.shape[-2])) for at, x in ((i, q), (j, k)))
         q_i, do_i, k_j, v_j = (
             x[..., at, :].to(lse.dtype) for x, at in ((q, rows), (dout, rows), (k, columns), (v, columns))
         )
