@@ -268,7 +268,6 @@ WRONG = (
         "You count the input of a segment's first block twice: as what is kept, and among what is live in the segment. "
         "It is one tensor.",
         table((LIVE, "live, again = kept + given, spent")),
-        same_as=("one_way_to_each_place",),  # where both find no plan in the same rows
     ),
     wrong(
         "checkpoint_forgotten",
@@ -297,6 +296,8 @@ WRONG = (
         "the_last_byte_unused",
         "A plan that needs exactly the budget fits: compare with <=, and break where the live bytes are more.",
         table((FITS, "if kept < budget and (kept"), ("if live > budget", "if live >= budget")),
+        table((FITS, "if kept < budget and (kept")),
+        table(("if live > budget", "if live >= budget")),
     ),
     wrong(
         "a_byte_too_many",
