@@ -947,9 +947,9 @@ def reversible_backward(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Rebuilds the input of a reversible block from its output, and goes back through the block.
 
-    block       has block.f and block.g, nn.Modules: y1 = x1 + f(x2), then y2 = x2 + g(y1). Each returns the same for
-                the same input: a tensor of its shape, which may be the input itself, and which depends on it and on
-                each of the layer's parameters
+    block       has block.f and block.g, nn.Modules, which may hold others, mix rows, and be one and the same:
+                y1 = x1 + f(x2), then y2 = x2 + g(y1). Each returns the same for the same input: a tensor of its shape,
+                which may be the input itself, and which depends on it and on each of the layer's parameters
     y, dy       pairs (y1, y2) and (dy1, dy2): the block's output, and the gradient of a loss with respect to it. All
                 four are of one shape, float32 or float64. They may be views, and may require a gradient
     Returns     (x1, x2), (dx1, dx2): the block's input, and the gradient with respect to it, in the same dtype. They

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
+from course import exercises
+from course.exercises.gradient_checkpointing.tiles import ONE_TILE
 from course.lessons.experiments.attention_bytes import in_tiles
+from course.performing.exercise import PUBLIC_SEED
 from course.reference.gradient_checkpointing.attention_tiled import attention_tiled
 from course.reference.gradient_checkpointing.attention_tiled_backward import attention_tiled_backward
 
@@ -43,3 +47,12 @@ def test_log_sum_exp_of_large_scores() -> None:
     q, k, v = (torch.full((3, 4), 30.0) for _ in range(3))
     _, lse = attention_tiled(q, k, v, 2)
     torch.testing.assert_close(lse, torch.full((3,), 1800.0).add(torch.tensor(3.0).log()))
+
+
+@pytest.mark.parametrize("name", ["attention_tiled", "attention_tiled_backward"])
+def test_a_q_that_is_scaled_in_place_and_back_is_not_what_it_was(name: str) -> None:
+    """A scale of 1 / 2 would leave no trace."""
+    q = next(case.inputs["q"] for case in exercises.load(name).draw(PUBLIC_SEED) if case.name == ONE_TILE)
+    assert isinstance(q, torch.Tensor)
+    root = q.shape[-1] ** 0.5
+    assert not torch.equal(q.div(root).mul(root), q)

@@ -97,6 +97,31 @@ def rows_of_tiles(q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = Fa
     return torch.cat(outs, -2), torch.cat(logs, -1)
 
 
+def lse_not_scaled(q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = False) -> tuple[Tensor, Tensor]:
+    """out as it should be, and lse of q k^T."""
+    wide = q.to(torch.promote_types(q.dtype, torch.float32))
+    _, lse = attention_tiled(wide * math.sqrt(q.shape[-1]), k, v, block, causal)
+    return attention_tiled(q, k, v, block, causal)[0], lse
+
+
+def last_queries_dropped(q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = False) -> tuple[Tensor, Tensor]:
+    """The rows of the last queries stay 0."""
+    out, lse = attention_tiled(q, k, v, block, causal)
+    whole = max(block, q.shape[-2] // block * block)
+    out[..., whole:, :] = 0
+    lse[..., whole:] = 0
+    return out, lse
+
+
+def result_kept(q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = False) -> tuple[Tensor, Tensor]:
+    """out is written into what the last call of this size returned."""
+    out, lse = attention_tiled(q, k, v, block, causal)
+    return buffers.setdefault((out.shape, out.dtype), out).copy_(out), lse
+
+
+buffers: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
+
+
 mistaken = partial(edited, attention_tiled)
 
 KEYS = "range(0, start + q.shape[-2] if causal else k.shape[-2], block)"
@@ -104,6 +129,7 @@ HIGHER = "higher = torch.maximum(top, scores.amax(-1, keepdim=True))"
 MASK = "scores.masked_fill_(above_diagonal(scores, start, at), -torch.inf)"
 START = "x.new_full((*q.shape[:-1], 1), -torch.inf)"
 PADDED = "torch.nn.functional.pad({}[..., at : at + block, :], (0, 0, 0, max(0, at + block - k.shape[-2]))).to(dtype)"
+SQUARE = "causal = q.shape[-2] == k.shape[-2]"
 WIDE_LSE = (".squeeze(-1)", ".squeeze(-1).to(torch.promote_types(q.dtype, torch.float32))")
 
 WRONG = (
@@ -125,6 +151,13 @@ WRONG = (
         "You subtract the largest score of the tile at hand. A tile may lie below the largest so far: take the "
         "larger of the two, then all terms are relative to one number and no factor is above 1.",
         mistaken((HIGHER, "higher = scores.amax(-1, keepdim=True)")),
+    ),
+    wrong(
+        "one_largest_for_all_queries",
+        "You subtract one number from the scores of all queries. Where a query's own scores lie far below it every exp "
+        "is 0, and lse is -inf: each query has a largest score of its own.",
+        mistaken((HIGHER, "higher = torch.maximum(top, scores).amax().expand_as(top)")),
+        mistaken((HIGHER, "higher = torch.maximum(top, scores).amax((-2, -1), keepdim=True).expand_as(top)")),
     ),
     wrong(
         "largest_starts_at_a_number",
@@ -164,8 +197,20 @@ WRONG = (
         mistaken(("/ math.sqrt(q.shape[-1])", "/ math.sqrt(v.shape[-1])")),
     ),
     wrong(
+        "lse_not_scaled",
+        "Your lse is that of the scores without their scale. Backward subtracts it from scaled ones.",
+        lse_not_scaled,
+    ),
+    wrong(
         "last_tile_dropped",
         "You go through whole tiles only: T // block, or S // block, leaves the rest out. The last may be shorter.",
+        mistaken(
+            (
+                KEYS,
+                "range(0, min(start + block if causal else k.shape[-2], max(1, k.shape[-2] // block) * block), block)",
+            )
+        ),
+        last_queries_dropped,
         mistaken(
             (KEYS, "range(0, start + q.shape[-2] if causal else max(block, k.shape[-2] // block * block), block)")
         ),
@@ -185,6 +230,11 @@ WRONG = (
         "query i sees keys 0 to i, where both count from the beginning of the sequence.",
         mistaken((MASK, "pass")),
         mistaken(("return key + columns > (query + rows)[:, None]", "return columns > rows[:, None]")),
+    ),
+    wrong(
+        "causal_not_asked",
+        "You mask wherever there are as many queries as keys. Whether to mask says the argument `causal`.",
+        mistaken(("    rows = [", f"    {SQUARE}\n    rows = [")),
     ),
     wrong(
         "mask_shifted",
@@ -225,7 +275,8 @@ WRONG = (
     wrong(
         "digits_lost",
         "Something of yours has fewer digits than it should before the end: q times its scale, the exponentials that "
-        "meet v, or a running sum. Convert the blocks of q, k and v first: to float32, or to float64 where q is in it.",
+        "meet v, or a running sum. Convert the blocks of q, k and v first: to float32, or to float64 where q is in it. "
+        "An eps added to the sum costs digits as well: the sum is never 0.",
         mistaken(("q.to(dtype) / math.sqrt(q.shape[-1])", "(q / math.sqrt(q.shape[-1])).to(dtype)")),
         mistaken(("p @ v[..., at : at + block, :].to(dtype)", "p.to(v.dtype) @ v[..., at : at + block, :]")),
         mistaken(
@@ -234,6 +285,7 @@ WRONG = (
                 "block, :].to(dtype)\n        out = out.to(v.dtype)\n        top = higher",
             )
         ),
+        mistaken(("(out / total)", "(out / (total + 1e-12))"), ("total.log()", "(total + 1e-12).log()")),
         mistaken(WIDE_LSE, ("torch.promote_types(q.dtype, torch.float32)\n", "torch.float32\n")),
         fails=("precision",),
     ),
@@ -258,6 +310,11 @@ WRONG = (
         "takes_a_view",
         "`.view` wants tensors that are contiguous. Use slices, or reshape.",
         mistaken(("return torch.cat(outs", "q.view(-1, *q.shape[-2:])\n    return torch.cat(outs")),
+    ),
+    wrong(
+        "result_kept",
+        "You write the next call's result into the tensor that you returned. The caller still has it: make a new one.",
+        result_kept,
     ),
     wrong(
         "refuses_nothing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import torch
@@ -66,9 +67,51 @@ def queries_outside(
     return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype)
 
 
+def one_head_at_a_time(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dout: Tensor, block: int, causal: bool = False
+) -> Gradients:
+    """Two dimensions in each product; the mean of dp by a sum in another order than dp itself."""
+    grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    for head in itertools.product(*map(range, q.shape[:-2])):
+        parts = queries_outside(q[head], k[head], v[head], out[head], lse[head], dout[head], block, causal)
+        for grad, part in zip(grads, parts, strict=True):
+            grad[head] = part
+    return grads
+
+
+def mean_from_p(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dout: Tensor, block: int, causal: bool = False
+) -> Gradients:
+    """A sweep of its own for the mean of dp: `out`, which was rounded, is not used."""
+    if block < 1 or (causal and q.shape[-2] != k.shape[-2]):
+        raise ValueError("block or mask")
+    mean, scale = torch.zeros_like(lse), q.shape[-1] ** -0.5
+    dq, dk, dv = (torch.zeros(x.shape, dtype=lse.dtype) for x in (q, k, v))
+    starts = (range(0, x.shape[-2], block) for x in (q, k))
+    for final, i, j in itertools.product((False, True), *starts):
+        rows, columns = (torch.arange(at, min(at + block, x.shape[-2])) for at, x in ((i, q), (j, k)))
+        q_i, do_i, k_j, v_j = (
+            x[..., at, :].to(lse.dtype) for x, at in ((q, rows), (dout, rows), (k, columns), (v, columns))
+        )
+        exponents = scale * q_i @ k_j.mT - lse[..., rows, None]
+        if causal:
+            exponents = exponents.masked_fill(columns > rows[:, None], -torch.inf)
+        p, dp = exponents.exp(), do_i @ v_j.mT
+        if not final:
+            mean[..., rows] += (p * dp).sum(-1)
+            continue
+        ds = scale * p * (dp - mean[..., rows, None])
+        dq[..., rows, :] += ds @ k_j
+        dk[..., columns, :] += ds.mT @ q_i
+        dv[..., columns, :] += p.mT @ do_i
+    return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype)
+
+
 RIGHT = (
     right(through_autograd, independent="torch.autograd.grad"),
     right(queries_outside),
+    right(one_head_at_a_time),
+    right(mean_from_p),
 )
 
 
@@ -79,6 +122,17 @@ def whole_matrix(
     return attention_tiled_backward(q, k, v, out, lse, dout, max(q.shape[-2], k.shape[-2]) if block > 0 else 0, causal)
 
 
+def result_kept(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dout: Tensor, block: int, causal: bool = False
+) -> Gradients:
+    """The gradients are written into what the last call of this size returned."""
+    dq, dk, dv = attention_tiled_backward(q, k, v, out, lse, dout, block, causal)
+    kept = buffers.setdefault((q.shape, k.shape, v.shape, q.dtype), (dq, dk, dv))
+    return kept[0].copy_(dq), kept[1].copy_(dk), kept[2].copy_(dv)
+
+
+buffers: dict[tuple[torch.Size, torch.Size, torch.Size, torch.dtype], Gradients] = {}
+
 mistaken = partial(edited, attention_tiled_backward)
 
 ALONG = "along = (dout.to(dtype) * out.to(dtype)).sum(-1, keepdim=True)"
@@ -87,6 +141,7 @@ MASK = "scores.masked_fill_(above_diagonal(scores, start, at), -torch.inf)"
 P = "p = (scores - lse[..., rows, None]).exp()"
 HIDE = "hidden = above_diagonal(scores, start, at)"
 STARTS = "range(at if causal else 0, q.shape[-2], block)"
+ALL = (STARTS, "range(0, q.shape[-2], block)")
 
 WRONG = (
     wrong(
@@ -121,6 +176,7 @@ WRONG = (
         "of a tile alone is none either.",
         mistaken((P, "p = scores.exp()")),
         mistaken((P, "p = scores.softmax(-1)")),
+        mistaken((P, "p = scores.softmax(-1)"), ALL),
     ),
     wrong(
         "overwritten_not_added",
@@ -132,12 +188,26 @@ WRONG = (
         "last_tile_dropped",
         "You go through whole tiles only, and leave the ragged end out.",
         mistaken((STARTS, "range(at if causal else 0, max(block, q.shape[-2] // block * block), block)")),
+        mistaken(("range(0, k.shape[-2], block)", "range(0, max(block, k.shape[-2] // block * block), block)")),
     ),
     wrong(
         "mask_forgotten",
         "You leave whole tiles out and mask nothing inside the one on the diagonal. exp(score - lse) of a hidden score "
         "is no 0: forward did not count it.",
         mistaken((MASK, "pass")),
+        mistaken((MASK, "pass"), ALL),
+    ),
+    wrong(
+        "mask_by_tiles",
+        "You mask every tile by its own rows and columns. Query i sees keys 0 to i, where both count from the "
+        "beginning of the sequence.",
+        mistaken(("return key + columns > (query + rows)[:, None]", "return columns > rows[:, None]"), ALL),
+        mistaken(("return key + columns > (query + rows)[:, None]", "return columns > rows[:, None]")),
+    ),
+    wrong(
+        "causal_not_asked",
+        "You mask wherever there are as many queries as keys. Whether to mask says the argument `causal`.",
+        mistaken(("    scale = 1", "    causal = q.shape[-2] == k.shape[-2]\n    scale = 1")),
     ),
     wrong(
         "diagonal_tile_dropped",
@@ -205,6 +275,12 @@ WRONG = (
         "gradients_in_float32",
         "Your gradients stay in the dtype of the sums. Each belongs in that of its tensor.",
         mistaken(("return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)", "return dq, dk, dv")),
+    ),
+    wrong(
+        "result_kept",
+        "You write the next call's gradients into the tensors that you returned. The caller still has them: make new "
+        "ones.",
+        result_kept,
     ),
     wrong(
         "refuses_nothing",

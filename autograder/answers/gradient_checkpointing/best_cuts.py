@@ -128,6 +128,10 @@ ENDS = "range(start + 1, n + 1)"
 LIVE = "live, again = kept, spent"
 CAPPED = (ENDS, "range(start + 1, min(start + 21, n + 1))")  # so that mistakes without a bound end in time
 FITS = "if kept <= budget and (kept"
+FIRST_OF_EQUALS = (  # by their segments: another plan of the same cost
+    ("(plan, (start, end))", "(*plan, (start, end))"),
+    ("    plan, segments = min", "    return [*min(table[n].values())[1]]\n    plan, segments = min"),
+)
 
 
 def ways(key: str) -> tuple[str, str]:
@@ -220,6 +224,7 @@ WRONG = (
         "segment_alone",
         "You compare a segment alone with the budget. What stands before it is still kept when it is run again.",
         table((LIVE, "live, again = 0, spent")),
+        table((LIVE, "live, again = 0, spent"), *FIRST_OF_EQUALS),
     ),
     wrong(
         "insides_only",
@@ -268,7 +273,7 @@ WRONG = (
         "You count the input of a segment's first block twice: as what is kept, and among what is live in the segment. "
         "It is one tensor.",
         table((LIVE, "live, again = kept + given, spent")),
-        same_as=("one_way_to_each_place",),  # where both find no plan in the same rows
+        table((LIVE, "live, again = kept + given, spent"), *FIRST_OF_EQUALS),
     ),
     wrong(
         "checkpoint_forgotten",
@@ -297,6 +302,8 @@ WRONG = (
         "the_last_byte_unused",
         "A plan that needs exactly the budget fits: compare with <=, and break where the live bytes are more.",
         table((FITS, "if kept < budget and (kept"), ("if live > budget", "if live >= budget")),
+        table((FITS, "if kept < budget and (kept")),
+        table((FITS, "if kept < budget and (kept"), ("if live > budget", "if live >= budget"), *FIRST_OF_EQUALS),
     ),
     wrong(
         "a_byte_too_many",

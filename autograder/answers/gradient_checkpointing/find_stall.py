@@ -72,6 +72,7 @@ BUSY = "if not any(start <= left and right <= stop for start, stop in device):"
 INNER = "innermost = min(each for each in host if each[1] <= left and right <= each[2])"
 MARKS = '(each for each in host if each[1] <= left and right <= each[2] and each[3] != "step")'
 BLAMED = "max(idle, key=lambda name: idle[name])"
+BETWEEN = "if (not device or min(device)[0] <= left and right <= max(stop for _, stop in device))"
 AFTER_THE_FIRST = ("= [], begin", "= [], min(kernels, default=(end,))[0]")
 BEFORE_THE_LAST = ("[*kernels, (end, end)]", "kernels")
 UNDER = "max(0, min(stop, right) - max(start, left)) for left, right in gaps"
@@ -117,10 +118,19 @@ WRONG = (
         ),
     ),
     wrong(
-        "mark_at_the_gaps_begin",
-        "You give a whole gap to the mark that runs when it begins. A gap may go on under other marks: each gets its "
-        "own part.",
+        "gap_to_one_mark",
+        "You give a whole gap to one mark: the one that runs when it begins, at its middle or end, or for most of it. "
+        "A gap may go on under other marks: each gets its own part.",
         gapped((UNDER, "right - left for left, right in gaps if start <= left < stop")),
+        gapped((UNDER, "right - left for left, right in gaps if start <= (left + right) // 2 < stop")),
+        gapped((UNDER, "right - left for left, right in gaps if start < right <= stop")),
+        numbered(
+            (
+                "number, count in zip(*np.unique(owner[idle], return_counts=True), strict=True):",
+                "left, right in np.flatnonzero(np.diff([False, *idle, False])).reshape(-1, 2):\n"
+                "        number, count = np.bincount(owner[left:right]).argmax(), right - left",
+            )
+        ),
     ),
     wrong(
         "longest_gap",
@@ -144,6 +154,7 @@ WRONG = (
         gapped(AFTER_THE_FIRST),
         gapped(BEFORE_THE_LAST),
         gapped(AFTER_THE_FIRST, BEFORE_THE_LAST),
+        swept((BUSY, f"{BETWEEN} and not any{BUSY.partition('any')[2]}")),
     ),
     wrong(
         "beyond_the_step",
@@ -167,6 +178,17 @@ WRONG = (
         swept(
             ('_, start, stop, name in host if name == "step"', 'start, stop, each in spans if each["name"] == "step"')
         ),
+    ),
+    wrong(
+        "kernels_named_step_dropped",
+        "You drop every event named `step`, on the device too. There it is a name like any other.",
+        swept(('if each["lane"] == "device"]', 'if each["lane"] == "device" and each["name"] != "step"]')),
+    ),
+    wrong(
+        "nested_name_counted_twice",
+        "Where a mark lies in another of its name, you count the idle time under it for both. Each idle microsecond "
+        "counts once.",
+        gapped(("        if open_marks:", '        if open_marks and open_marks[-1][1] != mark["name"]:')),
     ),
     wrong(
         "all_that_run",

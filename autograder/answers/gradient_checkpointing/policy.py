@@ -16,7 +16,9 @@ def by_torchs_registry(op_name: str) -> str:
 
     counted = {str(op).removeprefix("aten.") for op in flop_registry}
     counted |= {"_scaled_dot_product_flash_attention_for_cpu", "cudnn_convolution", "mkldnn_convolution"}
-    counted |= {"cudnn_convolution_transpose", "convolution_overrideable"}
+    counted |= {"cudnn_convolution_transpose", "convolution_overrideable", "_scaled_dot_product_attention_math"}
+    counted |= {"_scaled_dot_product_fused_attention_overrideable"}
+    counted -= {"_scaled_mm", "_int_mm", "_flash_attention_forward", "_efficient_attention_forward"}
     return "save" if op_name.split(".")[1] in counted else "recompute"
 
 
@@ -72,6 +74,14 @@ WRONG = (
         "Each device has its own attention kernels: not one name, but all that begin with _scaled_dot_product.",
         says(('startswith("_scaled_dot_product")', 'startswith("_scaled_dot_product_flash_attention_for_cpu")')),
         says(('startswith("_scaled_dot_product")', f"endswith({TWO_KERNELS})")),
+        says((KERNEL, f'name.startswith("_scaled_dot_product") and not name.endswith("math") or {CONVOLUTION}')),
+    ),
+    wrong(
+        "attention_anywhere_in_the_name",
+        "You look for attention, or scaled_dot_product, anywhere in the name. Asked for are the names that begin with "
+        "_scaled_dot_product.",
+        says((KERNEL, f'"attention" in name or {CONVOLUTION}')),
+        says((KERNEL, f'"scaled_dot_product" in name or {CONVOLUTION}')),
     ),
     wrong(
         "convolutions_forgotten",
@@ -84,6 +94,7 @@ WRONG = (
         "at the end or not.",
         says((CONVOLUTION, 'name == "convolution"')),
         says((CONVOLUTION, 'name.endswith("convolution")')),
+        says((CONVOLUTION, f'{CONVOLUTION} and name != "_convolution"')),
     ),
     wrong(
         "batched_products_forgotten",
@@ -98,18 +109,25 @@ WRONG = (
     ),
     wrong(
         "mm_anywhere_in_the_name",
-        "You look for mm anywhere in the name, or at its end. digamma, lgamma and cummax have it too, and so have "
-        "kinds that are not asked for, such as _sparse_mm: compare whole names.",
+        "You look for mm anywhere in the name, at its begin or its end. digamma, lgamma and cummax have it too, and so "
+        "have kinds that are not asked for, such as _sparse_mm: compare whole names.",
         says(("name in PRODUCTS", '"mm" in name')),
         says(("name in PRODUCTS", 'name.endswith("mm")')),
+        says(("name in PRODUCTS", "name.startswith(tuple(PRODUCTS))")),
+        says(("name in PRODUCTS", 'name.strip("_") in PRODUCTS')),
     ),
     wrong(
         "more_products_saved",
-        "You save mv, addmv, dot or addbmm. Of products only mm, addmm, bmm and baddbmm are asked for: one with a "
-        "vector reads as many numbers as it multiplies, and addbmm is rare.",
+        "You save mv, addmv, dot, addbmm, matmul, linear or another. Of products only mm, addmm, bmm and baddbmm are "
+        "asked for: one with a vector reads as many numbers as it multiplies, and others are rare, or call these four.",
         says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"}')),
         says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "mv", "addmv"}')),
         says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "addbmm"}')),
+        says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "matmul", "linear"}')),
+        says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "einsum"}')),
+        says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "matmul"}')),
+        says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "_int_mm", "_scaled_mm"}')),
+        says((PRODUCTS, '{"mm", "addmm", "bmm", "baddbmm", "addr", "ger", "outer"}')),
     ),
     wrong(
         "conv_anywhere_in_the_name",

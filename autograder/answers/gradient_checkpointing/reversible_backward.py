@@ -54,12 +54,23 @@ RIGHT = (
     right(with_autograd_grad),
 )
 
+
+def rows_alone(block: Any, y: Pair, dy: Pair) -> tuple[Pair, Pair]:
+    """f and g get two dimensions, whatever y has."""
+    shape = y[0].shape
+    (y1, y2), (dy1, dy2) = ([each.reshape(-1, shape[-1]) for each in pair] for pair in (y, dy))
+    (x1, x2), (dx1, dx2) = reversible_backward(block, (y1, y2), (dy1, dy2))
+    return (x1.reshape(shape), x2.reshape(shape)), (dx1.reshape(shape), dx2.reshape(shape))
+
+
 mistaken = partial(edited, reversible_backward)
 summed = partial(edited, with_autograd_grad)
 
 DETACHED = "y1, y2, dy1, dy2 = (each.detach() for each in (*y, *dy))"
 X2, DX1, F = "x2 = y2 - g_of_y1", "dx1 = dy1 + through_g", "f_of_x2, through_f = _both_ways(block.f, x2, dx1)"
 RETURN = "return (y1 - f_of_x2, x2), (dx1, dy2 + through_f)"
+SUM = "p.grad = grad if p.grad is None else p.grad + grad"
+ADDED = f"for p, grad in zip(trained, grads, strict=True):\n            {SUM}"
 LEAF, BACK, BOTH = (
     "leaf = x.detach().requires_grad_()",
     "torch.autograd.backward(y, dy)",
@@ -181,6 +192,37 @@ WRONG = (
         "output_overwritten",
         "You compute in the tensor that g returned. It may be g's input itself, and so y1: make a new one.",
         mistaken((X2, "x2 = g_of_y1.neg_().add_(y2)")),
+        mistaken((RETURN, f"torch.sub(y1, f_of_x2, out=f_of_x2)\n    {RETURN.replace('y1 - ', '')}")),
+    ),
+    wrong(
+        "layers_inside_left_out",
+        "f may hold other layers, and theirs are its parameters too: parameters(), with those of all layers inside.",
+        summed(("layer.parameters()", "layer.parameters(recurse=False)")),
+    ),
+    wrong(
+        "one_module_counted_once",
+        "f and g may be one module. Its parameters then get two gradients, and you keep one for each parameter: add "
+        "each to .grad as it comes.",
+        summed(
+            ("(y1, y2), (d1, d2) = y,", "found = {}\n    (y1, y2), (d1, d2) = y,"),
+            (ADDED, "found.update(zip(trained, grads))"),
+            ("    return (y1.detach()", f"    for p, grad in found.items():\n        {SUM}\n    return (y1.detach()"),
+        ),
+    ),
+    wrong(
+        "rows_folded",
+        "You fold all dimensions but the last into one. f and g may mix what you folded: give them y's shape.",
+        rows_alone,
+    ),
+    wrong(
+        "takes_a_view",
+        "`.view` wants tensors that are contiguous. y and dy may be views themselves.",
+        mistaken((DETACHED, f"{DETACHED}\n    [each.view(-1, each.shape[-1]) for each in (y1, y2, dy1, dy2)]")),
+    ),
+    wrong(
+        "callers_gradient_cleared",
+        "You clear .grad of y or dy. What stands there is the caller's, and from before.",
+        mistaken((RETURN, f"for each in (*y, *dy):\n        each.grad = None\n    {RETURN}")),
     ),
     wrong(
         "float32_inside",

@@ -158,6 +158,11 @@ WRONG = (
         counted((LAST, LAST.replace("needed * rate,", "(needed + again) * rate,"))),
     ),
     wrong(
+        "mfu_and_hfu_swapped",
+        "You return HFU first. MFU comes first: it counts what the model needs, and is never the larger one.",
+        counted((LAST, "(needed + again) * rate, needed * rate")),
+    ),
+    wrong(
         "only_whole_blocks",
         'You repeat something for "block" only.',
         counted((AGAIN, '"scores": 0, "mlp": 0, "block": block}')),
@@ -184,7 +189,7 @@ WRONG = (
     ),
     wrong(
         "arguments_changed",
-        "You take something out of `model` or `recomputed`. They are the caller's: read them only.",
+        "You change `model` or `recomputed`. They are the caller's: read them only.",
         counted(('model["vocabulary"]', 'model.pop("vocabulary")')),
         counted(("for each in recomputed", "for each in [recomputed.pop() for _ in [*recomputed]]")),
     ),

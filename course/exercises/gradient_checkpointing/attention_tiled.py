@@ -1,7 +1,7 @@
 """`attention_tiled(q, k, v, block, causal)`: attention that makes one tile of scores at a time.
 
 Scores of the cases are exact in float32, and in float16 where they fit: q and k are whole numbers, and sqrt(d) is 2;
-not where products in half precision must show.
+not where products in half precision must show, or a q that was scaled in place and back.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from course.exercises.gradient_checkpointing.tiles import (
     RAGGED,
     REFUSALS,
     SHAPES,
+    VIEWS,
     called,
     far_below,
     long_case,
@@ -52,7 +53,7 @@ from course.performing.exercise import (
     every_form,
     observe,
 )
-from course.performing.forms import at_once, cut, in_dtype, strided, times
+from course.performing.forms import at_once, between_calls, cut, in_dtype, strided, times
 from course.performing.oracle import is_here
 from course.performing.refusals import refused
 
@@ -87,10 +88,10 @@ def cases(rng: torch.Generator) -> list[Case]:
     refusing = case(REFUSALS, (), (2, 2, 1))
     refusing.inputs["refusals"] = True
     return [
-        case(EVEN, (2,), (6, 9, 3)),
+        case(EVEN, (2,), (6, 6, 3)),  # as many queries as keys, and no mask
         case(RAGGED, (2, 2), (5, 7, 3)),
         case(MASKED, (2, 2), (8, 8, 3), causal=True),
-        case(ONE_TILE, (), (3, 5, 8)),
+        Case(name=ONE_TILE, inputs={**drawn((), (3, 5, 8), (3, 2)), "refusals": False}),
         high,
         far,
         later,
@@ -152,7 +153,7 @@ FORMS = (
     in_dtype(torch.float16, *NAMES, of=RAGGED),
     in_dtype(torch.bfloat16, *NAMES, of=MASKED),
     at_once(BEYOND, in_dtype(torch.float16, *NAMES), times("large", 32.0, "q", "k"), of=HIGH),
-    strided(*NAMES, of=MASKED),
+    at_once(VIEWS, strided(*NAMES), between_calls("v"), of=MASKED),
     cut("one query", q=(2, 1), of=RAGGED),
     cut("one key", k=(2, 1), v=(2, 1), of=RAGGED),
 )
@@ -206,7 +207,7 @@ EXERCISE = Exercise(
             cases=(HALF, "in float64"),
             needs=("value",),
         ),
-        replace(arguments_unchanged(needs=("value",)), cases=(RAGGED, MASKED, "views that are not contiguous")),
+        replace(arguments_unchanged(needs=("value",)), cases=(RAGGED, MASKED, ONE_TILE, VIEWS)),
         Property(
             "dtypes",
             "Sums are kept in float32 where q is in half precision, and so is lse. Only out is rounded to q's dtype.",
@@ -241,7 +242,7 @@ EXERCISE = Exercise(
         "any number of the same leading dimensions": (RAGGED, MASKED, ONE_TILE, SHAPES),
         "are at least 1": (SHAPES, "one query", "one key"),
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
-        "views too": ("views that are not contiguous",),
+        "views too": (VIEWS,),
         "They are not changed": ("arguments_unchanged",),
         "any size of scores": ("any_size_of_scores", BEYOND),
         "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES),

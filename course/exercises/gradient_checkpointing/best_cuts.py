@@ -7,6 +7,7 @@ right. Nothing here searches for one: budgets are drawn between what blocks one 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any, cast
@@ -30,7 +31,7 @@ UNEVEN, LONG, EXACT, SMALLEST, TOO_FEW = (
     "what is refused",
 )
 BLOCKS = 200
-LEFT = "lists afterwards"
+LEFT, REFUSED = "lists afterwards", "a ValueError"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -104,7 +105,9 @@ def _peak(bytes_: list[list[int]], plan: Plan) -> int:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call for each question: the plan, int64 (segments, 2), under its label; its lists afterwards under LEFT."""
+    """One call for each question: the plan, int64 (segments, 2), or REFUSED under its label; its lists afterwards under
+    LEFT. Answers that refuse too much can be told apart by the plans that they do find.
+    """
     left: dict[str, Any] = {}
 
     def ask(label: str, bytes_: list[list[int]], cost: list[int], budget: int) -> Tensor:
@@ -115,8 +118,15 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     if "no bytes" in inputs:
         found: dict[str, Any] = {"refused": {**refused(calls)}}
     else:
-        found = {label: call() for label, call in calls.items()}
+        found = {label: _unless_refused(call) for label, call in calls.items()}
     return observe({**found, LEFT: {label: _numbers(*lists) for label, lists in left.items()}})
+
+
+def _unless_refused(call: Callable[[], Tensor]) -> Tensor | str:
+    try:
+        return call()
+    except ValueError:
+        return REFUSED
 
 
 def _numbers(bytes_: list[tuple[int, int]], cost: list[int]) -> Tensor:
@@ -132,11 +142,17 @@ def _pairs(plan: Any) -> Tensor:
 
 
 def _plans(inputs: Inputs, got: Values) -> dict[str, Plan]:
-    return {label: [(start, end) for start, end in cast(Tensor, got[label]).tolist()] for label in inputs}
+    return {
+        label: [(start, end) for start, end in cast(Tensor, got[label]).tolist()]
+        for label in inputs
+        if got[label] != REFUSED
+    }
 
 
 def _in_order(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: segments are in the row, not empty, sorted, and share no block."""
+    """What `Property.holds` takes: no ValueError; segments are in the row, not empty, sorted, and share no block."""
+    if refusing := [label for label in inputs if got[label] == REFUSED]:
+        return f"{refusing[0]}: {REFUSED}, where a plan fits"
     for label, plan in _plans(inputs, got).items():
         count = len(inputs[label]["cost"])
         outside = [pair for pair in plan if not 0 <= pair[0] < pair[1] <= count]

@@ -46,6 +46,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     at_once = {"data": (0, 900), "read": (0, a), "item": (900, 2_000)}
     bare = {"data": (0, b), "forward": (b + a, 2_000)}
     nested = {"data 1": (0, 1_000), "data 2": (100, 100 + c), "item": (1_000, 2_000)}
+    twice = {"data 1": (0, a + b), "data 2": (0, 2 * a), "save": (2 * a, 1_800)}
+    parts = {"data": (0, 2 * a), "forward 1": (2 * a, 1_300), "forward 2": (1_400, 1_900)}
     last = {"data": (0, b), "forward": (b, 1_400), "save": (1_500, 2_000)}
     beyond = {"item": (-3_000, -100), "data": (50, 50 + a), "forward": (50 + a, 1_900), "save": (2_000, 4_000)}
     streams = {"data": (100, 200 + c), "forward": (600, 1_000), "optimizer": (1_200, 1_250 + b)}
@@ -56,18 +58,23 @@ def cases(rng: torch.Generator) -> list[Case]:
             "the loader waits": waits,
             "many short gaps": trace({"data": (0, a), **launches}, [(0, a - b - c), *many]),
             "a gap under four marks": trace(two, [(0, 20), (400 + 2 * b, 1_200), (1_200, 2_000)]),
+            "a smaller part, and a gap": trace(parts, [(1_300, 1_400), (1_900, 2_000)]),
         },
         "marks inside marks": {
             "the inner one": trace(inside, [(0, 300), (500 + a, 1_350), (1_350, 2_000)]),
             "both begin at once": trace(at_once, [(0, 20), (a + b, 2_000)]),
             "one in another of its name": trace(nested, [(0, 100 + c), (300 + c + b, 1_500 - c), (1_500, 2_000)]),
+            "twice its name, and more of another": trace(twice, [(1_800, 2_000)]),
             "under none": trace(bare, [(0, b - 50), (a + b + 20, 2_000)]),
         },
         "ends of the step": {
             "at its begin": trace({"data": (0, a), "item": (a, 2_000)}, [(a + 30, 1_970)]),
             "at its end": trace(last, [(0, b), (b, 1_550)]),
             "kernels cross them": trace(beyond, [(-500, 80), (40 + a, 1_500), (1_560, 2_600), (3_500, 3_900)]),
-            "a kernel named step": [{**waits[-1], "lane": "device", "name": "step"}, *waits],
+            "kernels named step": [
+                *({**each, "name": "step"} for each in waits if each["lane"] == "device"),
+                *(each for each in waits if each["lane"] == "host"),
+            ],
         },
         "two streams": {"overlaps": trace(streams, over), "a kernel twice": trace(loop, [(0, 30), (a, 2_000)] * 2)},
         "no length": {"marks and kernels": trace(points, [(0, 15), (20, 20), (a + 5, 2_000)])},

@@ -24,6 +24,8 @@ BLOCKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "mm.default",
             "_scaled_dot_product_flash_attention.default",
             "_scaled_dot_product_efficient_attention.default",
+            "_scaled_dot_product_fused_attention_overrideable.default",
+            "_scaled_dot_product_attention_math.default",
         ),
         ("pow.Tensor_Scalar", "mean.dim", "rsqrt.default", "mul.Tensor", "silu.default", "_to_copy.default"),
     ),
@@ -34,6 +36,7 @@ BLOCKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "convolutions": (
         (
             "convolution.default",
+            "_convolution.default",
             "cudnn_convolution.default",
             "cudnn_convolution_transpose.default",
             "convolution_overrideable.default",
@@ -49,6 +52,10 @@ LOOK_ALIKE = (
     *("digamma.default", "lgamma.default", "cummax.default", "_convert_indices_from_csr_to_coo.default"),
     *("mv.default", "addmv.default", "dot.default", "addbmm.default", "sspaddmm.default", "_sparse_mm.default"),
     *("prod.default", "embedding.default"),
+    *("matmul.default", "linear.default", "einsum.default", "addr.default", "ger.default", "outer.default"),
+    *("addmm_.default", "baddbmm_.default", "_int_mm.default", "_scaled_mm.default", "_addmm_activation.default"),
+    *("conv1d.default", "conv2d.default", "scaled_dot_product_attention.default", "_flash_attention_forward.default"),
+    *("_efficient_attention_forward.default", "_native_multi_head_attention.default"),
 )
 UNKNOWN = ("erfinv.default", "sinh.out", "hypot.default", "addcmul.default", "add.out", "_log_softmax.default")
 OVERLOADS, LOOKS = "other overloads", "names that look alike"
@@ -141,8 +148,9 @@ EXERCISE = Exercise(
         ),
         judged(
             "look_alikes",
-            "Some names have `mm` or `conv` in them and are no product, such as lgamma; and of the products of "
-            "matrices and vectors only four are asked for: compare the whole name between the dots.",
+            "Some names have `mm` or `conv` in them and are no product, such as lgamma; and of products and attention "
+            "only four names, and those with a certain word or beginning, are asked for: compare the whole name "
+            "between the dots.",
             cases=(LOOKS,),
         ),
     ),

@@ -7,6 +7,7 @@ notebook, where it is counted what grows; a large one, measured from outside, in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +66,14 @@ class Clamped(nn.Module):
         return self.weight * v.clamp(-1, 1)
 
 
+class Shifted(nn.Module):
+    """v -> v with the row before added to each: rows that were folded into one dimension have others before them."""
+
+    def forward(self, v: Tensor) -> Tensor:
+        """The same shape."""
+        return v + v.roll(1, -2)
+
+
 def cases(rng: torch.Generator) -> list[Case]:
     """A block alone, after another backward, inside a backward, and many blocks in a row."""
 
@@ -97,11 +106,13 @@ def _one(answer: Answer, inputs: Inputs) -> Observation:
     f, g = (Squares(each.detach().clone()) for each in inputs["weights"])
     for layer, grad in zip((f, g), inputs["before"], strict=False):
         layer.weight.grad = grad.detach().clone()
-    block: dict[str, nn.Module] = {"f": f, "g": nn.Identity() if inputs.get("handed_on") else g}
+    block = _LAYERS[inputs.get("layers", "two")](f, g)
     parameters = {f"{name}.{part}": p for name, layer in block.items() for part, p in layer.named_parameters()}
     for name in parameters.keys() & {*inputs.get("frozen", ())}:
         parameters[name].requires_grad_(False)
     given = dict(zip(("y1", "y2", "dy1", "dy2"), [*inputs["y"], *inputs["dy"]], strict=True))
+    for each in given.values():
+        each.grad = torch.ones_like(each) if each.requires_grad else None
     watched = {**given, **parameters}
     before = {name: _state(each) for name, each in watched.items()}
     f_calls, g_calls = (forward_calls(layer) for layer in block.values())
@@ -123,16 +134,25 @@ def _one(answer: Answer, inputs: Inputs) -> Observation:
     )
 
 
-def _state(tensor: Tensor) -> tuple[bool, bool]:
-    """Whether it requires a gradient, and whether one stands in its .grad that does not belong there."""
+_LAYERS: dict[str, Callable[[nn.Module, nn.Module], dict[str, nn.Module]]] = {
+    "two": lambda f, g: {"f": f, "g": g},
+    "handed on": lambda f, g: {"f": nn.Identity(), "g": nn.Identity()},
+    "nested": lambda f, g: {"f": nn.Sequential(Shifted(), f), "g": nn.Sequential(g, Shifted())},
+    "shared": lambda f, g: {"f": f, "g": f},
+}
+
+
+def _state(tensor: Tensor) -> tuple[bool, list[Any] | None]:
+    """Whether it requires a gradient, and what stands in its .grad where that is not to be changed."""
     trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad
-    return tensor.requires_grad, tensor.is_leaf and not trained and tensor.grad is not None
+    grad = tensor.grad if tensor.is_leaf and not trained else None
+    return tensor.requires_grad, None if grad is None else grad.tolist()
 
 
-def _changed(before: tuple[bool, bool], now: tuple[bool, bool]) -> str:
+def _changed(before: tuple[bool, list[Any] | None], now: tuple[bool, list[Any] | None]) -> str:
     if before == now:
         return "as it was"
-    return "has a .grad now" if before[0] == now[0] else f"requires {'a' if now[0] else 'no'} gradient now"
+    return "has another .grad now" if before[0] == now[0] else f"requires {'a' if now[0] else 'no'} gradient now"
 
 
 def _result(tensor: Tensor, dtype: torch.dtype) -> str:
@@ -194,7 +214,8 @@ def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 ALONE, BACK = ("one block", "gradients that are there"), "inside a backward"
 ONE, GRADS, REQUIRE = "one row", "parameters_have_their_gradients", "tensors that require a gradient"
-FROZEN, PARTLY, HANDED_ON = "no trained parameter", "trained and frozen parameters", "g returns its input itself"
+FROZEN, PARTLY, HANDED_ON = "no trained parameter", "trained and frozen parameters", "f and g return their input itself"
+NESTED, SHARED = "layers in layers, which mix rows", "f and g are one module"
 VIEWS, FINE = "views that are not contiguous", "in float64"
 
 EXERCISE = Exercise(
@@ -273,15 +294,18 @@ EXERCISE = Exercise(
             times("more digits than float32 has", 1 + 2.0**-26, "y", "dy"),
             of="gradients that are there",
         ),
-        strided("y", "dy"),
+        strided("y", "dy", of="gradients that are there"),
         leaves("y", "dy"),
         cut(ONE, y=(0, 1), dy=(0, 1)),
         put(FROZEN, frozen=["f.weight", "f.bias", "g.weight", "g.bias"]),
         put(PARTLY, frozen=["f.weight", "g.bias"]),
-        put(HANDED_ON, handed_on=True),
+        put(HANDED_ON, layers="handed on"),
+        put(NESTED, layers="nested", of="gradients that are there"),
+        put(SHARED, layers="shared"),
     ),
     promises={
         "y1 = x1 + f(x2), then y2 = x2 + g(y1)": ("inputs_rebuilt", "gradients_of_the_inputs"),
+        "which may hold others, mix rows, and be one and the same": (NESTED, SHARED),
         "which may be the input itself": (HANDED_ON, "arguments_unchanged"),
         "are of one shape": (*ALONE, ONE),
         "float32 or float64": ("inputs_rebuilt", FINE),

@@ -8,6 +8,7 @@ process is measured from outside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,11 +18,23 @@ from course.meter import Run, metered
 from course.performing.blocks import draw, number, over_peak
 from course.performing.compare import EPS
 from course.performing.draws import integer
-from course.performing.exercise import Answer, Ask, Case, Inputs, Observation, Property, Values, observe, outputs
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    call_once,
+    observe,
+    outputs,
+)
 from course.performing.oracle import is_here
 from course.performing.refusals import all_refused
 
 EVEN, RAGGED, ONE_TILE = "tiles that fit", "ragged tiles", "a block longer than both"
+VIEWS = "views, between two other calls"
 MASKED, LATER, FAR = "causal, ragged tiles", "causal, later scores far above", "causal, scores below -10**32"
 HALF, BEYOND = "sums in bfloat16", "scores beyond float16, in float16"
 SHAPES, REFUSALS = "other shapes", "what is refused"
@@ -36,8 +49,8 @@ NOISE = 64  # roundings of the dtype computed in: far below one of half precisio
 
 
 def long_case(rng: torch.Generator) -> Case:
-    """Tensors are drawn by the probe; which query is looked at is hidden."""
-    seed, row = (integer(rng, 0, limit) for limit in (2**31, PIECE))
+    """Tensors are drawn by the probe; which query is looked at is hidden. A first one has gradients near 0."""
+    seed, row = integer(rng, 0, 2**31), integer(rng, PIECE // 2, PIECE)
     return Case(name=LONG, inputs={"seed": seed}, hidden={"row": row})
 
 
@@ -55,7 +68,8 @@ def long_tensors(inputs: Inputs, whole: bool) -> tuple[tuple[Tensor, Tensor, Ten
 def called(answer: Answer, inputs: Inputs, given: Sequence[str], results: Sequence[str]) -> dict[str, Any]:
     """The results by name of one call with the inputs that are `given`; causal is left out where it is False."""
     more = {"causal": True} if inputs["causal"] else {}
-    return outputs(answer(*(inputs[name] for name in given), inputs["block"], **more), *results)
+    result = call_once(partial(answer, **more), inputs, *(inputs[name] for name in given), inputs["block"])
+    return outputs(result, *results)
 
 
 def long_observed(call: Callable[[], object], results: Sequence[str], ask: Ask) -> Observation:
