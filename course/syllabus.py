@@ -152,10 +152,14 @@ UNITS: tuple[Unit, ...] = (
         ("explain_deadlock", 20, 3),
         ("shard_indices", 12, 2),
         ("broadcast_parameters", 12, 2),
+        ("reduce_gradients", 25, 4),
+        ("accumulate", 20, 3),
         ("sync_batch_norm", 25, 4),
         ("make_buckets", 20, 2),
         ("overlapped_backward", 35, 4),
         ("step_seconds", 15, 3),
+        ("choose_reduction", 30, 4),
+        ("mend_the_workers", 15, 3),
     ),
 )
 

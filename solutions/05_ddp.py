@@ -85,7 +85,7 @@ found = {
     name: {workers: parameter_server.traffic(way(workers)) for workers in parameter_server.WORKERS}
     for name, way in ways.items()
 }
-server_and_ring(found, title="All gradients of GPT-2 small: a server's traffic grows with the workers, a ring's does not")
+server_and_ring(found, title="GPT-2 small's gradients: a server's traffic grows with the workers, a ring's does not")
 
 # %% [markdown]
 # The server is a rank of its own here, to which every worker sends its gradient ("parameter server"). All of them go
@@ -105,6 +105,11 @@ server_and_ring(found, title="All gradients of GPT-2 small: a server's traffic g
 #
 # **Predict.** Chunk 0 must be finished at rank 0. At which rank does it set off? How many messages does it take? What
 # do the other ranks send meanwhile?
+#
+# Every exercise has three hints. The first of this one is:
+
+# %%
+hint("ring_reduce_scatter", 1)
 
 
 # %% exercise
@@ -174,8 +179,7 @@ messages(run_ranks(by_a_collector, 4, inputs=[(mine,)] * 4).ledger, title="The c
 
 # %% [markdown]
 # One link is busy and the others wait. A ring spreads the same work evenly. In the first step every rank gives its
-# own chunk to the next rank. What comes in from the other side is not there for one rank only: the next rank lacks
-# it, too.
+# own chunk to the next rank. What comes in from the other side is news for that next rank as well.
 #
 # Follow the chunk of rank 0 until it has been everywhere. How many steps is that, and what do the other ranks send in
 # the meantime?
@@ -237,7 +241,8 @@ print(f"{int(same.sum())} of {len(same)} sums are the same on all ranks; the oth
 
 # %% [markdown]
 # Additions of floating-point numbers are rounded, and another order rounds elsewhere. A difference in the last bit is
-# harmless once. After many steps the workers train different models, and each is judged by gradients of the others'.
+# harmless once. After many steps the workers hold different models, and each takes steps by gradients of the others'
+# models.
 #
 # The cure costs nothing. Look at who finishes a chunk in your reduce-scatter, and at what your all-gather does with
 # it: how many ranks add up the same chunk?
@@ -323,9 +328,9 @@ for count in (1, 1_000_000):
         print(f"{4 * count:9,} bytes {way.__name__:16s} {1e6 * seconds:8.1f} microseconds")
 
 # %% [markdown]
-# For 4 bytes the star waits for one latency only, and the chain for one after another. For 4 MB both are equally
-# slow: the bytes leave one rank at a time. In the chain a rank is idle as soon as it has told the next one; in the
-# star everybody but the source always is.
+# For 4 bytes the star waits for one latency only, and the chain for one after another. For 4 MB both are about
+# equally slow: the tensor moves to one rank at a time. In the chain a rank is idle as soon as it has told the next
+# one; in the star everybody but the source always is.
 #
 # Suppose that nobody who has the tensor is ever idle. One rank has it at first. How many can have it after one round,
 # after two, after three?
@@ -373,8 +378,6 @@ check(tree_broadcast)
 # rank 5 told, and by whom?
 
 # %%
-from course.notebook.check import solved
-
 words = torch.zeros(256)
 way, given = (tree_broadcast, (words, 0)) if solved(tree_broadcast) else (along_a_chain, (words,))
 messages(run_ranks(way, 8, inputs=[given] * 8).ledger)
@@ -508,10 +511,10 @@ def explain_deadlock(trace: Sequence[Sequence[dict[str, Any]]]) -> tuple[int, in
         return call["verb"], distance, None if is_message else peer, shape, call["op"]
 
     def agree(some, others):
-        return all(a == b for a, b in zip(some, others))  # as far as both go
+        return all(a == b for a, b in zip(some, others, strict=False))  # as far as both go
 
     lists = [[from_rank_0(call, rank) for call in calls] for rank, calls in enumerate(trace)]
-    index = next(at for at, calls in enumerate(zip(*lists)) if len(set(calls)) > 1)
+    index = next(at for at, calls in enumerate(zip(*lists, strict=False)) if len(set(calls)) > 1)
     here = [calls[index] for calls in lists]
     usual = max(here, key=here.count)  # of two that differ it is the first, rank 0's
     rank = next(r for r, call in enumerate(here) if call != usual)
@@ -523,7 +526,7 @@ def explain_deadlock(trace: Sequence[Sequence[dict[str, Any]]]) -> tuple[int, in
     if agree(mine[1:], right):
         return rank, index, "extra call"
     parts = ("verb", "peer", "root", "shape", "op")
-    return rank, index, next(f"wrong {name}" for name, a, b in zip(parts, mine[0], right[0]) if a != b)
+    return rank, index, next(f"wrong {name}" for name, a, b in zip(parts, mine[0], right[0], strict=False) if a != b)
 
 
 # %%
@@ -705,7 +708,199 @@ check(broadcast_parameters)
 
 
 # %% [markdown]
-# ## 11. A batch that no rank sees
+# ## 11. The gradient of the whole batch
+#
+# Each rank has called backward on its own samples, and its `.grad` is the gradient of its own mean loss. Shards are
+# not always equal: sentences differ in length, padding does not count, the last batch is short. Here a parameter's
+# gradient is written down for each sample of two ranks.
+#
+# **Predict.** Which step would one worker take with all four samples, and which one do two workers take that average
+# their gradients?
+
+# %%
+of_samples = [torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0])]
+means = [each.mean() for each in of_samples]
+print(f"local means {means[0]:g} and {means[1]:g}; the mean of these two: {torch.stack(means).mean():g}")
+print(f"the mean of all samples: {torch.cat(of_samples).mean():g}")
+
+# %% [markdown]
+# The lonely sample has counted three times as much as each of the others. `DistributedDataParallel` does just that:
+# it divides by the number of ranks. That is right for equal shards, and elsewhere an error that no message tells.
+#
+# There is a second trap. Some models use a layer only for some samples (an expert, an adapter, a head for one
+# language). A rank whose samples did not need it has no gradient there: `.grad` is None.
+#
+# **Predict.** Rank 1 has no gradient for the second of three layers, and skips it. What does it get?
+
+# %%
+from course.cluster import RanksFailed
+
+
+def skips_none(comm, gradients):
+    for gradient in gradients:
+        if gradient is not None:
+            comm.all_reduce(gradient)
+    return gradients
+
+
+ones = torch.ones(4)
+for second in (torch.ones(2), torch.ones(4)):
+    try:
+        found = run_ranks(skips_none, 2, inputs=[([ones, second, 100 * ones],), ([ones, None, 100 * ones],)])
+        print([each.tolist() for each in found.values[0]])
+    except RanksFailed as error:
+        print(error)
+
+# %% [markdown]
+# If you are lucky the shapes differ, and you are told. If not, rank 0's second layer is added to rank 1's third, and
+# only at the end somebody waits. *Collectives are matched by their order alone.* So all ranks must make the same
+# calls, whatever each of them lacks.
+#
+# Could everybody put zeros where there is no gradient? Not where *no* rank has one. Here a weight of 1 gets no
+# gradient after one ordinary step, once as None and once as zeros:
+
+# %%
+for nothing in (None, torch.zeros(())):
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, weight_decay=0.1)
+    weight.grad = torch.tensor(1.0)
+    optimizer.step()
+    before, weight.grad = weight.item(), nothing
+    optimizer.step()
+    print(f"{nothing!s:12} the weight moves by {weight.item() - before:+.4f}")
+
+# %% [markdown]
+# So the zeros are wrong where nobody has a gradient. And *that* is something that nobody knows alone.
+
+
+# %% exercise
+def reduce_gradients(comm: Comm, model: nn.Module, weight: int) -> None:
+    """Makes the gradients of all ranks those of the whole batch, after each has called backward on its own samples.
+
+    comm     has all_reduce, reduce, broadcast, all_gather and gather, on any number of ranks
+    model    its parameters are the same on all ranks, some of them frozen or under two names (tied), of any shapes,
+             strides and floating dtypes. Each `.grad` is the gradient of this rank's mean loss, in the parameter's
+             dtype, or None where its samples did not use the parameter.
+    weight   how many samples this rank has, which may differ from rank to rank: 0 on some ranks, where every `.grad`
+             is None, but not on all. The number of all samples may be beyond the largest number of a gradient's dtype.
+    Returns  nothing. Afterwards every `.grad` is the gradient of the mean loss over the samples of all ranks. A
+             gradient that some ranks do not have counts as 0 there; where no rank has one, and in frozen parameters,
+             `.grad` stays None.
+    Cost     each rank sends at most two numbers for each element of a gradient, and 1,000 bytes more
+    Example  Three samples with a mean gradient of 2 on one rank, and one with 10 on the other: both end with 4.
+    """
+    trained = [each for each in model.parameters() if each.requires_grad]
+    known = torch.tensor([weight, *(each.grad is not None for each in trained)])
+    comm.all_reduce(known)
+    samples, *ranks = known.tolist()
+    for each, having in zip(trained, ranks, strict=True):
+        if having:
+            grad = torch.zeros_like(each) if each.grad is None else each.grad
+            grad = grad * (weight / samples)  # before the sum: float16 ends at 65,504
+            comm.all_reduce(grad)
+            each.grad = grad
+
+
+# %%
+check(reduce_gradients)
+
+
+# %% [markdown]
+# ## 12. More samples than the ranks can hold
+#
+# The batch that you want is larger than what all ranks can hold at once. Each rank then takes several *micro-batches*
+# one after the other, and lets backward add up their gradients in `.grad`, as in lesson 01. Now there are two sums,
+# one over time and one over ranks.
+#
+# **Predict.** Eight ranks take a step of four micro-batches each. In one program they all-reduce after every
+# micro-batch, as they would after every backward; in the other one only after the last. How do the bytes compare, and
+# how the times?
+
+# %%
+from course.cluster import Link, Simulated, two_levels
+
+
+def step(comm, reductions):
+    gradient = torch.zeros(1_000_000)
+    for micro_batch in range(4):
+        comm.compute(0.002, "forward and backward")
+        if micro_batch >= 4 - reductions:
+            comm.all_reduce(gradient)
+
+
+fast, slow = Link(latency=1e-6, bandwidth=1e11), Link(latency=1e-5, bandwidth=1e10)
+cluster = Simulated(topology=two_levels(2, 4, inside=fast, between=slow))
+for reductions in (4, 1):
+    ledger = run_ranks(step, 8, inputs=[(reductions,)] * 8, transport=cluster).ledger
+    sent, seconds = ledger.bytes_sent(0) / 1e6, ledger.makespan
+    print(f"{reductions} reductions: each rank sends {sent:4.0f} MB; a step takes {1000 * seconds:.2f} ms")
+
+# %% [markdown]
+# The bytes are a fourth, and with them all of the time that was not spent in computing. Nothing is lost, because a
+# sum does not mind in which order it is taken: first in each rank's own memory, which costs nothing, then over the
+# ranks. This is what `no_sync()` of `DistributedDataParallel` is for, around all backward calls but the last.
+#
+# What *is* easily lost are the right weights. Below, two ranks have micro-batches of different sizes, and the losses
+# of all rows are written down. What a rank can compute are the means of its micro-batches.
+
+# %%
+of_rows = [[[1.0, 1.0, 1.0, 1.0], [6.0]], [[3.0, 5.0]]]
+means = [[sum(each) / len(each) for each in rank] for rank in of_rows]
+print("means of the micro-batches, by rank:", means)
+rows = [row for rank in of_rows for each in rank for row in each]
+print(f"mean of all {len(rows)} rows: {sum(rows) / len(rows):.4f}")
+print(f"mean of the ranks' means of means: {sum(sum(each) / len(each) for each in means) / len(means):.4f}")
+
+# %% [markdown]
+# Ranks need not even have equally many micro-batches, and one may have none: what they call together must not depend
+# on that. And each micro-batch must be done with before the next one begins, or the memory is that of the batch that
+# did not fit.
+
+
+# %% exercise
+from collections.abc import Callable
+
+
+def accumulate(
+    comm: Comm,
+    model: nn.Module,
+    loss_of: Callable[[nn.Module, tuple[Tensor, Tensor]], Tensor],
+    micro_batches: list[tuple[Tensor, Tensor]],
+) -> None:
+    """The gradient of one large batch, of which every rank has some micro-batches.
+
+    comm           has all_reduce, reduce, broadcast, all_gather and gather, on any number of ranks
+    model          with the same parameters on all ranks, some of them frozen; each `.grad` is None. Every loss depends
+                   on all others.
+    loss_of        loss_of(model, batch) is the mean loss over the rows of one batch, a tensor of shape ()
+    micro_batches  pairs (inputs, targets), each a tensor of shape (n, ...) with n >= 1 rows; their numbers of rows may
+                   differ. The list may be of another length on another rank, or empty, but not on all.
+    Returns        nothing. Afterwards every `.grad` is the gradient of the mean loss over all rows of all micro-batches
+                   of all ranks, on ranks without micro-batches, too; in frozen parameters it stays None.
+    Memory         one call of loss_of for each micro-batch; backward has freed what one call saved before the next one
+    Cost           each rank sends at most two numbers for each element of a gradient, and 1,000 bytes more, however
+                   many micro-batches there are
+
+    The micro-batches' tensors are not changed.
+    """
+    rows = torch.tensor(sum(len(inputs) for inputs, _ in micro_batches))
+    comm.all_reduce(rows)
+    for batch in micro_batches:
+        share = len(batch[0]) / rows.item()
+        (loss_of(model, batch) * share).backward()
+    for each in model.parameters():
+        if each.requires_grad:
+            if each.grad is None:
+                each.grad = torch.zeros_like(each)
+            comm.all_reduce(each.grad)
+
+
+# %%
+check(accumulate)
+
+
+# %% [markdown]
+# ## 13. A batch that no rank sees
 #
 # Most layers treat each sample by itself, and do not notice that their batch is a shard. Batch norm does: it needs
 # the mean and the variance of each channel over the batch.
@@ -715,8 +910,6 @@ check(broadcast_parameters)
 # deviation do all samples have together?
 
 # %%
-from torch.nn.functional import batch_norm
-
 spread = torch.randn(8, 1, generator=torch.Generator().manual_seed(0))
 shards = [spread, spread + 10]
 for rank, shard in enumerate(shards):
@@ -734,7 +927,8 @@ print(f"deviation of a shard {shard.std(correction=0):.2f}, of all {torch.cat(sh
 # %%
 for shift in (0.0, 100.0, 1_000.0, 10_000.0):
     moved = torch.cat(shards) + shift
-    print(f"{shift:8.0f}: {moved.square().mean() - moved.mean().square():10.4f}, torch.var {moved.var(correction=0):.4f}")
+    from_squares, right = moved.square().mean() - moved.mean().square(), moved.var(correction=0)
+    print(f"{shift:8.0f}: {from_squares:10.4f}, torch.var {right:.4f}")
 
 # %% [markdown]
 # So let each rank subtract its own mean first, and say how many samples it has, their mean, and the sum of their
@@ -814,7 +1008,7 @@ check(sync_batch_norm)
 # %% [markdown]
 # # Part III: speed
 #
-# ## 12. While backward goes on
+# ## 14. While backward goes on
 #
 # The gradient of the last layer is there first. It could leave at once, while backward goes on with the layers before
 # it. Here is a step of GPT-2 small on four workers, on the virtual clock.
@@ -837,7 +1031,7 @@ overlap()
 
 
 # %% [markdown]
-# ## 13. Buckets
+# ## 15. Buckets
 #
 # A GPT-2 has well over a hundred parameters, from matrices of millions of numbers to biases of some hundred. Backward
 # gives each a gradient, and each gradient must become the mean over all ranks. That can be one all-reduce for each
@@ -916,7 +1110,7 @@ check(make_buckets)
 
 
 # %% [markdown]
-# ## 14. Reduce while backward goes on
+# ## 16. Reduce while backward goes on
 #
 # Backward needs the processor, an all-reduce needs the network. A bucket is complete long before backward is over, so
 # both could work at once. Here four layers take a millisecond each, and so does the reduction of one layer's
@@ -1009,7 +1203,7 @@ check(overlapped_backward)
 
 
 # %% [markdown]
-# ## 15. How large a bucket?
+# ## 17. How large a bucket?
 #
 # Small buckets begin early, and there are many of them. Here is a step of 48 layers on 16 ranks: backward takes half
 # a millisecond for a layer, and its gradients have two million bytes.
@@ -1089,7 +1283,115 @@ check(step_seconds)
 
 
 # %% [markdown]
-# ## 16. From 1 to 64 workers
+# ## 18. Which all-reduce, which bucket?
+#
+# A ring sends as few bytes as can be, in many messages. A tree sends few messages, all of them whole. And real
+# clusters have two kinds of links: GPUs inside a node are connected many times faster than nodes are. A third
+# algorithm makes use of that. Each node first adds up among its own ranks, the nodes then reduce what is left, and
+# share it inside.
+#
+# **Predict.** Four nodes of eight ranks each reduce 32 MB. Links inside a node are twenty times as fast as those
+# between nodes. How much faster than the flat ring are two levels?
+
+# %%
+from course.cluster import Link, Simulated, two_levels
+
+
+def flat(comm):
+    comm.all_reduce(torch.empty(8_000_000, device="meta"))
+
+
+def hierarchy(comm):
+    axes = comm.mesh(node=4, place=8)
+    mine, parts = torch.empty(1_000_000, device="meta"), list(torch.empty(8, 1_000_000, device="meta"))
+    axes["place"].reduce_scatter(mine, parts)
+    axes["node"].all_reduce(mine)
+    axes["place"].all_gather(parts, mine)
+
+
+links = {"inside": Link(latency=1e-6, bandwidth=2e11), "between": Link(latency=1e-5, bandwidth=1e10)}
+for way in (flat, hierarchy):
+    run = run_ranks(way, 32, transport=Simulated(topology=two_levels(4, 8, **links)))
+    print(f"{way.__name__:10}{run.ledger.makespan * 1000:5.1f} ms")
+
+# %% [markdown]
+# The flat ring has many steps, and all of them wait for the one slow link on the way. Two levels take the slow links
+# seldom. With links that are equally fast the bytes inside would only come on top; and where gradients are small and
+# nodes many, even the few messages of two levels are more than a tree's.
+#
+# So nobody can say what is best without the cluster, and without the backward pass behind which it can hide. Write
+# the function that decides. It gets clusters that you do not know, with a list of bucket sizes each. A choice gets
+# half of the points where its step takes up to a fifth more time than the best one, and all of them up to a fiftieth.
+
+
+# %% exercise
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def choose_reduction(
+    layers: Sequence[tuple[float, int]], cluster: Mapping[str, Any], caps: Sequence[int]
+) -> tuple[int, str]:
+    """The size of buckets and the all-reduce by which a step is shortest.
+
+    layers    (seconds, bytes) for each layer, layer 0 first: what backward takes for it, and the size of its gradient
+    cluster   "nodes" and "per_node": nodes of `per_node` ranks, at least 1 each, and not both 1;
+              "inside" and "between": (latency, bandwidth) of a message in a node, and of one between nodes. A message
+              of m bytes takes latency + m / bandwidth.
+    caps      sizes of buckets in bytes, in no order, each at least as large as any layer
+    Returns   (cap, algorithm), a cap of `caps` and "ring", "tree" or "two levels": the pair whose step is shortest, or
+              one whose step is less than 2% longer
+    Step      Backward goes from the last layer to the first. A layer joins the open bucket if both have at most `cap`
+              bytes together; else it begins a new one. A bucket is complete with its last layer. Buckets are reduced
+              one after another, each when it is complete and the one before it is over.
+    Ring      an all-reduce around all P ranks, 2 (P - 1) messages of one of P parts, one after another. With several
+              nodes each message is as slow as one between nodes; with a single node all are inside.
+    Tree      Sums go to one rank and come back, as whole buckets. With k nodes, as many messages one after another on
+              each way as it takes to double 1 until it is k or more; they go between nodes. Inside likewise, with the
+              ranks of a node.
+    Two levels
+              In each node ring reduce-scatter, so that each rank has the sum of one part of the bucket, one for each
+              rank of a node. Then a ring all-reduce of each part over the ranks that have it, one in each node; the
+              ranks of a node share its link: what they send at the same time has one latency, and the bytes of all.
+              Then ring all-gather in each node.
+    """
+    nodes, per_node = cluster["nodes"], cluster["per_node"]
+    ranks = nodes * per_node
+
+    def message(size, link):
+        latency, bandwidth = cluster[link]
+        return latency + size / bandwidth
+
+    def reduction(algorithm, size):
+        if algorithm == "ring":
+            return 2 * (ranks - 1) * message(size / ranks, "between" if nodes > 1 else "inside")
+        if algorithm == "tree":
+            far, near = math.ceil(math.log2(nodes)), math.ceil(math.log2(per_node))
+            return 2 * (far * message(size, "between") + near * message(size, "inside"))
+        near_parts = 2 * (per_node - 1) * message(size / per_node, "inside")
+        return near_parts + 2 * (nodes - 1) * message(size / nodes, "between")
+
+    def step(cap, algorithm):
+        now = over = 0.0
+        size = 0
+        for seconds, more in reversed(layers):
+            if size + more > cap:  # the bucket is closed, complete since the layer before
+                over = max(over, now) + reduction(algorithm, size)
+                size = 0
+            now, size = now + seconds, size + more
+        return max(over, now) + reduction(algorithm, size)
+
+    pairs = [(cap, algorithm) for cap in caps for algorithm in ("ring", "tree", "two levels")]
+    return min(pairs, key=lambda pair: step(*pair))
+
+
+# %%
+check(choose_reduction)
+
+
+# %% [markdown]
+# ## 19. From 1 to 64 workers
 #
 # More workers take more samples in each step. Does that train as many times faster?
 
@@ -1104,7 +1406,7 @@ scaling()
 # loss stop falling, however many samples there are. (The curve takes the law of lesson 02's digits: steps fall as $1
 # + B_\text{crit} / B$.)
 #
-# ## 17. Without waiting
+# ## 20. Without waiting
 #
 # In a step everybody waits for the slowest worker. In *asynchronous* SGD nobody waits: each worker takes the current
 # weights, computes a gradient, and adds it whenever it is done. With $P$ workers about $P - 1$ other steps have been
@@ -1129,9 +1431,74 @@ stale_losses(found, title="The older the gradient, the smaller the largest rate 
 
 
 # %% [markdown]
+# ## 21. Find the fault: three programs for several workers
+#
+# Each of these programs runs on every rank, and each has one wrong line. `stops` fits a line to samples and ends when
+# the loss is small enough. `branches` has several weights, and a batch uses one of them: which one, may differ from
+# rank to rank. `waits` gets its gradients from `backward`, the last layer's first; each is computed when the loop
+# asks for it.
+
+# %%
+from course.lessons.experiments import worker_runs
+
+for name in worker_runs.PROGRAMS:
+    print(worker_runs.PROGRAMS.listing(name), end="\n\n")
+
+# %% [markdown]
+# **Predict.** One of them hangs, in one the workers drift apart without a word, and one is right and slower than it
+# must be. Which is which? Look for a number that may be another one on another rank.
+
+# %%
+print("stops:", worker_runs.seen("stops"))
+
+print("\nbranches: how far each rank's weights are from those of rank 0")
+for step, row in enumerate(worker_runs.apart(), start=1):
+    print(f"  step {step}", *(f"{each:8.3f}" for each in row))
+
+# %%
+from course.lessons.figures.timeline import timeline
+
+timeline(worker_runs.seen("waits").ledger)
+
+# %% [markdown]
+# A rank that leaves a loop by a number of its own leaves the others alone in their next collective. Real code does it
+# with a shard that is one batch shorter, with a time limit, or with a test for nan. The second fault is worse,
+# because nothing tells you: losses go on falling, and each worker trains a model of its own. Some frameworks compare
+# a checksum of the weights now and then.
+#
+# In the third, the rows show when each rank computes, and when it waits for a transfer. Which of the two could happen
+# at the same time?
+
+
+# %% exercise
+def mend_the_workers() -> dict[str, tuple[int, str]]:
+    """The wrong line of each of the three programs above, and how it must read.
+
+    Returns   for "stops", "branches" and "waits" the number of a line as it is printed above, and the line that
+              replaces it, a str without a line break. Its indentation is kept, and may be left out; `torch` is
+              imported.
+    Judged    by the weights of all ranks at the end, on other numbers, and for "waits" by its time on the virtual
+              clock, which may be a tenth above ours; any spelling of a cure is right
+    stops     All ranks leave the loop as soon as the mean of the ranks' losses is below `enough`.
+    branches  In every step each weight moves by the mean of all ranks' gradients, on all ranks.
+    waits     The weights are those that it has now.
+    Example   {"stops": (2, "for step in range(7):"), ...} would replace the second line of `stops`.
+    """
+    return {
+        "stops": (7, "if mean < enough:"),  # a number that all ranks have alike
+        "branches": (9, "if g.any():"),  # after the all-reduce: whether anybody used it
+        "waits": (8, "works[-2].wait()"),  # the one before is over, or nearly
+    }
+
+
+# %%
+check(mend_the_workers)
+
+
+# %% [markdown]
 # # Part IV: for real
 #
-# ## 18. Digits on real processes
+# ## 22. Digits on real processes
 #
 # Your functions take a communicator, and do not ask what is behind it. Here it is gloo: processes of this machine,
 # each with a Python of its own. Your step trains digits on two and on four of them, beside torch's DDP on the same
@@ -1162,7 +1529,7 @@ for workers in (2, 4):
 
 
 # %% [markdown]
-# ## 19. Put together
+# ## 23. Put together
 #
 # Your broadcast, buckets, overlapped backward and ring become a data parallel GPT on four processes. Where an answer
 # has not passed its check, PyTorch's part stands in. The four workers have {{ shards() }} sequences of each batch, so
@@ -1223,7 +1590,7 @@ for words, overlaps in (("during backward", True), ("after backward", False)):
 # ## What to read
 #
 # - Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, arXiv 2006.15704, section 3.
-# - Patarasuk and Yuan, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*, JPDC 69(2), 2009.
+# - Patarasuk and Yuan, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*, JPDC 69, 2009.
 # - Goyal et al., *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, arXiv 1706.02677.
 # - Li et al., *Scaling Distributed Machine Learning with the Parameter Server*, OSDI 2014.
 # - PyTorch's documentation of `DistributedDataParallel`, and its note on DDP's design.

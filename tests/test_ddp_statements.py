@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from course import exercises
 from course.errors import WrongOutput
 from course.exercises.ddp.tensors import apart, in_the_dtype_of_each, laid, one_tensor
 from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, to_the_next_alone, within
+from course.judging import sheet
+from course.judging.judge import judge
+from course.performing.perform import perform_all
 
 
 def sent(*rows):
@@ -64,3 +68,20 @@ def test_what_is_no_tensor_is_told():
         one_tensor([torch.zeros(1)])
     with pytest.raises(WrongOutput, match="got None"):
         one_tensor(None)
+
+
+def test_a_mistake_is_named_also_where_the_calls_have_another_order():
+    def never_adds(comm, x):
+        chunks = list(x.clone().chunk(comm.size))
+        for step in range(comm.size - 1):
+            came = torch.empty_like(chunks[0])
+            work = comm.irecv(came, (comm.rank - 1) % comm.size)
+            comm.send(chunks[(comm.rank - 1 - step) % comm.size], (comm.rank + 1) % comm.size)
+            work.wait()
+            chunks[(comm.rank - 2 - step) % comm.size] = came
+        return chunks[comm.rank]
+
+    exercise = exercises.load("ddp.ring_reduce_scatter")
+    record = sheet.load("ddp")["ddp.ring_reduce_scatter"]
+    seen = perform_all(exercise, never_adds, record.cases)
+    assert judge(exercise, record.cases, seen, record.references, record.suspects).diagnosis.name == "never_adds"
