@@ -8,6 +8,7 @@ Every transport makes its calls from here, so that all refuse the same arguments
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -40,6 +41,8 @@ REDUCIBLE = (
 )
 
 MAX_NUMBER = 2**31 - 1  # of a tag, which gloo sends as an int, and of a context
+
+_HAS_DATA = attrgetter("has_data")
 
 Tensors: TypeAlias = Sequence[Tensor]
 Communicator: TypeAlias = tuple[tuple[int, ...], int]  # ranks, and which of their groups
@@ -181,13 +184,13 @@ def check_place(tensors: Sequence[Tensor], kinds: Sequence[Kind], device: torch.
 
     needs_data  whether tensors without data are refused, too
     """
-    if not all(kind.has_data for kind in kinds):
+    if not all(map(_HAS_DATA, kinds)):
         if needs_data:
             raise BadArgument(
                 'tensors must have data to be sent or received here; only simulated ranks (transport="simulated") '
                 "count what tensors of the meta device and FakeTensors would cost"
             )
-        if any(kind.has_data for kind in kinds):
+        if any(map(_HAS_DATA, kinds)):
             raise BadArgument("the tensors of one call must all have data, or none of them, got some of each kind")
         return
     for each in tensors:
@@ -213,8 +216,10 @@ def check_tensors(name: str, tensors: object, count: int | None = None, *, alike
     for each in tensors:
         if not isinstance(each, Tensor):
             raise BadArgument(f"{name} must be a tensor, got {type(each).__name__}")
-        if alike and Kind.of(each) != Kind.of(tensors[0]):
-            raise BadArgument(f"{name} must be of one dtype and shape, got {Kind.of(tensors[0])} and {Kind.of(each)}")
+    kinds = list(map(Kind.of, tensors)) if alike else []
+    for kind in kinds:
+        if kind != kinds[0]:
+            raise BadArgument(f"{name} must be of one dtype and shape, got {kinds[0]} and {kind}")
     return tuple(tensors)
 
 
