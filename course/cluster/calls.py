@@ -8,7 +8,6 @@ Every transport makes its calls from here, so that all refuse the same arguments
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -41,8 +40,6 @@ REDUCIBLE = (
 )
 
 MAX_NUMBER = 2**31 - 1  # of a tag, which gloo sends as an int, and of a context
-
-_HAS_DATA = attrgetter("has_data")
 
 Tensors: TypeAlias = Sequence[Tensor]
 Communicator: TypeAlias = tuple[tuple[int, ...], int]  # ranks, and which of their groups
@@ -184,13 +181,13 @@ def check_place(tensors: Sequence[Tensor], kinds: Sequence[Kind], device: torch.
 
     needs_data  whether tensors without data are refused, too
     """
-    if not all(map(_HAS_DATA, kinds)):
+    if not all(kind.has_data for kind in kinds):
         if needs_data:
             raise BadArgument(
                 'tensors must have data to be sent or received here; only simulated ranks (transport="simulated") '
                 "count what tensors of the meta device and FakeTensors would cost"
             )
-        if any(map(_HAS_DATA, kinds)):
+        if any(kind.has_data for kind in kinds):
             raise BadArgument("the tensors of one call must all have data, or none of them, got some of each kind")
         return
     for each in tensors:

@@ -110,14 +110,15 @@ class Launch:
         if not sources:
             time.sleep(limit)
         ready = [sources[cast(Any, each)] for each in wait(list(sources), timeout=None if limit == math.inf else limit)]
+        if any(name == "calls" for _, name in ready):
+            self._look()
         for rank, name in sorted(ready, key=lambda item: item[1] == "death"):  # first what it said
             if name == "output":
                 rank.show()
-            elif name == "calls":
-                self._look()
-            else:
+            elif name == "pipe":
                 self._hear_messages(rank)
-            if name == "death":
+            elif name == "death":
+                self._hear_messages(rank)
                 self._note_death(rank)
 
     def _look(self) -> None:
@@ -131,7 +132,7 @@ class Launch:
         for message in rank.messages():
             self._look()  # at the calls that it made before
             self._take(rank, message)
-        self._look()
+        self._look()  # a rank that has died says nothing more
 
     def _take(self, rank: RankProcess, message: RankMessage) -> None:
         match message.what:
