@@ -1,4 +1,5 @@
-"""What a cluster on a laptop costs: verbs on every transport, the simulator at 64 ranks, launches, and a whole check.
+"""What a cluster on a laptop costs: verbs on every transport and beside torch's own, the simulator at 64 ranks,
+launches, and a whole check.
 
     python benchmarks/cluster.py              everything, minutes
     python benchmarks/cluster.py --quick      fewer rounds
@@ -9,6 +10,7 @@ them. Ratios are against the simulated transport in the same round.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -72,6 +74,58 @@ def verb(comm, name, elements, calls):
     return (time.perf_counter() - started) / calls
 
 
+def beside(comm, name, elements, calls, turns):
+    """Seconds for one call of a verb and of torch.distributed's own, in turns, as this rank sees them: (turns, 2)."""
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    x, other, is_root = torch.ones(elements), comm.rank ^ 1, comm.rank == 0
+    rows, outs = ([torch.ones(elements) for _ in range(comm.size)] for _ in range(2))
+    whole = torch.cat(rows)
+
+    def there_and_back(send, recv):
+        """As torch.distributed's send may wait for the receiver, one of the two receives first."""
+        if comm.rank % 2:
+            recv(x, other)
+            send(x, other)
+        else:
+            send(x, other)
+            recv(x, other)
+
+    def both(name, *arguments):
+        return (lambda: getattr(comm, name)(*arguments)), (lambda: getattr(dist, name)(*arguments))
+
+    verbs = {
+        "send, recv": (lambda: there_and_back(comm.send, comm.recv), lambda: there_and_back(dist.send, dist.recv)),
+        "barrier": both("barrier"),
+        "broadcast": both("broadcast", x, 0),
+        "reduce": both("reduce", x, 0, dist.ReduceOp.MAX),
+        "all_reduce": both("all_reduce", x, dist.ReduceOp.MAX),
+        "all_gather": both("all_gather", rows, x),
+        "all_gather_single": both("all_gather_single", whole, x),
+        "reduce_scatter": both("reduce_scatter", x, rows),
+        "reduce_scatter_single": both("reduce_scatter_single", x, whole),
+        "gather": both("gather", x, rows if is_root else None),
+        "scatter": both("scatter", x, rows if is_root else None),
+        "all_to_all": both("all_to_all", outs, rows),
+    }
+    messages, found = 2 if name == "send, recv" else 1, []
+    for _ in range(turns + 1):
+        times = []
+        for once in verbs[name]:
+            once()
+            dist.barrier()
+            started = time.perf_counter()
+            for _ in range(calls):
+                once()
+            times.append((time.perf_counter() - started) / calls / messages)
+            dist.barrier()
+        found.append(times)
+    return found[1:]
+
+
 def ddp_step(comm):
     """One step of torch's own DDP, on the default group."""
     import torch
@@ -117,6 +171,37 @@ def latencies(brokered: Brokered, rounds: int) -> Table:
             cells = [f"{value:.2f} ({value / times['simulated']:.1f})" for value in times.values()]
             table.add_row(name, "" if name == "barrier" else label, *cells)
     return table
+
+
+VERBS = (
+    *("send, recv", "barrier", "broadcast", "reduce", "all_reduce", "all_gather", "all_gather_single"),
+    *("reduce_scatter", "reduce_scatter_single", "gather", "scatter", "all_to_all"),
+)
+
+
+def beside_torch(rounds: int) -> Table:
+    """Microseconds for one call, of torch's own and of ours, by the slowest rank: a tenth of all turns is faster.
+
+    The median is of turns that were disturbed, where there are fewer cores than ranks and gloo's threads: a thread that
+    another takes the place of comes back after 4 ms.
+    """
+    table = Table(title="gloo beside torch's own, microseconds for one call: torch's, ours (times torch's)")
+    for name in ("verb", "each rank gives", "2 ranks", f"{RANKS} ranks"):
+        table.add_column(name, justify="left" if name == "verb" else "right")
+    for name in VERBS:
+        for label, elements in SIZES.items():
+            if label == "16 KiB" or (name == "barrier" and elements > 1):
+                continue
+            cells = [_beside(name, ranks, elements, 10 * rounds) for ranks in (2, RANKS)]
+            table.add_row(name, "" if name == "barrier" else label, *cells)
+    return table
+
+
+def _beside(name: str, ranks: int, elements: int, turns: int) -> str:
+    calls = 10 if elements == 1 else 3
+    run = run_ranks(beside, ranks, transport="gloo", inputs=[(name, elements, calls, turns)] * ranks)
+    ours, torchs = (1e6 * torch.tensor(run.values).amax(0)).quantile(0.1, dim=0).tolist()
+    return f"{torchs:,.0f}, {ours:,.0f} ({ours / torchs:.1f})"
 
 
 def simulator(rounds: int) -> Table:
@@ -194,6 +279,33 @@ def launches(count: int) -> Table:
     table.add_row("seconds: median, at most", f"{statistics.median(times):.2f}, {max(times):.2f}")
     for each in failed[:3]:
         table.add_row("failed", each)
+    return table
+
+
+STARTS = """
+import time
+from cluster import ddp_step
+from course.cluster import run_ranks
+
+for function in (lambda comm: None, lambda comm: None, ddp_step, ddp_step):
+    started = time.perf_counter()
+    run_ranks(function, 4, transport="gloo")
+    print(time.perf_counter() - started)
+"""
+
+
+def starts(rounds: int) -> Table:
+    """Seconds of the first runs in a process: the first one starts the server, which imports torch."""
+    command = [sys.executable, "-c", STARTS]
+    folders = {"cwd": ROOT / "benchmarks", "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+    runs = [
+        [float(each) for each in subprocess.run(command, **folders, capture_output=True, check=True).stdout.split()]
+        for _ in range(rounds)
+    ]
+    table = Table("run", "median", "at most", title="first runs of 4 gloo processes in a process, seconds (wanted: 1)")
+    names = ("first, which does nothing", "second", "third, first with a DDP step", "fourth, with a DDP step")
+    for name, found in zip(names, zip(*runs, strict=True), strict=True):
+        table.add_row(name, f"{statistics.median(found):.2f}", f"{max(found):.2f}")
     return table
 
 
@@ -291,7 +403,7 @@ def main(quick: bool = False) -> None:
             run_ranks(verb, RANKS, transport=transport, inputs=[("barrier", 1, 1)] * RANKS)
         console.print(checks(runner, 5 * rounds), simulator(rounds), plans(), told(brokered, rounds), sep="\n")
         console.print(latencies(brokered, rounds))
-    console.print(launches(20 if quick else 200))
+    console.print(beside_torch(rounds), starts(rounds), launches(20 if quick else 200), sep="\n")
 
 
 if __name__ == "__main__":

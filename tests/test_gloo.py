@@ -86,6 +86,97 @@ def test_tensors_may_have_any_strides_and_no_elements():
     both(strided, 2)
 
 
+def test_ranks_of_one_call_may_have_tensors_of_different_strides():
+    def mixed(comm):
+        """Rank 1 gives and takes every other element of something; so rank 0 works in place, and rank 1 cannot."""
+
+        def like(values):
+            return torch.tensor(values).repeat_interleave(2, 0)[::2] if comm.rank else torch.tensor(values)
+
+        x, found = like([1.0 + comm.rank, 2.0, 3.0]), []
+        rows, outs = [like([float(row), comm.rank]) for row in range(2)], [like([0.0, 0.0]) for _ in range(2)]
+        for verb in (comm.all_to_all, lambda outs, rows: comm.all_gather(outs, rows[1])):
+            verb(outs, rows)
+            found += [each.clone() for each in outs]
+        comm.gather(rows[0], outs if comm.rank == 0 else None)
+        comm.scatter(rows[1], outs if comm.rank == 0 else None)
+        comm.reduce_scatter(rows[0], outs)
+        comm.broadcast(outs[0], 1)
+        comm.all_reduce(x, "mean")
+        comm.reduce(x, 0)
+        comm.send(x, 1 - comm.rank)
+        comm.recv(x, 1 - comm.rank)
+        return [*found, *rows, *outs, x]
+
+    both(mixed, 2)
+
+
+def test_one_tensor_may_hold_the_pieces_of_all_ranks():
+    def single(comm):
+        x, whole = torch.arange(3.0) + comm.rank, torch.zeros(3 * comm.size)
+        for wide in (whole, torch.zeros(6 * comm.size)[::2], torch.zeros(3 * comm.size, dtype=torch.bool)):
+            comm.all_gather_single(wide, x.to(wide.dtype))
+        part = torch.zeros(3)
+        comm.reduce_scatter_single(part, whole)
+        return [whole, wide, part]
+
+    both(single, 3)
+
+
+def test_autograd_is_told_of_what_is_received():
+    def changed(comm):
+        x, rows, versions = torch.ones(2), [torch.ones(2) for _ in range(2)], []
+        whole, other = torch.ones(4), 1 - comm.rank
+        works = [comm.irecv(rows[0], other)]
+        comm.send(x, other)
+        for work in works:
+            work.wait()
+        comm.send(x, other)
+        for takes, verb in [
+            ([x], lambda: comm.recv(x, other)),
+            ([x], lambda: comm.all_reduce(x)),
+            ([x], lambda: comm.all_reduce(x, "mean")),
+            ([x], lambda: comm.broadcast(x, 0)),
+            ([x], lambda: comm.scatter(x, rows if comm.rank == 0 else None)),
+            ([x], lambda: comm.reduce_scatter(x, rows)),
+            (rows, lambda: comm.all_gather(rows, x)),
+            (rows, lambda: comm.all_to_all(rows, [x, x])),
+            ([whole], lambda: comm.all_gather_single(whole, x)),
+        ]:
+            before = [each._version for each in takes]
+            verb()
+            versions += [each._version > was for each, was in zip(takes, before, strict=True)]
+        return versions, rows[0]._version > 0
+
+    assert all(all(versions) and first for versions, first in gloo(changed).values)
+
+
+def test_more_messages_may_be_on_their_way_than_are_held():
+    def crossing(comm):
+        for part in range(700):
+            comm.send(torch.tensor([part]), 1 - comm.rank, tag=part % 3)
+        found = []
+        for part in sorted(range(700), key=lambda part: part % 3):
+            x = torch.zeros(1, dtype=torch.int64)
+            comm.recv(x, 1 - comm.rank, tag=part % 3)
+            found.append(x.item() == part)
+        return all(found)
+
+    assert gloo(crossing).values == [True, True]
+
+
+def test_the_launcher_is_not_woken_by_each_call(monkeypatch):
+    from course.cluster.processes import launch
+
+    looks, look = [], launch.Launch._look
+    monkeypatch.setattr(launch.Launch, "_look", lambda self: (looks.append(1), look(self))[1])
+    began = time.monotonic()
+    ledger = gloo(lambda comm: [comm.barrier() for _ in range(2000)] and None).ledger
+    told = 2 * (1 + 1 + 1 + 1)  # ready, torch's, returned and the end, of each rank
+    assert len(looks) <= (time.monotonic() - began) / launch.LOOK_SECONDS + 3 * told
+    assert [len(each) for each in ledger.orders()] == [2000, 2000]
+
+
 def test_sizes_of_an_all_to_all_may_differ():
     def exchanged(comm):
         gives = [torch.full((dst,), comm.rank, dtype=torch.int16) for dst in range(comm.size)]

@@ -143,6 +143,31 @@ def test_the_kind_of_a_broken_run_is_that_of_simulated_ranks():
             assert told.value.kind == kind, function.__name__
 
 
+def test_what_a_rank_said_just_before_its_death_is_not_lost():
+    def dying(comm):
+        if comm.rank == 1:
+            for _ in range(20):
+                comm.send(torch.ones(2), 0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.barrier()
+
+    with pytest.raises(RanksFailed, match="rank 1 died") as told:
+        gloo(dying)
+    assert told.value.ledger.messages[1, 0] == 20
+
+
+def test_a_mismatch_is_told_where_its_rank_dies_of_it():
+    def mismatched(comm):
+        if comm.rank == 1:
+            comm.all_reduce(torch.ones(2), async_op=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.all_reduce(torch.ones(3))
+
+    with pytest.raises(RanksFailed) as told:
+        gloo(mismatched)
+    assert told.value.kind == "Mismatch"
+
+
 def test_at_the_time_limit_the_line_of_an_endless_loop_is_told():
     def looping(comm):
         if comm.rank == 1:

@@ -213,8 +213,10 @@ def check_tensors(name: str, tensors: object, count: int | None = None, *, alike
     for each in tensors:
         if not isinstance(each, Tensor):
             raise BadArgument(f"{name} must be a tensor, got {type(each).__name__}")
-        if alike and Kind.of(each) != Kind.of(tensors[0]):
-            raise BadArgument(f"{name} must be of one dtype and shape, got {Kind.of(tensors[0])} and {Kind.of(each)}")
+    kinds = list(map(Kind.of, tensors)) if alike else []
+    for kind in kinds:
+        if kind != kinds[0]:
+            raise BadArgument(f"{name} must be of one dtype and shape, got {kinds[0]} and {kind}")
     return tuple(tensors)
 
 

@@ -1,6 +1,10 @@
 """The collectives of torch.distributed, called with what a Call says.
 
     call, gives, takes  --contiguous copies-->  gloo or NCCL  --begun-->  Begun: wait, then write into `takes`
+                        --in place, where the rank waits at once-->
+
+In place a rank hands over its tensors themselves, else copies as bytes, which gloo can move of any dtype. Ranks of one
+call need not do the same: what goes over the wire are bytes.
 
 Groups are made here and not with `dist.new_group`: with use_local_synchronization it names a group by its ranks and by
 how many groups the process has already (torch 2.13, `_hash_ranks_to_str`), so that two ranks of which one has made
@@ -16,15 +20,23 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import AllgatherOptions, PrefixStore, Store
+from torch.autograd.graph import increment_version
 from torch.distributed import distributed_c10d as c10d
 
-from course.cluster.calls import TORCH_OPS, Call, Kind, Tensors
+from course.cluster.calls import TORCH_OPS, Call, Tensors
 from course.cluster.protocol.matching import divided, reduced
 
 # A mean is a sum that is divided here, as on every transport. torch documents AVG for NCCL alone, which divides before
 # it adds, and so does not overflow in float16 where ours does.
 OPS = TORCH_OPS | {"mean": dist.ReduceOp.SUM}
+# The dtypes of tensors that gloo moves as they are.
+MOVABLE = frozenset(
+    {
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool),
+    }
+)
 
 
 class Begun(NamedTuple):
@@ -47,98 +59,151 @@ def connected(store: Store, name: str, rank: int, size: int, *, device: torch.de
     return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
-def begin(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
-    """Begin a collective: `gives` have been copied when it returns."""
-    return _BEGIN[call.verb](backend, call, gives, takes)
+def begin(backend: Any, call: Call, gives: Tensors, takes: Tensors, *, in_place: bool) -> Begun:
+    """Begin a collective: `gives` have been copied when it returns, unless it works in place.
+
+    in_place  whether it may read and write the tensors themselves: its rank waits for it at once
+    """
+    in_place = in_place and all(each.is_cpu and is_plain(each) for each in (*gives, *takes))
+    return _BEGIN[call.verb](backend, call, gives, takes, in_place)
 
 
-def packed(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor: a contiguous copy, uint8 of shape (bytes,). Any dtype can be moved so."""
-    return _copied(tensor).view(-1).view(torch.uint8)
+def is_plain(tensor: Tensor) -> bool:
+    """Whether its memory holds its elements in their order, and nothing else."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
-def room(kind: Kind, device: torch.device) -> Tensor:
-    """Where the bytes of a tensor of this kind can be written."""
-    return torch.empty(kind.bytes, dtype=torch.uint8, device=device)
+def copied(tensor: Tensor) -> Tensor:
+    """A contiguous copy."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def room(tensor: Tensor) -> Tensor:
+    """Where the bytes of such a tensor can be written, uint8 of shape (bytes,)."""
+    return torch.empty(tensor.nbytes, dtype=torch.uint8, device=tensor.device)
 
 
 def unpack(data: Tensor, into: Tensor) -> None:
-    """Write bytes into a tensor, whatever its strides."""
-    into.detach().copy_(_seen_as(data, into))
+    """Write what has come into a tensor, whatever its strides, where it has not come into the tensor itself."""
+    if data.data_ptr() == into.data_ptr():
+        increment_version(into)  # as a copy would: so autograd knows, where it has saved the tensor
+    else:
+        into.detach().copy_(_seen_as(data, into))
 
 
 def _seen_as(data: Tensor, other: Tensor) -> Tensor:
-    """Bytes as a tensor of the dtype and shape of another."""
-    aligned = data.clone() if data.storage_offset() % other.dtype.itemsize else data
+    """Data, as a tensor of the dtype and shape of another where it is bytes."""
+    if data.dtype == other.dtype:
+        return data.view(other.shape)
+    aligned = data.clone() if data.storage_offset() % other.itemsize else data
     return aligned.view(other.dtype).view(other.shape)
 
 
-def _copied(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor.detach(), memory_format=torch.contiguous_format).copy_(tensor.detach())
+def _bytes(tensor: Tensor) -> Tensor:
+    """Of a contiguous tensor: its memory, uint8 of shape (bytes,)."""
+    return tensor.view(-1).view(torch.uint8)
 
 
-def _barrier(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+def _flat(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Its elements or its bytes in a row."""
+    row = (tensor.detach() if is_plain(tensor) else copied(tensor)).view(-1)
+    return row if row.dtype == dtype else row.view(torch.uint8)
+
+
+def _movable(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype in MOVABLE else _bytes(tensor)
+
+
+def _given(tensor: Tensor, in_place: bool) -> Tensor:
+    """What is sent of a tensor: itself, or a copy."""
+    return _movable(tensor.detach()) if in_place else _bytes(copied(tensor))
+
+
+def _taken(tensor: Tensor, in_place: bool) -> Tensor:
+    """Where a tensor is received."""
+    return _movable(tensor.detach()) if in_place else room(tensor)
+
+
+def _row(tensors: Tensors) -> Tensor | None:
+    """The memory of plain tensors of one kind that lie one after the other in it; None where they do not."""
+    first = _movable(tensors[0].detach())
+    memory, at = first.untyped_storage().data_ptr(), first.data_ptr()
+    for place, each in enumerate(tensors):
+        if each.data_ptr() != at + place * first.nbytes or each.untyped_storage().data_ptr() != memory:
+            return None
+    return first.as_strided((len(tensors) * first.numel(),), (1,))
+
+
+def _barrier(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
     return Begun(backend.barrier(c10d.BarrierOptions()), lambda: None)
 
 
-def _broadcast(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+def _broadcast(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
     options = _rooted(c10d.BroadcastOptions(), call)
-    data = packed(takes[0])
+    data = _given(takes[0], in_place)
     return Begun(backend.broadcast([data], options), lambda: unpack(data, takes[0]))
 
 
-def _all_reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+def _all_reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
     if _is_complex_product(call):
         return _gathered_product(backend, call, gives, takes)
     options = _reducing(c10d.AllreduceOptions(), call)
-    whole = _copied(gives[0])
+    whole = gives[0].detach() if in_place else copied(gives[0])
     return Begun(backend.allreduce([_as_real(whole)], options), lambda: _combined(call, whole, takes))
 
 
-def _reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+def _reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
+    """gloo's own also writes into the tensors of those who are not the root."""
     if _is_complex_product(call):
         return _gathered_product(backend, call, gives, takes)
     options = _rooted(_reducing(c10d.ReduceOptions(), call), call)
-    whole = _copied(gives[0])
+    whole = gives[0].detach() if in_place and takes else copied(gives[0])
     return Begun(backend.reduce([_as_real(whole)], options), lambda: _combined(call, whole, takes))
 
 
-def _reduce_scatter(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+def _reduce_scatter(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
     """gloo's own is an all_reduce of every piece (pytorch/pytorch#149869): there a rank gets its pieces, and adds."""
     if gives[0].device.type == "cpu" or _is_complex_product(call):
-        sent = torch.cat([packed(each) for each in gives])
+        row = _row(gives) if in_place else None
+        sent = _movable(torch.stack([each.detach() for each in gives])) if row is None else row
         come = torch.empty_like(sent)
         work = backend.alltoall_base(come, sent, [], [], c10d.AllToAllOptions())
         return Begun(work, lambda: _reduce_rows(call, come, takes[0]))
     options = _reducing(c10d.ReduceScatterOptions(), call)
-    own = _copied(gives[0])
-    work = backend.reduce_scatter([_as_real(own)], [[_as_real(_copied(each)) for each in gives]], options)
+    own = copied(gives[0])
+    work = backend.reduce_scatter([_as_real(own)], [[_as_real(copied(each)) for each in gives]], options)
     return Begun(work, lambda: _combined(call, own, takes))
 
 
-def _all_gather(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
-    come = [room(kind, gives[0].device) for kind in call.takes]
-    return Begun(backend.allgather([come], [packed(gives[0])]), lambda: _unpack_all(come, takes))
+def _all_gather(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
+    row = _row(takes) if in_place else None
+    if row is not None:
+        work = backend._allgather_base(row, _given(gives[0], in_place), AllgatherOptions())
+        return Begun(work, lambda: increment_version(takes))
+    come = [_taken(each, in_place) for each in takes]
+    return Begun(backend.allgather([come], [_given(gives[0], in_place)]), lambda: _unpack_all(come, takes))
 
 
-def _gather(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+def _gather(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
     options = _rooted(c10d.GatherOptions(), call)
-    come = [room(kind, gives[0].device) for kind in call.takes]
-    work = backend.gather([come] if takes else [], [packed(gives[0])], options)
+    come = [_taken(each, in_place) for each in takes]
+    work = backend.gather([come] if takes else [], [_given(gives[0], in_place)], options)
     return Begun(work, lambda: _unpack_all(come, takes))
 
 
-def _scatter(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
+def _scatter(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
     options = _rooted(c10d.ScatterOptions(), call)
-    own = room(call.takes[0], takes[0].device)
-    work = backend.scatter([own], [[packed(each) for each in gives]] if gives else [], options)
+    own = _taken(takes[0], in_place)
+    work = backend.scatter([own], [[_given(each, in_place) for each in gives]] if gives else [], options)
     return Begun(work, lambda: unpack(own, takes[0]))
 
 
-def _all_to_all(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
-    given, taken = [each.bytes for each in call.gives], [each.bytes for each in call.takes]
-    sent = torch.cat([packed(each) for each in gives])
-    come = torch.empty(sum(taken), dtype=torch.uint8, device=sent.device)
+def _all_to_all(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
+    dtypes = {kind.dtype for kind in (*call.gives, *call.takes)}
+    dtype = dtypes.pop() if len(dtypes) == 1 and dtypes <= MOVABLE else torch.uint8
+    given, taken = ([each.nbytes // dtype.itemsize for each in tensors] for tensors in (gives, takes))
+    sent = torch.cat([_flat(each, dtype) for each in gives])
+    come = torch.empty(sum(taken), dtype=dtype, device=sent.device)
     work = backend.alltoall_base(come, sent, taken, given, c10d.AllToAllOptions())
     return Begun(work, lambda: _unpack_all(torch.split(come, taken), takes))
 
@@ -149,13 +214,15 @@ def _unpack_all(come: Tensors, takes: Tensors) -> None:
 
 
 def _reduce_rows(call: Call, come: Tensor, into: Tensor) -> None:
-    rows = come.view(len(call.group), call.takes[0].bytes)
-    into.detach().copy_(reduced(call.op, [_seen_as(row, into) for row in rows]))
+    rows = come.view(len(call.group), -1).unbind()
+    into.detach().copy_(reduced(call.op, [_seen_as(row, into) for row in rows], in_first=True))
 
 
 def _combined(call: Call, whole: Tensor, takes: Tensors) -> None:
+    if call.op == "mean":
+        divided(whole, len(call.group))
     for tensor in takes:
-        tensor.detach().copy_(divided(whole, len(call.group)) if call.op == "mean" else whole)
+        unpack(whole, tensor)
 
 
 def _as_real(tensor: Tensor) -> Tensor:
@@ -169,7 +236,7 @@ def _is_complex_product(call: Call) -> bool:
 
 def _gathered_product(backend: Any, call: Call, gives: Tensors, takes: Tensors) -> Begun:
     """Everybody gets all tensors and multiplies: the parts of a complex product are not products of parts."""
-    own = packed(gives[0])
+    own = _bytes(copied(gives[0]))
     come = [torch.empty_like(own) for _ in call.group]
 
     def finish() -> None:
@@ -189,7 +256,7 @@ def _rooted(options: Any, call: Call) -> Any:
     return options
 
 
-_BEGIN: dict[str, Callable[[Any, Call, Tensors, Tensors], Begun]] = {
+_BEGIN: dict[str, Callable[[Any, Call, Tensors, Tensors, bool], Begun]] = {
     "barrier": _barrier,
     "broadcast": _broadcast,
     "all_reduce": _all_reduce,

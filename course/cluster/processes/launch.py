@@ -3,7 +3,9 @@
 start  -->  all ready: go  -->  messages, output, deaths  -->  all have returned: end
                                       |-->  something broke: listen a moment for the reason, kill, raise
 
-It works in the caller's thread: a notebook shows under a cell what the cell's own thread prints.
+It works in the caller's thread: a notebook shows under a cell what the cell's own thread prints. It looks at the calls
+of ranks that run well LOOK_SECONDS after it did so last, and at those of all ranks whenever something else happens, so
+that a failure is told with all that came before it.
 
 The standard library's forkserver is asked for each process. It would run the caller's script again in every one, to
 find what the script defines; cloudpickle brings that by value, so the script is out of sight while processes start.
@@ -26,7 +28,7 @@ from typing import Any, cast
 
 import cloudpickle
 
-from course.cluster.processes.messages import Command, RankFailure, RankMessage
+from course.cluster.processes.messages import CHUNK, CallReader, Command, RankFailure, RankMessage
 from course.cluster.processes.progress import Progress
 from course.cluster.processes.rank_main import Assignment, main
 from course.cluster.processes.script import hidden_script
@@ -40,7 +42,7 @@ GATHER_SECONDS = 0.2  # to hear the reason of a failure after the first sign of 
 LINE_SECONDS = 0.3  # for a rank to say where it is
 LEAVING_SECONDS = 5.0  # for ranks to flush and end
 KILLED_SECONDS = 5.0  # for a process to be gone that was killed
-CHUNK = 1 << 16
+LOOK_SECONDS = 0.01  # between looks at what ranks say of their calls
 # Which of several failures is told: the others follow from it.
 FIRST: tuple[FailureKind, ...] = ("Mismatch", "RankDied", "RankRaised", "Deadlock", "Leftover", "TimeLimit")
 # What a rank would otherwise load itself: seconds in each. None starts a thread or CUDA.
@@ -57,6 +59,7 @@ class Launch:
         self._progress = Progress(len(assignments), time.monotonic())
         self._values: dict[int, Any] = {}
         self._ready: set[int] = set()
+        self._next_look = 0.0
         self._lines: dict[int, tuple[str, ...]] = {}
         self._failures: list[tuple[bool, int, RanksFailed]] = []  # whether others caused it, order of FIRST, what
         self._has_ended = False
@@ -98,26 +101,38 @@ class Launch:
             self._hear(left)
 
     def _hear(self, seconds: float) -> None:
-        """Wait so long for something, and take what has come."""
-        limit = seconds if seconds < math.inf else None
+        """Wait so long at most for something, and take what has come."""
+        pause = max(0.0, self._next_look - time.monotonic()) if not self._progress.is_asked else 0.0
+        limit = min(seconds, pause or math.inf)
         sources: dict[Any, tuple[RankProcess, str]] = {}
         for rank in self._ranks:
-            sources |= {source: (rank, name) for name, source in rank.sources().items()}
+            sources |= {source: (rank, name) for name, source in rank.sources().items() if name != "calls" or not pause}
         if not sources:
-            time.sleep(seconds)
-        ready = [sources[cast(Any, source)] for source in wait(list(sources), timeout=limit)]
+            time.sleep(limit)
+        ready = [sources[cast(Any, each)] for each in wait(list(sources), timeout=None if limit == math.inf else limit)]
+        if any(name == "calls" for _, name in ready):
+            self._look()
         for rank, name in sorted(ready, key=lambda item: item[1] == "death"):  # first what it said
             if name == "output":
                 rank.show()
             elif name == "pipe":
                 self._hear_messages(rank)
-            else:
+            elif name == "death":
                 self._hear_messages(rank)
                 self._note_death(rank)
 
+    def _look(self) -> None:
+        """Take what all ranks have said of their calls, in the order in which they made them."""
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        found = [(rank.number, message) for rank in self._ranks for message in rank.calls.messages()]
+        for number, message in sorted(found, key=lambda each: each[1].at):
+            self._note_message(number, message)
+
     def _hear_messages(self, rank: RankProcess) -> None:
         for message in rank.messages():
+            self._look()  # at the calls that it made before
             self._take(rank, message)
+        self._look()  # a rank that has died says nothing more
 
     def _take(self, rank: RankProcess, message: RankMessage) -> None:
         match message.what:
@@ -127,6 +142,8 @@ class Launch:
                 self._lines[rank.number] = message.data
             case "failed":
                 self._note_failure(rank.number, message.data)
+            case "asks":  # the call that asks has been looked at
+                pass
             case _:
                 self._note_message(rank.number, message)
 
@@ -209,19 +226,27 @@ class Launch:
 
 
 class RankProcess:
-    """A process that is the rank `number`. pipe: messages come, commands go; output: what it prints."""
+    """A process that is the rank `number`.
 
-    def __init__(self, number: int, process: BaseProcess, pipe: Connection, output: Connection) -> None:
-        self.number = number
+    pipe    messages that wake the launcher come, commands go
+    calls   what it says of its calls
+    output  what it prints
+    """
+
+    def __init__(
+        self, number: int, process: BaseProcess, pipe: Connection, calls: Connection, output: Connection
+    ) -> None:
+        self.number, self.calls = number, CallReader(calls)
         self._process, self._pipe, self._output = process, pipe, output
         self._is_open = {"pipe": True, "output": True, "death": True}
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._begun = ""
 
     def sources(self) -> dict[str, Any]:
-        """What can be waited for, by name: its pipe, its output, its death."""
-        every = {"pipe": self._pipe, "output": self._output, "death": self._process.sentinel}
-        return {name: source for name, source in every.items() if self._is_open[name]}
+        """What can be waited for, by name: its pipes, its output, its death."""
+        every = {"pipe": self._pipe, "output": self._output, "death": self._process.sentinel, "calls": self.calls}
+        is_open = self._is_open | {"calls": self.calls.is_open}
+        return {name: source for name, source in every.items() if is_open[name]}
 
     def say(self, command: Command) -> None:
         """Tell it something. One that has died hears nothing."""
@@ -229,7 +254,7 @@ class RankProcess:
             self._pipe.send(command)
 
     def messages(self) -> Iterator[RankMessage]:
-        """What it has said."""
+        """What it has said, but for its calls."""
         try:
             while self._is_open["pipe"] and self._pipe.poll():
                 yield self._pipe.recv()
@@ -273,6 +298,7 @@ class RankProcess:
         if self._begun:
             self._print([self._begun])
         self._pipe.close()
+        self.calls.close()
         self._output.close()
         if not self.is_alive():
             self._process.close()
@@ -283,13 +309,14 @@ def _start(number: int, assignment: bytes) -> RankProcess:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     here, there = context.Pipe()
+    calls, made = context.Pipe(duplex=False)
     output, written = context.Pipe(duplex=False)
-    process = context.Process(target=main, args=(number, there, written), name=f"rank {number}")
+    process = context.Process(target=main, args=(number, there, made, written), name=f"rank {number}")
     with hidden_script(), _one_thread():
         process.start()
-    there.close()
-    written.close()
-    rank = RankProcess(number, process, here, output)
+    for end in (there, made, written):
+        end.close()
+    rank = RankProcess(number, process, here, calls, output)
     with contextlib.suppress(OSError):  # it has died: that is told soon
         here.send_bytes(assignment)
     return rank

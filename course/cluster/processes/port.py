@@ -1,6 +1,6 @@
 """A rank's port over torch.distributed: gloo between processes of one machine, NCCL between GPUs.
 
-    perform(call)  --reported-->  send: a queue of its own;  recv: wait for the sender;  else: see backends.py
+    perform(call)  --reported-->  send: begun, and held;  recv: wait for the sender;  else: see backends.py
 
 Messages go over one connection of the whole run, with gloo tags of their own for each group and tag, so that two ranks
 of a group can speak while a third does something else. NCCL knows no tags, and one of its communicators does one thing
@@ -11,11 +11,10 @@ used. (That part has only been run with gloo beneath it, as the tests do: two GP
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,8 +22,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from course.cluster.calls import Call, Communicator, Tensors
-from course.cluster.processes.backends import Begun, begin, connected, packed, room, unpack
+from course.cluster.processes.backends import Begun, begin, connected, copied, is_plain, room, unpack
 from course.cluster.processes.messages import CallLog
+from course.cluster.processes.queues import HeldSends, Queues, WorkItem
 
 POLL_SECONDS = 0.0005  # between looks at a call whose wait has an end: NCCL's own cannot be given one
 
@@ -56,6 +56,7 @@ class DistributedPort:
         self._channels = device.type == "cuda" if channels is None else channels
         self._backends: dict[str, Any] = {}
         self._queues = Queues()
+        self._held = HeldSends(self._queues)
         self._asking: set[Communicator] = set()
         self._asked: dict[int, _ReceiveWork] = {}
         self._lock = threading.Lock()
@@ -63,7 +64,12 @@ class DistributedPort:
 
     def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
         """See Port."""
-        return self._made(call, gives, takes, is_async=False).finish()
+        if call.verb != "recv" or self._must_queue(call):
+            return self._made(call, gives, takes, is_async=False).finish()
+        number = self._log.called(call, is_async=False)
+        sender = call.group.index(self.take(call, takes[0], call.peer))
+        self._log.ended(number)
+        return sender
 
     def begin(self, call: Call, gives: Tensors, takes: Tensors) -> DistributedWork:
         """See Port."""
@@ -90,7 +96,7 @@ class DistributedPort:
         group = call.group
         name = "all" if len(group) == self._size and not call.context else f"ranks {call.communicator}"
         backend = self._backend(name, group.index(self._rank), len(group))
-        return _CollectiveWork(self._log, number, begin(backend, call, gives, takes))
+        return _CollectiveWork(self._log, number, begin(backend, call, gives, takes, in_place=not is_async))
 
     def _backend(self, name: str, rank: int, size: int) -> Any:
         if name not in self._backends:
@@ -100,7 +106,11 @@ class DistributedPort:
     # --- messages ---
 
     def _send(self, call: Call, tensor: Tensor) -> None:
-        data = packed(tensor)
+        data = copied(tensor)
+        if not self._channels:
+            way = _way_of(call)
+            self._held.add(("to", call.peer, *way), self._all.send([data], call.named, _tag(way)), data, not call.tag)
+            return
         side = _Side(self.device)
 
         def deliver() -> None:
@@ -110,41 +120,44 @@ class DistributedPort:
 
         self._queues.put(("to", call.peer, *_way_of(call)), WorkItem(deliver), is_kept=not call.tag)
 
-    def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _ReceiveWork:
-        """In the order of each sender. When a group has received from anybody, the launcher says whose turn it is."""
+    def _must_queue(self, call: Call) -> bool:
+        """Whether a receive has to wait for others of its rank, or for the launcher to say whose turn it is.
+
+        When a group has received from anybody, the launcher says it of all of its receives.
+        """
         if call.peer is None and self._log.is_launched:
             self._asking.add(call.communicator)
-        is_asking = call.communicator in self._asking
+        return call.communicator in self._asking or not self._queues.is_idle(("from", call.peer, *_way_of(call)))
+
+    def _receive(self, call: Call, tensor: Tensor, is_async: bool) -> _ReceiveWork:
+        """In the order of each sender."""
+        is_asking = self._must_queue(call) and call.communicator in self._asking
         receive = _ReceiveWork(self._log, self, call, tensor)
         with self._lock:  # the launcher's answer may come before the number is known here
             receive.number = self._log.called(call, is_async=is_async, is_asking=is_asking)
             if is_asking:
                 self._asked[receive.number] = receive
                 return receive
-        queue_name = ("from", call.peer, *_way_of(call))
-        if is_async or not self._queues.is_idle(queue_name):
-            self._queues.put(queue_name, receive.item, is_kept=not call.tag)
-        else:
-            receive.item.run()
+        self._queues.put(("from", call.peer, *_way_of(call)), receive.item, is_kept=not call.tag)
         return receive
 
     def take(self, call: Call, tensor: Tensor, src: int | None) -> int:
         """Wait for the next message of `src` and write it. Returns the sender."""
-        data = room(call.takes[0], self.device)
+        data = tensor.detach() if is_plain(tensor) and not self._channels else room(tensor)
         if src is None:
-            work = self._all.recv_anysource([data], _tag(call))
+            work = self._all.recv_anysource([data], _tag(_way_of(call)))
             work.wait()
             src = int(work._source_rank())
         else:
-            backend, place, _, tag = self._way(call, src, self._rank)
-            backend.recv([data], place, tag).wait()
+            backend, sender, _, tag = self._way(call, src, self._rank)
+            backend.recv([data], sender, tag).wait()
         unpack(data, tensor)
         return src
 
     def _way(self, call: Call, src: int, dst: int) -> tuple[Any, int, int, int]:
         """A backend, the places of the sender and of the receiver in it, and a tag."""
         if not self._channels:
-            return self._all, src, dst, _tag(call)
+            return self._all, src, dst, _tag(_way_of(call))
         return self._backend(f"{src} to {dst} of {_way_of(call)}", int(self._rank == dst), 2), 0, 1, 0
 
 
@@ -251,77 +264,12 @@ class _Side(contextlib.AbstractContextManager[None]):
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
 
-class WorkItem:
-    """Something that a queue does. `wait` raises what it raised."""
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-        self._done = threading.Event()
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        """Do it, in the queue's thread or in any other."""
-        try:
-            self._action()
-        except BaseException as error:
-            self._error = error
-        self._done.set()
-
-    def wait(self) -> None:
-        """Until it is done."""
-        self._done.wait()
-        if self._error is not None:
-            raise self._error
-
-    def is_done(self) -> bool:
-        """Whether `wait` returns at once."""
-        return self._done.is_set()
-
-
-class Queues:
-    """Things that one rank does beside its own code: a queue and a thread for each name, which does one after another.
-
-    A gloo send ends only when the receiver asks for the message. `send` is eager here, so that a thread of its own
-    waits for each receiver: with one thread for all, a message that nobody asks for yet would hold up those of others.
-    """
-
-    def __init__(self) -> None:
-        self._queues: dict[object, queue.SimpleQueue[WorkItem]] = {}
-        self._last: dict[object, WorkItem] = {}
-        self._lock = threading.Lock()
-
-    def put(self, name: object, item: WorkItem, *, is_kept: bool = True) -> WorkItem:
-        """Have an item done after the others of the queue.
-
-        is_kept  whether the queue stays when it is empty: programs may have a tag for each message
-        """
-        with self._lock:
-            if name not in self._queues:
-                self._queues[name] = queue.SimpleQueue()
-                threading.Thread(target=self._serve, args=(name, is_kept), name=str(name), daemon=True).start()
-            self._last[name] = item
-            self._queues[name].put(item)
-        return item
-
-    def is_idle(self, name: object) -> bool:
-        """Whether all items of the queue are done."""
-        last = self._last.get(name)
-        return last is None or last.is_done()
-
-    def _serve(self, name: object, is_kept: bool) -> None:
-        items, is_over = self._queues[name], False
-        while not is_over:
-            items.get().run()
-            with self._lock:
-                if is_over := not is_kept and items.empty():
-                    del self._queues[name], self._last[name]
-
-
 def _way_of(call: Call) -> tuple[object, ...]:
     """What messages between two ranks must share to be kept in order."""
     return call.communicator, call.tag
 
 
-def _tag(call: Call) -> int:
+@lru_cache
+def _tag(way: tuple[object, ...]) -> int:
     """The same number on both sides, for all messages of one way."""
-    return zlib.crc32(repr(_way_of(call)).encode()) & 0x7FFFFFFF
+    return zlib.crc32(repr(way).encode()) & 0x7FFFFFFF

@@ -67,6 +67,11 @@ class Progress:
                 self._clocks[rank] = at
 
     @property
+    def is_asked(self) -> bool:
+        """Whether a receive waits for an answer: it comes with a call of another rank."""
+        return bool(self._asking)
+
+    @property
     def all_returned(self) -> bool:
         """Whether every rank has."""
         return all(self._returned)

@@ -71,12 +71,12 @@ class Assignment:
     program: bytes
 
 
-def main(rank: int, pipe: Connection, output: Connection) -> NoReturn:
-    """Run a rank. pipe: to the launcher, for messages and commands; output: takes what is printed."""
+def main(rank: int, pipe: Connection, calls: Connection, output: Connection) -> NoReturn:
+    """Run a rank. pipe, calls: to the launcher, see messages; output: takes what is printed."""
     os.setsid()  # so that the launcher can end it with all that it starts
     _speak_into(output)
     torch.set_num_threads(1)
-    log = LauncherLog(pipe)
+    log = LauncherLog(pipe, calls)
     given: Assignment = cloudpickle.loads(pipe.recv_bytes())
     commands = _Commands(pipe, log, given.folder)
     threading.Thread(target=commands.listen, name="commands of the launcher", daemon=True).start()

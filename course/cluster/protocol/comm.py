@@ -507,17 +507,19 @@ class Comm:
     ) -> Call:
         if self._verbs is not None and verb not in self._verbs:
             raise BadArgument(f"{verb} must not be used here, only {', '.join(self._verbs)}: write it with these")
-        given = tuple(map(Kind.of, gives))
-        taken = given if takes is gives else tuple(map(Kind.of, takes))
-        tensors, kinds = (gives, given) if takes is gives else ((*gives, *takes), (*given, *taken))
-        check_place(tensors, kinds, self._port.device, needs_data=self._port.needs_data)
         name = check_op(op, gives[0].dtype) if verb in REDUCING else ""
         if tag or type(tag) is not int:
             check_tag(tag)
-        key = (verb, peer, name, given, taken, tag)
-        if key not in self._known:  # equal calls are one object: Python's collector has less to look through
+        tensors = gives if takes is gives else (*gives, *takes)
+        alike = [(each.dtype, each.shape, each.device, each.layout, type(each)) for each in tensors]
+        key = (verb, peer, name, tag, len(gives), *alike)
+        if key not in self._known:  # what is looked at below is the same for calls of the same key
+            given = tuple(map(Kind.of, gives))
+            taken = given if takes is gives else tuple(map(Kind.of, takes))
+            kinds = given if takes is gives else (*given, *taken)
+            check_place(tensors, kinds, self._port.device, needs_data=self._port.needs_data)
             self._known[key] = Call(verb, self._me, self._group, peer, name, given, taken, self._context, tag)
-        return self._known[key]
+        return self._known[key]  # equal calls are one object: Python's collector has less to look through
 
     def _peer(self, name: str, peer: int) -> int:
         return check_peer(name, peer, self._group, other_than=self.rank)

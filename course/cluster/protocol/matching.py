@@ -245,9 +245,9 @@ def combined(call: Call, given: Mapping[int, Tensors]) -> dict[int, Tensors]:
             return nobody
 
 
-def reduced(op: str, tensors: Tensors) -> Tensor:
-    """The tensors combined one after the other; a new tensor."""
-    whole = tensors[0].detach().clone()
+def reduced(op: str, tensors: Tensors, *, in_first: bool = False) -> Tensor:
+    """The tensors combined one after the other: in the first one, or a new tensor."""
+    whole = tensors[0].detach() if in_first else tensors[0].detach().clone()
     for each in tensors[1:]:  # in place: a new tensor for every sum costs as much time as the sums
         STEP[op](whole, each.detach(), out=whole)
     return divided(whole, len(tensors)) if op == "mean" else whole
