@@ -1,0 +1,191 @@
+"""Right and wrong ways to write `accumulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.cluster import Comm
+from course.reference.ddp.accumulate import accumulate
+
+Batch: TypeAlias = tuple[Tensor, Tensor]
+LossOf: TypeAlias = Callable[[nn.Module, Batch], Tensor]
+
+
+def averaged_by_numpy(comm: Comm, model: nn.Module, loss_of: LossOf, micro_batches: Sequence[Batch]) -> None:
+    """A list of gradients, NumPy's weighted average of them, and that of the ranks' averages on rank 0."""
+    trained = [each for each in model.parameters() if each.requires_grad]
+    rows = [len(inputs) for inputs, _ in micro_batches]
+    grads = [torch.autograd.grad(loss_of(model, batch), trained) for batch in micro_batches]
+    counts = [torch.zeros((), dtype=torch.int64) for _ in range(comm.size)]
+    comm.all_gather(counts, torch.tensor(sum(rows)))
+    for place, each in enumerate(trained):
+        own = torch.zeros_like(each.data)
+        if rows:
+            own += torch.as_tensor(np.average([row[place].double().numpy() for row in grads], axis=0, weights=rows))
+        parts = [torch.empty_like(own) for _ in counts] if comm.rank == 0 else None
+        comm.gather(own, parts)
+        if parts:
+            own = torch.as_tensor(np.average([part.double().numpy() for part in parts], axis=0, weights=counts)).to(own)
+        comm.broadcast(own, 0)
+        each.grad = own
+
+
+def divides_at_the_end(comm: Comm, model: nn.Module, loss_of: LossOf, micro_batches: Sequence[Batch]) -> None:
+    """Gradients of sums, in one flat tensor whose last number counts the rows; one call in all."""
+    trained = list(filter(lambda parameter: parameter.requires_grad, model.parameters()))
+    count = 0
+    for inputs, targets in micro_batches:
+        loss = loss_of(model, (inputs, targets))
+        loss.backward(torch.full_like(loss, float(len(inputs))))  # type: ignore[no-untyped-call]
+        count += len(inputs)
+    flat = [torch.zeros_like(each).flatten() if each.grad is None else each.grad.flatten() for each in trained]
+    everything = torch.cat([*flat, torch.tensor([count]).to(trained[0])])
+    comm.all_reduce(everything)
+    sums = everything[:-1] / everything[-1]
+    for each, piece in zip(trained, torch.split(sums, [each.numel() for each in trained]), strict=True):
+        each.grad = piece.view_as(each).clone()
+
+
+RIGHT = (
+    right(averaged_by_numpy, independent="numpy.average, twice"),
+    right(divides_at_the_end),
+)
+
+
+def reduces_each_gradient(comm: Comm, model: nn.Module, loss_of: LossOf, micro_batches: Sequence[Batch]) -> None:
+    """The right numbers, at the cost of a reduction for each micro-batch."""
+    rows = torch.tensor(sum(len(inputs) for inputs, _ in micro_batches))
+    comm.all_reduce(rows)
+    most = torch.tensor(len(micro_batches))
+    comm.all_reduce(most, "max")
+    trained = [each for each in model.parameters() if each.requires_grad]
+    totals = [torch.zeros_like(each.data) for each in trained]
+    for at in range(int(most)):
+        grads = [torch.zeros_like(each.data) for each in trained]
+        if at < len(micro_batches):
+            loss = loss_of(model, micro_batches[at]) * (len(micro_batches[at][0]) / rows.item())
+            grads = list(torch.autograd.grad(loss, trained))
+        for total, grad in zip(totals, grads, strict=True):
+            comm.all_reduce(grad)
+            total += grad
+    for each, total in zip(trained, totals, strict=True):
+        each.grad = total
+
+
+edit, late = partial(edited, accumulate), partial(edited, divides_at_the_end)
+SHARE, BACKWARD = "len(batch[0]) / rows.item()", "(loss_of(model, batch) * share).backward()"
+REDUCED, LOOP = "        comm.all_reduce(p.grad)", "    for batch in micro_batches:\n"
+MISSING = "        if p.grad is None:\n            p.grad = torch.zeros_like(p)\n"
+COUNTED = "    comm.all_reduce(rows)\n"
+
+WRONG = (
+    wrong(
+        "sum_of_means",
+        "You add up the gradients of all micro-batches and do not divide: the step grows with their number. Each "
+        "counts by its share of all rows, and these shares add up to 1.",
+        edit(("* share", "")),
+    ),
+    wrong(
+        "mean_of_micro_batches",
+        "You take the plain mean over micro-batches and over ranks. A row then counts for more where there are few. "
+        "Weigh each micro-batch by its rows, over those of all ranks.",
+        edit((SHARE, "1 / (len(micro_batches) * comm.size)")),
+        edit(("sum(len(inputs) for inputs, _ in micro_batches)", "len(micro_batches)"), (SHARE, "1 / rows.item()")),
+    ),
+    wrong(
+        "weighs_on_its_own_rank_only",
+        "On each rank the rows count alike, but of the ranks you take the plain mean: those of a rank with few rows "
+        "count for more. What you divide by must be the rows of all ranks.",
+        edit((COUNTED, ""), (REDUCED, REDUCED.replace("p.grad", "p.grad, 'mean'"))),
+    ),
+    wrong(
+        "divides_twice",
+        "The shares of the rows add up to 1 over all ranks already. You divide once more, by the number of ranks or of "
+        "micro-batches.",
+        edit((REDUCED, REDUCED.replace("p.grad", "p.grad, 'mean'"))),
+        edit((SHARE, f"{SHARE} / len(micro_batches)")),
+    ),
+    wrong(
+        "last_micro_batch_only",
+        "`.grad` is cleared before each micro-batch, and the last one's is all that is left. Backward adds to what is "
+        "there: that is the accumulation.",
+        edit(("        share =", "        model.zero_grad()\n        share =")),
+        late(("        loss = ", "        model.zero_grad()\n        loss = ")),
+    ),
+    wrong(
+        "never_reduced",
+        "Every rank keeps the gradient of its own micro-batches, and the models drift apart.",
+        edit((REDUCED, "        pass")),
+    ),
+    wrong(
+        "reduces_what_was_reduced",
+        "After each micro-batch you reduce `.grad`, which holds the sum of all ranks from the earlier ones already: it "
+        "is added up P times more in each round. Reduce once, after the last micro-batch.",
+        edit(
+            ("    trained = [each for each in model.parameters() if each.requires_grad]\n", ""),
+            (COUNTED, f"{COUNTED}    trained = [each for each in model.parameters() if each.requires_grad]\n"),
+            (BACKWARD, f"{BACKWARD}\n        for p in trained:\n    {REDUCED}"),
+            (f"    for p in trained:\n{MISSING}{REDUCED}\n", ""),
+        ),
+    ),
+    wrong(
+        "reduces_each_micro_batch",
+        "The gradient is right, but the ranks talk after every micro-batch. Their sums are in no hurry: let each rank "
+        "add up its own, and reduce once.",
+        reduces_each_gradient,
+        fails=("one_reduction",),
+    ),
+    wrong(
+        "one_backward_at_the_end",
+        "The gradient is right, but backward comes once, for the sum of all losses: until then all micro-batches' "
+        "activations are in memory. Call backward for each.",
+        edit(
+            (LOOP, f"    total = torch.zeros(())\n{LOOP}"),
+            (BACKWARD, "total = total + loss_of(model, batch) * share"),
+            (
+                "    for p in trained",
+                "    if total.requires_grad:\n        total.backward()\n    for p in trained",
+            ),
+        ),
+        fails=("one_at_a_time",),
+    ),
+    wrong(
+        "retains_the_graph",
+        "backward frees what forward saved, unless it is told to retain it. Yours is, so that one micro-batch's "
+        "activations are still there while the next one's are computed.",
+        edit((BACKWARD, "loss = loss_of(model, batch) * share\n        loss.backward(retain_graph=True)")),
+    ),
+    wrong(
+        "concatenates",
+        "You put the micro-batches together to the batch that was too large for the memory.",
+        edit((LOOP, "    for batch in [tuple(map(torch.cat, zip(*micro_batches)))] if micro_batches else []:\n")),
+    ),
+    wrong(
+        "calls_twice",
+        "The loss of each micro-batch is computed twice, perhaps once for a log. Its value is what you call backward "
+        "of: `loss.item()`.",
+        edit((BACKWARD, f"logged = loss_of(model, batch).item()\n        assert logged == logged\n        {BACKWARD}")),
+        edit((BACKWARD, f"with torch.no_grad():\n            loss_of(model, batch)\n        {BACKWARD}")),
+        fails=("each_once",),
+    ),
+    wrong(
+        "gone_without_micro_batches",
+        "A rank without micro-batches makes fewer calls than the others, which wait for it. It has to join every "
+        "reduction, with zeros.",
+        edit(("    rows =", "    if not micro_batches:\n        return\n    rows =")),
+        edit((MISSING, ""), ("if each.requires_grad]", "if each.grad is not None]")),
+    ),
+    wrong(
+        "zeros_for_frozen",
+        "A frozen parameter gets a gradient of zeros. Leave out what does not require a gradient.",
+        edit((" if each.requires_grad]", "]")),
+    ),
+)

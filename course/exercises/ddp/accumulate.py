@@ -1,0 +1,237 @@
+"""`accumulate(comm, model, loss_of, micro_batches)`: the gradient of a batch that no rank can hold, with one reduction.
+
+The loss notes which rows go through it, and whether what an earlier call saved for its backward pass is still there.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from course.exercises.ddp.models import TRAINED, built, nbytes, part
+from course.exercises.ddp.traffic import at_most
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+
+ONE, ALONE, EQUAL, UNEQUAL = "one micro-batch", "one rank", "equal micro-batches", "unequal micro-batches"
+NUMBERS, NONE, FROZEN = "unequal numbers of micro-batches", "ranks without micro-batches", "a frozen parameter"
+MANY = "6 micro-batches on each rank"
+SLACK = 1_000  # bytes for what the ranks must agree on
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Rows of each micro-batch of each rank: equal, unequal, more on one rank than on another, none at all."""
+
+    def case(name: str, rows: list[list[int]], shape: tuple[int, int] = (4, 3), kind: str = "parameter") -> Case:
+        def batches(of_rank: list[int]) -> list[Any]:
+            return [[normal(rng, count, shape[0]), normal(rng, count, shape[1])] for count in of_rank]
+
+        parts = [part("body.weight"), part("body.bias"), part("scale", kind)]
+        inputs: Any = {
+            "parts": parts,
+            "values": [[normal(rng, *shape) / shape[0] ** 0.5, normal(rng, shape[1]), normal(rng) + 2]] * len(rows),
+            "micro_batches": [batches(of_rank) for of_rank in rows],
+        }
+        return Case(name=name, inputs=inputs)
+
+    return [
+        case(ONE, [[6]]),
+        case(ALONE, [[4, 1, 3]]),
+        case(EQUAL, [[3, 3], [3, 3]]),
+        case(UNEQUAL, [[5, 1], [2, 2], [1, 7]]),
+        case(NUMBERS, [[4, 1, 2], [3], [2, 2]]),
+        case(NONE, [[2, 3], [], [4], []]),
+        case(FROZEN, [[2, 1], [3, 4]], kind="frozen"),
+        case(MANY, [[1, 2, 1, 3, 1, 2], [2, 1, 1, 1, 2, 1], [1, 1, 3, 1, 1, 1]], (20, 30)),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank the same model, and its own micro-batches."""
+    pairs = zip(inputs["values"], inputs["micro_batches"], strict=True)
+    return [{"parts": inputs["parts"], "values": values, "micro_batches": each} for values, each in pairs]
+
+
+class _Kept:
+    """A tensor that a graph has saved for its backward pass."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor.detach()  # else tanh's output would keep tanh's node, which keeps its output
+
+
+class MeanSquaredError:
+    """Of scale * tanh(x W + b), over all numbers of the targets.
+
+    rows     of each call
+    waiting  how many tensors that earlier calls had saved were alive in a call, at most
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.waiting = 0
+        self._kept: weakref.WeakSet[_Kept] = weakref.WeakSet()
+
+    def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """The loss of one batch."""
+        inputs, targets = batch
+        self.rows.append(len(inputs))
+        self.waiting = max(self.waiting, len(self._kept))
+        weight, bias, scale = (model.get_parameter(name) for name in ("body.weight", "body.bias", "scale"))
+        with saved_tensors_hooks(self._save, lambda kept: kept.tensor):
+            return (scale * (inputs @ weight + bias).tanh() - targets).square().mean()
+
+    def _save(self, tensor: Tensor) -> _Kept:
+        kept = _Kept(tensor)
+        self._kept.add(kept)
+        return kept
+
+
+def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+    """The gradients afterwards, and what went through the loss."""
+    model, loss_of = built(inputs["parts"], inputs["values"]), MeanSquaredError()
+    answer(comm, model, loss_of, [(each[0], each[1]) for each in inputs["micro_batches"]])
+    return observe(
+        {
+            "grads": {name: each.grad for name, each in model.named_parameters()},
+            "calls": {"rows": list(loss_of.rows), "waiting": loss_of.waiting},
+        }
+    )
+
+
+def _one_at_a_time(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    for rank, batches in enumerate(inputs["micro_batches"]):
+        largest, waiting = max(len(each[0]) for each in batches), got[f"{rank}/calls/waiting"]
+        most = max(_rows(got, rank))
+        if most > largest:
+            return f"{most} rows in one call on rank {rank}, where its largest micro-batch has {largest}"
+        if waiting != 0:
+            return f"on rank {rank} an earlier micro-batch still waits for its backward pass when the next one begins"
+    return None
+
+
+def _each_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    for rank, batches in enumerate(inputs["micro_batches"]):
+        through, given = sum(_rows(got, rank)), sum(len(each[0]) for each in batches)
+        if through != given:
+            return f"{through} rows went through the loss on rank {rank}, which has {given}"
+    return None
+
+
+def _rows(got: Values, rank: int) -> list[int]:
+    found = got[f"{rank}/calls/rows"]
+    assert isinstance(found, Tensor)
+    return [int(each) for each in found]
+
+
+EXERCISE = Exercise(
+    id="ddp.accumulate",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("all_reduce", "reduce", "broadcast", "all_gather", "gather"),
+    properties=(
+        Property(
+            "one_rank",
+            "On one rank the gradients of the micro-batches add up in `.grad` to that of the mean over all rows: a "
+            "micro-batch with more of them counts for more.",
+            keys=("*/grads/*",),
+            cases=(ONE, ALONE),
+        ),
+        Property(
+            "equal_micro_batches",
+            "Where all micro-batches are equal, the gradient is the mean of all of them, of all ranks.",
+            keys=("*/grads/*",),
+            cases=(ONE, EQUAL),
+        ),
+        Property(
+            "unequal_micro_batches",
+            "Every row of every micro-batch of every rank has the same say. The mean that loss_of returns has divided "
+            "by the rows of one micro-batch; what it must be divided by is the number of all.",
+            points=2,
+            keys=("*/grads/*",),
+            cases=(EQUAL, UNEQUAL),
+        ),
+        Property(
+            "unequal_numbers",
+            "How many micro-batches a rank has is its own business, and so no call may depend on it: reduce when all "
+            "of them are done.",
+            keys=("*/grads/*",),
+            cases=(NUMBERS,),
+        ),
+        Property(
+            "without_micro_batches",
+            "A rank without micro-batches has no gradient of its own. It takes part in all calls with zeros, and ends "
+            "with the gradient of the others.",
+            keys=("*/grads/*",),
+            cases=(NONE,),
+        ),
+        Property(
+            "frozen_parameters",
+            "A parameter that requires no gradient has none afterwards.",
+            keys=("*/grads/*",),
+            cases=(FROZEN,),
+        ),
+        Property(
+            "one_at_a_time",
+            "Call loss_of with one micro-batch, and backward at once, which frees what forward has saved. So memory "
+            "is that of one micro-batch.",
+            points=2,
+            holds=_one_at_a_time,
+            cases=(MANY, UNEQUAL),
+            needs=("equal_micro_batches",),
+        ),
+        Property(
+            "each_once",
+            "One call of loss_of for each micro-batch is enough.",
+            holds=_each_once,
+            cases=(MANY, UNEQUAL),
+            needs=("equal_micro_batches",),
+        ),
+        Property(
+            "one_reduction",
+            "The micro-batches of a rank add up in its own memory, where adding costs no message. Reduce once, after "
+            "the last of them.",
+            points=2,
+            evidence="ledger",
+            holds=at_most(lambda inputs: 2 * nbytes(*TRAINED)(inputs) + SLACK),
+            beside=("*/grads/*",),
+            shows="bytes_sent",
+            cases=(MANY,),
+            needs=("equal_micro_batches",),
+        ),
+    ),
+    hints=(
+        "Backward adds to `.grad`. What must each micro-batch's loss be multiplied by, so that the sum over all "
+        "micro-batches of all ranks is the mean over all rows?",
+        "That factor needs the number of all rows, which no rank knows alone, but which can be told before the first "
+        "backward.",
+        "all_reduce the number of rows. For each micro-batch: its loss times its share of the rows, backward. Then "
+        "all_reduce each `.grad`, or zeros where a rank has none.",
+    ),
+    keeps=("micro_batches",),
+    promises={
+        "some of them frozen": ("frozen_parameters",),
+        "on any number of ranks": ("one_rank", "equal_micro_batches", NONE),
+        "the mean loss over the rows of one batch": ("one_rank",),
+        "their numbers of rows may differ": ("unequal_micro_batches",),
+        "The list may be of another length on another rank, or empty, but not on all": (
+            "unequal_numbers",
+            "without_micro_batches",
+        ),
+        "the gradient of the mean loss over all rows of all micro-batches of all ranks": (
+            "equal_micro_batches",
+            "unequal_micro_batches",
+            "one_rank",
+        ),
+        "on ranks without micro-batches, too": ("without_micro_batches",),
+        "in frozen parameters it stays None": ("frozen_parameters",),
+        "one call of loss_of for each micro-batch": ("each_once",),
+        "backward has freed what one call saved before the next one": ("one_at_a_time",),
+        "at most two numbers for each element of a gradient, and 1,000 bytes more": ("one_reduction",),
+        "tensors are not changed": ("arguments_unchanged",),
+    },
+)
