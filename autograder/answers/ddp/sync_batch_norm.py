@@ -171,6 +171,13 @@ WRONG = (
         edit((VARIANCE, VARIANCE.replace("/ total", "/ (total - 1)"))),
     ),
     wrong(
+        "counts_samples_only",
+        "In (n, C, L) a channel has n * L numbers. You divide what is summed over all of them by the number of "
+        "samples, forward or backward.",
+        edit(("torch.full_like(mean, len(rows))", "torch.full_like(mean, len(x))")),
+        edit((REDUCED, f"{REDUCED}; total = total * len(dy) / max(len(rows), 1)")),
+    ),
+    wrong(
         "eps_outside_the_root",
         "eps belongs under the root: 1 / sqrt(variance + eps). Outside of it a channel that hardly varies is "
         "divided by another number.",
