@@ -836,9 +836,9 @@ for reductions in (4, 1):
     print(f"{reductions} reductions: each rank sends {sent:4.0f} MB; a step takes {1000 * seconds:.2f} ms")
 
 # %% [markdown]
-# The bytes are a fourth, and with them all of the time that was not spent in computing. Nothing is lost, because a
-# sum does not mind in which order it is taken: first in each rank's own memory, which costs nothing, then over the
-# ranks. This is what `no_sync()` of `DistributedDataParallel` is for, around all backward calls but the last.
+# The bytes fall to a fourth, and so does the time that is not spent in computing. Nothing is lost, because a sum does
+# not mind in which order it is taken: first in each rank's own memory, which costs no message, then over the ranks.
+# This is what `no_sync()` of `DistributedDataParallel` is for, around all backward calls but the last.
 #
 # What *is* easily lost are the right weights. Below, two ranks have micro-batches of different sizes, and the losses
 # of all rows are written down. What a rank can compute are the means of its micro-batches.
@@ -888,11 +888,11 @@ def accumulate(
     for batch in micro_batches:
         share = len(batch[0]) / rows.item()
         (loss_of(model, batch) * share).backward()
-    for each in model.parameters():
-        if each.requires_grad:
-            if each.grad is None:
-                each.grad = torch.zeros_like(each)
-            comm.all_reduce(each.grad)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    for p in trained:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        comm.all_reduce(p.grad)
 
 
 # %%
