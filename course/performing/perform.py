@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from course.cluster import Comm, RanksFailed
-from course.failing import message_of, own_lines, type_of
+from course.failing import MAX_MESSAGE, message_of, own_lines, type_of
 from course.performing.exercise import Answer, Ask, Case, Exercise, Failure, Observation, Oracle
 from course.performing.forms import laid_out
 from course.performing.oracle import Here, with_costs
@@ -250,5 +250,7 @@ def failure_of(error: BaseException, trace: TracebackType | None = None, seconds
     if type(error) is TimeLimit:
         return Failure(type="TimeLimit", message=f"did not end within {seconds:g} s", where=own_lines(trace))
     if type(error) is RanksFailed:  # isinstance would ask the exception
-        return Failure(type=error.type, message=message_of(error), where=error.where, rank=error.rank)
+        return Failure(
+            type=error.type, message=readable(error.without_line, MAX_MESSAGE), where=error.where, rank=error.rank
+        )
     return Failure(type=type_of(error), message=message_of(error), where=own_lines(trace))

@@ -123,7 +123,7 @@ class Ranks:
 
 
 def _failure(failed: RanksFailed) -> Failure:
-    return Failure(type=failed.type, message=str(failed), where=failed.where, rank=failed.rank)
+    return Failure(type=failed.type, message=failed.without_line, where=failed.where, rank=failed.rank)
 
 
 def _ends(failure: Failure | None) -> bool:

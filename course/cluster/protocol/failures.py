@@ -37,6 +37,11 @@ class RanksFailed(CourseError):
         self.kind, self.rank, self.type, self.where = kind, rank, type or kind, where
         self.ledger: Ledger | None = None
 
+    @property
+    def without_line(self) -> str:
+        """The message, but for the rank's own line: for those who show `where` beside it, or may not show it."""
+        return str(self).replace(f" ({self.where[-1]})", "", 1) if self.where else str(self)
+
 
 class Stopped(BaseException):
     """Raised inside the calls of a rank whose run is over; no `except Exception` of the rank can swallow it."""

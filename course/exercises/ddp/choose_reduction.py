@@ -137,7 +137,7 @@ def _step(question: Question, cap: int, algorithm: str) -> float:
 
 def _reduction(cluster: dict[str, Any], algorithm: str, size: int) -> float:
     """Seconds of one all-reduce: rounds of equal messages, each round as often as it says."""
-    nodes, per_node = cluster["nodes"], cluster["per_node"]
+    nodes, per_node = (cluster[name] for name in ("nodes", "per_node"))
     inside, between = cluster["inside"], cluster["between"]
     everybody = nodes * per_node
     rounds = {

@@ -58,7 +58,7 @@ def make_buckets(params: Sequence[Tensor], cap: int) -> list[list[Tensor]]:
 
 def backward_then_reduce(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Tensor]]) -> None:
     """Backward first, then the mean of each bucket: nothing overlaps. (What DDP does stands in C++.)"""
-    loss.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(loss)
     for bucket in buckets:
         grads = [each.grad for each in bucket if each.grad is not None]
         mean = parameters_to_vector(grads)
@@ -235,5 +235,5 @@ def _trained(
         backward(loss)
         optimizer.step()
         seconds.append(time.perf_counter() - start)
-        losses.append(loss.item())
+        losses += [loss.item()]
     return losses, min(seconds)
