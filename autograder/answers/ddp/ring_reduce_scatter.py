@@ -177,7 +177,7 @@ WRONG = (
         "The values are right, but whole tensors travel: P times the bytes that are needed. A rank needs the sum of "
         "one chunk only, so only that chunk need travel to it, and be added to on its way.",
         gathers_all,
-        fails=("bytes", "all_at_once"),
+        fails=("bytes",),
     ),
     wrong(
         "through_rank_0",
