@@ -2,9 +2,9 @@
 
     python -m tools.ending SECONDS     # since 1970, when it began
 
-The time rule: on two quiet cores, FIXED seconds and EACH for every exercise of the syllabus, and MOST however many there
-are. A busy or slower machine takes longer, so nothing fails here; whoever sees the rule broken on a quiet one makes the
-slowest tests quicker.
+The time rule: on two quiet cores, FIXED seconds and EACH for every exercise of the syllabus, at most MOST. A busy or
+slower machine takes longer, so nothing fails here; whoever sees the rule broken on a quiet one makes the slowest tests
+quicker.
 """
 
 from __future__ import annotations
