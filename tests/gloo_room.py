@@ -55,10 +55,10 @@ def ring_all_reduce(comm, x):
 
 def every_verb(comm):
     me, size = comm.rank, comm.size
-    mine = torch.arange(4.0) + 10 * me
-    outs = [torch.empty(4) for _ in range(size)]
+    mine = torch.arange(4.0).view(2, 2) + 10 * me
+    outs = [torch.empty(2, 2) for _ in range(size)]
     rows = [mine + place for place in range(size)]
-    many, some = [each.clone() for each in rows], torch.empty(4)
+    many, some = [each.clone() for each in rows], torch.empty(2, 2)
     summed, best, rooted, told = mine.clone(), mine.clone(), mine.clone(), mine.clone()
     comm.all_reduce(summed)
     comm.all_reduce(best, op="max")
@@ -67,12 +67,16 @@ def every_verb(comm):
     comm.all_gather(outs, mine)
     comm.reduce_scatter(some, rows, op="mean")
     comm.all_to_all(many, rows)
-    gathered = [torch.empty(4) for _ in range(size)] if me == 0 else None
+    gathered = [torch.empty(2, 2) for _ in range(size)] if me == 0 else None
     comm.gather(mine, gathered, dst=0)
-    got = torch.empty(4)
+    got = torch.empty(2, 2)
     comm.scatter(got, rows if me == 0 else None, src=0)
     comm.barrier()
-    return [summed, best, rooted, told, *outs, some, *many, *(gathered or []), got]
+    stacked, whole, piece = torch.empty(size, 2, 2), torch.empty(2 * size, 2), torch.empty(2, 2)
+    comm.all_gather(stacked.unbind(), mine)
+    comm.all_gather_single(whole, mine)
+    comm.reduce_scatter_single(piece, torch.cat(rows))
+    return [summed, best, rooted, told, *outs, some, *many, *(gathered or []), got, stacked, whole, piece]
 
 
 def torchs_verbs(comm):

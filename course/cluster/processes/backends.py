@@ -178,7 +178,7 @@ def _reduce_scatter(backend: Any, call: Call, gives: Tensors, takes: Tensors, in
 def _all_gather(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: bool) -> Begun:
     row = _row(takes) if in_place else None
     if row is not None:
-        work = backend._allgather_base(row, _given(gives[0], in_place), AllgatherOptions())
+        work = backend._allgather_base(row, _given(gives[0], in_place).view(-1), AllgatherOptions())
         return Begun(work, lambda: increment_version(takes))
     come = [_taken(each, in_place) for each in takes]
     return Begun(backend.allgather([come], [_given(gives[0], in_place)]), lambda: _unpack_all(come, takes))
