@@ -64,8 +64,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(UNUSED, [few, few + 3], first, second, frozen, none=[(0, "body.1.bias"), (1, "body.1.bias")]),
         case(
             DTYPES,
-            [few, few + 9],
-            (part("a"), (6,), torch.bfloat16),
+            [few + 1, few + 3],
+            (part("a"), (6,), torch.float16),  # in bfloat16 the tolerance would be a quarter
             second,
             (part("b", "transposed"), (2, 3)),
         ),
