@@ -98,6 +98,13 @@ WRONG = (
         "You take the plain mean over micro-batches and over ranks. A row then counts for more where there are few. "
         "Weigh each micro-batch by its rows, over those of all ranks.",
         edit((SHARE, "1 / (len(micro_batches) * comm.size)")),
+        edit(
+            (SHARE, "1 / len(micro_batches)"),
+            (COUNTED, ""),
+            (MISSING, ""),
+            ("if each.requires_grad]", "if each.grad is not None]"),
+            (REDUCED, REDUCED.replace("p.grad", "p.grad, 'mean'")),
+        ),
         edit(("sum(len(inputs) for inputs, _ in micro_batches)", "len(micro_batches)"), (SHARE, "1 / rows.item()")),
     ),
     wrong(

@@ -196,6 +196,12 @@ WRONG = (
         fails=("large_weights",),
     ),
     wrong(
+        "on_rank_0_only",
+        "Only one rank gets the sum, and the others keep their own part of it: their models drift apart. An all_reduce "
+        "gives it to all.",
+        edit((REDUCED, "comm.reduce(grad, 0)")),
+    ),
+    wrong(
         "gone_without_samples",
         "A rank without samples returns at once, and the others wait for it in the first call. It must take part in "
         "all calls, and take the gradients.",

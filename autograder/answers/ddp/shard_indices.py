@@ -85,6 +85,14 @@ WRONG = (
         fails=("every_size_th", "begins_again"),
     ),
     wrong(
+        "blocks_of_what_there_is",
+        "Each of your ranks reads a block of the order, and for the last ones there is too little left, or nothing. "
+        "Repeat the order until it fills the last step of all ranks, and deal it out, like cards.",
+        edit((PLACES, "steps = -(-n // size)\n    places = torch.arange(n)[rank * steps : (rank + 1) * steps]")),
+        table((REPEATED, ""), (DEALT, "torch.tensor(order[rank * steps : (rank + 1) * steps], dtype=torch.int64)")),
+        fails=("equal_counts", "every_size_th", "begins_again", "fewer_samples_than_ranks"),
+    ),
+    wrong(
         "fills_up_from_elsewhere",
         "The places that are left in the last step get other samples than the first ones of the order, so that some "
         "are read more often than need be, or always the same.",

@@ -14,7 +14,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from course.exercises.ddp.models import TRAINED, built, nbytes, part
 from course.exercises.ddp.traffic import at_most
-from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 ONE, ALONE, EQUAL, UNEQUAL = "one micro-batch", "one rank", "equal micro-batches", "unequal micro-batches"
@@ -24,16 +23,22 @@ SLACK = 1_000  # bytes for what the ranks must agree on
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Rows of each micro-batch of each rank: equal, unequal, more on one rank than on another, none at all."""
+    """Rows of each micro-batch of each rank: equal, unequal, more on one rank than on another, none at all.
+
+    Every row's gradient is positive, because targets are negative and all else is not, so that no sum cancels.
+    """
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=rng, dtype=torch.float64).float() + 0.1
 
     def case(name: str, rows: list[list[int]], shape: tuple[int, int] = (4, 3), kind: str = "parameter") -> Case:
         def batches(of_rank: list[int]) -> list[Any]:
-            return [[normal(rng, count, shape[0]), normal(rng, count, shape[1])] for count in of_rank]
+            return [[draw(count, shape[0]), -3 * draw(count, shape[1])] for count in of_rank]
 
         parts = [part("body.weight"), part("body.bias"), part("scale", kind)]
         inputs: Any = {
             "parts": parts,
-            "values": [[normal(rng, *shape) / shape[0] ** 0.5, normal(rng, shape[1]), normal(rng) + 2]] * len(rows),
+            "values": [[draw(*shape) / shape[0], draw(shape[1]), draw()]] * len(rows),
             "micro_batches": [batches(of_rank) for of_rank in rows],
         }
         return Case(name=name, inputs=inputs)
