@@ -43,8 +43,8 @@ torch.set_num_threads(1)  # the tensors here are small: a second thread costs mo
 # size* $P$. All hold the same model, each computes the gradient of its own samples, and then all need the mean of
 # these gradients. In between stands an *all-reduce*: every rank gives a tensor, and every rank gets the sum.
 #
-# Two ranks can send each other messages, and that is all the hardware offers. Here four of them swap what they have
-# with rank 0:
+# Two ranks can send each other messages, and that is all we assume. Here four of them add up what they have at rank
+# 0:
 
 # %%
 from course.cluster import run_ranks
@@ -69,10 +69,13 @@ run = run_ranks(sum_at_rank_0, 4, inputs=[(torch.full((1000,), float(rank)),) fo
 messages(run.ledger, title="Every gradient goes to rank 0, and the sum comes back")
 
 # %% [markdown]
-# `run_ranks` starts the function once for each rank, as threads that take turns. `comm` knows the own number and has
-# the verbs of `torch.distributed`: the same function would run on processes, and on GPUs. `run.values` has what each
-# rank returned, and `run.ledger` what was sent: it is what the picture was made of. Ranks have a clock, too, which
-# knows nothing of your computer. A message takes the latency of its link, and its bytes over the bandwidth.
+# `run_ranks` starts the function once for each rank, as threads that take turns. `comm` knows the rank's number and
+# has the verbs of `torch.distributed`, as methods: `comm.broadcast(x, 0)`, `comm.all_reduce(x, "sum")`,
+# `comm.all_gather(tensors, x)` work in place, with tensors that are there already (`course/cluster/protocol/comm.py`
+# lists them). The same function runs on processes, and on GPUs. `run.values` has what each rank returned, and
+# `run.ledger` what was sent: the picture was drawn from it. Ranks have a clock, too, which knows nothing of your
+# computer. A message takes the link's latency plus its bytes divided by the bandwidth. Messages that leave one rank,
+# or arrive at one, share its link: they take turns.
 #
 # The sum is right. But is this a good way?
 
@@ -85,12 +88,12 @@ found = {
     name: {workers: parameter_server.traffic(way(workers)) for workers in parameter_server.WORKERS}
     for name, way in ways.items()
 }
-server_and_ring(found, title="GPT-2 small's gradients: a server's traffic grows with the workers, a ring's does not")
+server_and_ring(found, title="GPT-2 small's gradients: a server's traffic grows with the workers, a ring's stays bounded")
 
 # %% [markdown]
-# The server is a rank of its own here, to which every worker sends its gradient ("parameter server"). All of them go
-# through its one link, one after the other. The other curve sums without a middle: what goes through a worker hardly
-# depends on how many there are. How can that be?
+# The server is a rank of its own here, to which every worker sends its gradient (a "parameter server", with a single
+# server). All of them go through its one link, one after the other. The other way needs no middle: what goes through
+# a worker stays below four times its gradients, in and out together, however many workers there are. How can that be?
 
 
 # %% [markdown]
@@ -103,8 +106,13 @@ server_and_ring(found, title="GPT-2 small's gradients: a server's traffic grows 
 # A chunk travels and grows. Think of chunk 0 with four ranks. It sets off at some rank as that rank's own part; at
 # each stop the part of that rank is added; and at its last stop it is finished.
 #
-# **Predict.** Chunk 0 must be finished at rank 0. At which rank does it set off? How many messages does it take? What
-# do the other ranks send meanwhile?
+# Chunk 0 must be finished at rank 0. At which rank does it set off? How many messages does it take? What do the other
+# ranks send meanwhile?
+#
+# All ranks send at the same moment, and then receive. Here that is safe, because `send` is *eager*: it returns when
+# the data is copied, whether or not anybody receives it. In `torch.distributed` it may wait for its receiver, and
+# then all would wait for one another, for ever. `isend`, a receive, and then `wait` is right everywhere.
+# (`Simulated(send="rendezvous")` as the transport shows who depends on it.)
 #
 # Every exercise has three hints. The first of this one is:
 
@@ -148,13 +156,13 @@ check(ring_reduce_scatter)
 # %% [markdown]
 # ## 3. Everybody gets all of it
 #
-# After the reduce-scatter, rank $r$ has the finished chunk $r$ and nobody has the whole. The second half of the way
-# is an *all-gather*: every rank gives one chunk, and every rank gets all of them, in the order of ranks.
+# After the reduce-scatter, rank $r$ has the finished chunk $r$ and nobody has the whole. The second half is an
+# *all-gather*: every rank gives one chunk, and every rank gets all of them, in the order of ranks.
 #
-# The nearest idea is a collector. All chunks go to rank 0, which puts them together and sends the whole to everybody.
+# The obvious idea is a collector. All chunks go to rank 0, which puts them together and sends the whole to everybody.
 #
-# **Predict.** Four ranks hold 1 MiB each. How many MiB does rank 0 send? How many does any other rank send? Where
-# would both numbers go with a thousand ranks?
+# **Predict.** Four ranks hold 1 MiB each. How many MiB does rank 0 send? How many does any other rank send? What
+# would both numbers be with a thousand ranks?
 
 # %%
 from course.cluster import run_ranks
@@ -178,8 +186,9 @@ mine = torch.zeros(2**18)  # 1 MiB
 messages(run_ranks(by_a_collector, 4, inputs=[(mine,)] * 4).ledger, title="The collector sends nearly everything")
 
 # %% [markdown]
-# One link is busy and the others wait. A ring spreads the same work evenly. In the first step every rank gives its
-# own chunk to the next rank. What comes in from the other side is news for that next rank as well.
+# Rank 0 sends the whole to each of the others, and each of them one chunk, however many there are: one link is busy
+# and the others wait. A ring spreads the same work evenly. In the first step every rank gives its own chunk to the
+# next rank. What comes in from the other side is news for that next rank as well.
 #
 # Follow the chunk of rank 0 until it has been everywhere. How many steps is that, and what do the other ranks send in
 # the meantime?
@@ -223,9 +232,9 @@ check(ring_all_gather)
 #
 # After backward each worker has the gradients of its own examples, and all need their sum. That is an *all-reduce*:
 # every rank gives a tensor $x$, and every rank gets the sum over all ranks. The two exercises above make one
-# together. Two things are new. Gradients have any shape, and $P$ seldom divides the number of their elements. And the
-# ranks must agree. Each adds the sum to its own copy of the weights, in every step, and nobody ever compares the
-# copies.
+# together, and yours may call them. Two things are new. Gradients have any shape, and $P$ seldom divides the number
+# of their elements. And the ranks must agree. Each adds the sum to its own copy of the weights, in every step, and
+# nobody ever compares the copies.
 #
 # How could they disagree? Let four ranks hold all four gradients. Each begins with its own and adds the others as
 # they come round the ring.
@@ -240,9 +249,9 @@ apart = max(float((total - by_rank[0]).abs().max()) for total in by_rank)
 print(f"{int(same.sum())} of {len(same)} sums are the same on all ranks; the others differ by up to {apart:.1e}")
 
 # %% [markdown]
-# Additions of floating-point numbers are rounded, and another order rounds elsewhere. A difference in the last bit is
-# harmless once. After many steps the workers hold different models, and each takes steps by gradients of the others'
-# models.
+# Additions of floating-point numbers are rounded, and another order rounds differently. A difference in the last bit
+# is harmless once. After many steps the workers hold different models, and each steps along gradients that were
+# computed on the others' models.
 #
 # The cure costs nothing. Look at who finishes a chunk in your reduce-scatter, and at what your all-gather does with
 # it: how many ranks add up the same chunk?
@@ -335,7 +344,7 @@ for count in (1, 1_000_000):
 # Suppose that nobody who has the tensor is ever idle. One rank has it at first. How many can have it after one round,
 # after two, after three?
 #
-# **Predict.** How many rounds does it take to reach a thousand ranks?
+# How many rounds does it take to reach a thousand ranks?
 #
 # Write it for any number of ranks, and from any source. Draw six ranks on paper first, with rank 0 as the source; the
 # last round is where six differs from eight.
@@ -374,8 +383,10 @@ def tree_broadcast(comm: Comm, x: Tensor, source: int) -> None:
 check(tree_broadcast)
 
 # %% [markdown]
-# The next cell shows the messages of your tree, and those of the chain until it passes its check. In which step is
-# rank 5 told, and by whom?
+# The next cell shows the messages of your tree, and those of the chain until it passes its check. In which step of
+# your tree is rank 5 told, and by whom? (For a few bytes a star is still quicker here: all its messages are on their
+# way at once. And for many bytes a chain is quicker if the tensor is cut into pieces, which follow one another;
+# `comm.broadcast` does that.)
 
 # %%
 words = torch.zeros(256)
@@ -386,9 +397,9 @@ messages(run_ranks(way, 8, inputs=[given] * 8).ledger)
 # %% [markdown]
 # ## 6. Ring or trees
 #
-# Trees can add as well. Turn every arrow of the broadcast round: each rank waits for those that it would send to,
-# adds what they send to its own tensor, and passes the sum on towards the root. That is a *reduce*. A reduce followed
-# by a broadcast is an all-reduce by two trees. Its messages are few and long; those of the ring are many and short.
+# Trees can add as well. Reverse every arrow of the broadcast: each rank waits for those that it would send to, adds
+# what they send to its own tensor, and passes the sum on towards the root. That is a *reduce*. A reduce followed by a
+# broadcast is an all-reduce up and down a tree. Its messages are few and long; those of the ring are many and short.
 #
 # Let a message of $m$ bytes take
 #
@@ -399,10 +410,10 @@ messages(run_ranks(way, 8, inputs=[given] * 8).ledger)
 # long as one message.)
 #
 # First count bytes. How many times $n$ does *one* rank send in the whole all-reduce around a ring? Where does that go
-# when $P$ grows? Compare it with the rank in the tree that is told first and tells most.
+# when $P$ grows? Compare it with the root of the tree.
 #
-# **Predict.** 64 ranks. Which is quicker for 4 KB, the gradient of a small layer norm? Which for 10 MB? Guess the
-# size at which it turns, to a factor of ten.
+# **Predict.** 64 ranks, 10 microseconds, 10 GB/s. Which is quicker for 4 KB, the gradient of a small layer norm?
+# Which for 10 MB? Guess the size at which it turns, to a factor of ten.
 
 # %%
 import math
@@ -416,7 +427,9 @@ for n in (4_000, 10_000_000):
     print(f"{n:10,} bytes in ms: ring {1e3 * ring:7.3f}, virtual clock {1e3 * clock:7.3f}, trees {1e3 * trees:7.3f}")
 
 # %% [markdown]
-# Libraries have both, and choose by size and number of ranks. Find where the choice turns.
+# Libraries choose by size and number of ranks, too. Their trees are better than these: cut into pieces, they send at
+# full bandwidth (NCCL), and halving and doubling needs as few rounds as a tree and as few bytes as a ring (Thakur et
+# al., 2005). Find where *these two* turn.
 
 
 # %% exercise
@@ -452,9 +465,9 @@ check(tree_wins_below)
 # ## 7. Who is to blame?
 #
 # On GPUs a rank does not wait for a collective when it calls it. It puts the call into its stream and goes on, often
-# by a whole step, until it needs a result. Where two ranks' calls do not fit, no error is raised: everybody waits,
-# until half an hour later a time limit ends the run. What remains is a list of what each rank had called; PyTorch's
-# *flight recorder* keeps one for NCCL (the tutorial "Flight Recorder for Debugging Stuck Jobs").
+# by a whole step, until it needs a result. Where two ranks' calls do not match, no error is raised: everybody waits,
+# until a time limit ends the run, in torch after ten minutes. What remains is a list of what each rank had called;
+# PyTorch's *flight recorder* keeps one for NCCL (the tutorial "Flight Recorder for Debugging Stuck Jobs").
 #
 # Here is such a trace. In every step each rank sends a tensor to its neighbour, receives one from the other side, and
 # begins two all-reduces; in `wait` it stands still until all of its calls are over.
@@ -468,8 +481,8 @@ print(hanging.table(hanging.example()))
 
 # %% [markdown]
 # Three ranks stand at the end of a longer list and one at the end of a shorter one. But the length is no proof: a
-# rank that leaves out the last call of a step may find nothing left to wait for, run into the next step, and come out
-# with the longest list of all. And the ranks that wait first may be the innocent neighbours of the guilty one.
+# rank that leaves out the last call of a step may find nothing left to wait for, run into the next step, and end with
+# the longest list of all. And the ranks that wait first may be the innocent neighbours of the guilty one.
 #
 # What is proof is the program. It is the same on all ranks, so that three of them testify against the fourth. With
 # two ranks there is no majority: who is wrong cannot be seen, and must be agreed on.
@@ -556,25 +569,24 @@ def mean_of_masks(comm, seeds_with_rank):
     return dropped.std().item()
 
 
-for words, chosen in (("one state for all", False), ("each with its rank", True)):
+for words, chosen in (("one state for all", False), ("each seeded with its rank", True)):
     found = run_ranks(mean_of_masks, 4, inputs=[(chosen,)] * 4)
-    print(f"{words:20} standard deviation {found.values[0]:.2f}")
+    print(f"{words:25} standard deviation {found.values[0]:.2f}")
 
 # %% [markdown]
 # With the same masks, four workers are as noisy as one. Seeded with their ranks they average the noise away, as four
-# times the samples should: it falls to half. Whatever adds noise (dropout, augmentation, stochastic rounding) must
-# differ between ranks. Whatever decides together (first weights, the order of samples, the choice of a layer to skip)
-# must not.
+# times the samples should: it falls to half. Noise in the local gradients (dropout, augmentation) must differ between
+# ranks. What decides together must not (the first weights, the order of samples, the choice of a layer to skip), and
+# neither may noise in the step itself: weights that are rounded at random must be rounded alike everywhere.
 
 
 # %% [markdown]
 # ## 9. Who reads what
 #
 # Workers that share a model must not share their samples: each reads its own part of the data, its *shard*. They
-# could ask rank 0 which samples to take, but then rank 0 would have to be asked in every step. It goes without a
-# word.
+# could ask rank 0 which samples to take, but then rank 0 would have to be asked in every step. No message is needed.
 #
-# **Predict.** Four workers draw a permutation each, and none tells the others anything. When are the four the same?
+# Four workers draw a permutation each, and none tells the others anything. When are the four the same?
 
 
 # %%
@@ -589,16 +601,16 @@ print("all seeded alike:", *[draws(11) for _ in range(4)], sep="\n  ")
 # %% [markdown]
 # A pseudorandom order costs no message: whoever knows the seed knows it all. So the workers agree on the order, and
 # each takes only its own part of it. The parts are dealt out like cards. Then the first step of all ranks together
-# reads the beginning of the order, whatever the number of ranks, and a run can be resumed on more of them.
+# reads the beginning of the order, whatever the number of ranks, and a run can be resumed on another number of them.
 #
 # The cards rarely come out even. A rank that has one batch more than the others would wait for them in that step, for
 # ever. So the last round is filled up with samples from the beginning of the order, and those count twice. (In an
 # accuracy that is measured this way they count twice, too.)
 #
 # The order must change from epoch to epoch. torch's `DistributedSampler` seeds its generator with seed + epoch, and
-# forgets the epoch unless you call `set_epoch`: then every epoch has the same order, and no error tells you. With
-# that sum, a run of seed 2 sees the orders of seed 1, one epoch later. That harms no single run; who averages over
-# seeds may want to avoid it, and your function may do either.
+# does not know the epoch unless you call `set_epoch`: then every epoch has the same order, and no error tells you.
+# With that sum, seed 2 sees in each epoch the order that seed 1 sees one epoch later. That harms no single run;
+# whoever averages over seeds may want to avoid it, and your function may do either.
 
 
 # %% exercise
@@ -608,7 +620,7 @@ def shard_indices(n: int, rank: int, size: int, seed: int, epoch: int) -> list[i
     n, size  how many samples and ranks there are, each at least 1. size: it may be larger than n.
     rank     0 to size - 1
     seed, epoch
-             ints from 0 to 10,000; another of either gives another order, where chance has room for one
+             ints from 0 to 10,000; a change of either changes the order (where n is large enough to show it)
     Returns  a list of ints, or an int64 tensor: ceil(n / size) indices, for all ranks the same number
     Order    a random permutation of 0 to n - 1, which you may draw as you like. It depends on n, seed and epoch alone.
              The rank reads entries rank, rank + size, rank + 2 size, ... of it, as far as the last step of all ranks
@@ -631,7 +643,8 @@ check(shard_indices)
 # %% [markdown]
 # ## 10. One model everywhere
 #
-# In data parallelism every worker holds the whole model. In each step all of them apply the same averaged gradient.
+# In data parallelism every worker holds the whole model. In each step all of them apply the same averaged gradient,
+# here with plain SGD.
 #
 # **Predict.** Two workers forget to begin with the same weights. They average their gradients in every step: do the
 # two models come together, drift apart, or neither?
@@ -659,12 +672,12 @@ seen = run_ranks(forgetful, 2, inputs=[(101,), (101,)]).values
 for step in (0, 10, 20, 50, 100):
     (one, loss), (other, _) = (each[step] for each in seen)
     apart = torch.dist(torch.tensor(one), torch.tensor(other))
-    print(f"step {step:3d}: the ranks' weights are apart by {apart:.4f}; rank 0's loss is {loss:.3f}")
+    print(f"step {step:3d}: the ranks' weights differ by {apart:.4f}; rank 0's loss is {loss:.3f}")
 
 # %% [markdown]
-# Neither: whatever is subtracted, it is the same on both sides. The loss falls all the same, but not to 0, where a
-# single worker's would go: the *mean* of the two models learns, and nobody holds that one. Only with the same weights
-# at the beginning is "average the gradients" a correct algorithm.
+# Neither, for this linear model: whatever is subtracted, it is the same on both sides. The loss falls all the same,
+# but not to 0, where a single worker's would go: the *mean* of the two models learns, and nobody holds that one. Only
+# with the same weights at the beginning is "average the gradients" a correct algorithm.
 #
 # The same seed on all ranks might do, until a rank loads a checkpoint, or draws one number more. It is safer to send
 # rank 0's model to all others, once, before the first step.
@@ -677,7 +690,7 @@ print({name: (each.dtype, tuple(each.shape)) for name, each in layer.state_dict(
 
 # %% [markdown]
 # A second tensor may be frozen, a third stand in two places, as the input and output embeddings of many language
-# models do (*tied* weights). And the optimizer already holds the tensors that it shall change: what comes must be
+# models do (*tied* weights). And the optimizer already holds the tensors that it is to change: what comes must be
 # written into these.
 
 
@@ -694,7 +707,7 @@ def broadcast_parameters(comm: Comm, model: nn.Module) -> None:
               under two names (tied). Buffers: persistent or not.
     Returns   nothing. Afterwards every parameter and buffer holds rank 0's values, bit for bit, whatever the other
               ranks hold, nan too.
-    In place  that is, in the memory that each tensor has: an optimizer that was made before goes on with them
+    In place  each tensor keeps its memory: an optimizer that was made before goes on with them
     Cost      as many collectives as you like, but no rank sends more bytes than its model has, tied ones counted once
 
     `.grad` and `requires_grad` are not changed.
@@ -724,13 +737,13 @@ print(f"local means {means[0]:g} and {means[1]:g}; the mean of these two: {torch
 print(f"the mean of all samples: {torch.cat(of_samples).mean():g}")
 
 # %% [markdown]
-# The lonely sample has counted three times as much as each of the others. `DistributedDataParallel` does just that:
-# it divides by the number of ranks. That is right for equal shards, and elsewhere an error that no message tells.
+# The single sample has counted three times as much as each of the others. `DistributedDataParallel` does just that:
+# it divides by the number of ranks. That is right for equal shards, and otherwise an error that nothing reports.
 #
 # There is a second trap. Some models use a layer only for some samples (an expert, an adapter, a head for one
 # language). A rank whose samples did not need it has no gradient there: `.grad` is None.
 #
-# **Predict.** Rank 1 has no gradient for the second of three layers, and skips it. What does it get?
+# Rank 1 has no gradient for the second of three layers, and skips it. What does it get?
 
 # %%
 from course.cluster import RanksFailed
@@ -752,9 +765,10 @@ for second in (torch.ones(2), torch.ones(4)):
         print(error)
 
 # %% [markdown]
-# If you are lucky the shapes differ, and you are told. If not, rank 0's second layer is added to rank 1's third, and
-# only at the end somebody waits. *Collectives are matched by their order alone.* So all ranks must make the same
-# calls, whatever each of them lacks.
+# Here you are told if the shapes differ; gloo and NCCL may wait, or add what does not belong together
+# (TORCH_DISTRIBUTED_DEBUG=DETAIL compares the calls). If shapes agree, rank 0's second layer is added to rank 1's
+# third, and only at the end does a rank wait. *Collectives are matched by their order alone.* So all ranks must make
+# the same calls, whatever data each of them has.
 #
 # Could everybody put zeros where there is no gradient? Not where *no* rank has one. Here a weight of 1 gets no
 # gradient after one ordinary step, once as None and once as zeros:
@@ -770,7 +784,8 @@ for nothing in (None, torch.zeros(())):
     print(f"{nothing!s:12} the weight moves by {weight.item() - before:+.4f}")
 
 # %% [markdown]
-# So the zeros are wrong where nobody has a gradient. And *that* is something that nobody knows alone.
+# So the zeros are wrong where nobody has a gradient. And *that* is something that nobody knows alone. (DDP asks the
+# graph, with `find_unused_parameters=True`; without it an unused parameter is an error.)
 
 
 # %% exercise
@@ -782,7 +797,7 @@ def reduce_gradients(comm: Comm, model: nn.Module, weight: int) -> None:
              strides and floating dtypes. Each `.grad` is the gradient of this rank's mean loss, in the parameter's
              dtype, or None where its samples did not use the parameter.
     weight   how many samples this rank has, which may differ from rank to rank: 0 on some ranks, where every `.grad`
-             is None, but not on all. The number of all samples may be beyond the largest number of a gradient's dtype.
+             is None, but not on all. The number of all samples may exceed the largest number of a gradient's dtype.
     Returns  nothing. Afterwards every `.grad` is the gradient of the mean loss over the samples of all ranks. A
              gradient that some ranks do not have counts as 0 there; where no rank has one, and in frozen parameters,
              `.grad` stays None.
@@ -813,8 +828,7 @@ check(reduce_gradients)
 # one over time and one over ranks.
 #
 # **Predict.** Eight ranks take a step of four micro-batches each. In one program they all-reduce after every
-# micro-batch, as they would after every backward; in the other one only after the last. How do the bytes compare, and
-# how the times?
+# micro-batch, as they would after every backward; in the other one only after the last. How do the bytes compare?
 
 # %%
 from course.cluster import Link, Simulated, two_levels
@@ -836,12 +850,13 @@ for reductions in (4, 1):
     print(f"{reductions} reductions: each rank sends {sent:4.0f} MB; a step takes {1000 * seconds:.2f} ms")
 
 # %% [markdown]
-# The bytes fall to a fourth, and so does the time that is not spent in computing. Nothing is lost, because a sum does
-# not mind in which order it is taken: first in each rank's own memory, which costs no message, then over the ranks.
-# This is what `no_sync()` of `DistributedDataParallel` is for, around all backward calls but the last.
+# The bytes fall to a quarter, and so does the time that is not spent in computing. But for rounding nothing is lost,
+# because a sum does not mind in which order it is taken: first in each rank's own memory, which costs no message,
+# then over the ranks. This is what `no_sync()` of `DistributedDataParallel` is for, around forward and backward of
+# all micro-batches but the last: what counts is where forward was.
 #
-# What *is* easily lost are the right weights. Below, two ranks have micro-batches of different sizes, and the losses
-# of all rows are written down. What a rank can compute are the means of its micro-batches.
+# What is easily lost is how much each micro-batch counts. Below, two ranks have micro-batches of different sizes, and
+# the losses of all rows are written down. What a rank can compute are the means of its micro-batches.
 
 # %%
 of_rows = [[[1.0, 1.0, 1.0, 1.0], [6.0]], [[3.0, 5.0]]]
@@ -853,7 +868,7 @@ print(f"mean of the ranks' means of means: {sum(sum(each) / len(each) for each i
 
 # %% [markdown]
 # Ranks need not even have equally many micro-batches, and one may have none: what they call together must not depend
-# on that. And each micro-batch must be done with before the next one begins, or the memory is that of the batch that
+# on that. And each micro-batch must be finished before the next one begins, or the memory is that of the batch that
 # did not fit.
 
 
@@ -871,7 +886,7 @@ def accumulate(
 
     comm           has all_reduce, reduce, broadcast, all_gather and gather, on any number of ranks
     model          with the same parameters on all ranks, some of them frozen; each `.grad` is None. Every loss depends
-                   on all others.
+                   on every parameter that is not frozen.
     loss_of        loss_of(model, batch) is the mean loss over the rows of one batch, a tensor of shape ()
     micro_batches  pairs (inputs, targets), each a tensor of shape (n, ...) with n >= 1 rows; their numbers of rows may
                    differ. The list may be of another length on another rank, or empty, but not on all.
@@ -919,7 +934,7 @@ print(f"deviation of a shard {shard.std(correction=0):.2f}, of all {torch.cat(sh
 # %% [markdown]
 # So a network that is trained on shards learns from other statistics than one that sees the whole batch, and with few
 # samples on each rank the statistics are poor. The variance of all is also not the mean of the variances: how far the
-# shards lie apart belongs to it.
+# shards lie apart is part of it.
 #
 # There is a way that needs only sums: the mean of the squares minus the square of the mean. Move all samples away
 # from zero, which changes no variance, and look at what it gives in float32:
@@ -936,7 +951,8 @@ for shift in (0.0, 100.0, 1_000.0, 10_000.0):
 #
 # In backward the roles are turned around. A sample of rank 0 moves the mean, and the mean moves what rank 1 computes.
 # So rank 0 needs something from rank 1 that only rank 1's backward knows. Write down what one channel's gradient sums
-# over the batch: that is what must travel.
+# over the batch: that is what must travel. Autograd does not see through a collective, so both halves go into a
+# `torch.autograd.Function`.
 
 
 # %% exercise
@@ -954,11 +970,11 @@ def sync_batch_norm(comm: Comm, x: Tensor, eps: float) -> Tensor:
     eps       a float, added to the variance, above 0
     Returns   like x, in the dtype of x: (x - mean) / sqrt(variance + eps) for each of the C channels, with the mean and
               the biased variance (divided by their number) of all numbers of the channel on all ranks
-    Backward  Each rank calls backward with the gradient of its own loss, and x.grad becomes the gradient of the sum of
+    Backward  Each rank calls backward, also one without samples, with the gradient of its own loss, and x.grad becomes the gradient of the sum of
               all ranks' losses.
     Cost      one collective in forward and one in backward
-    Digits    as exact where the mean is a thousand times the deviation as a mean in that dtype allows. What is computed
-              from many samples, and what is sent, is at least in float32.
+    Digits    where the mean is a thousand times the deviation, no less exact than a mean in that dtype can be. What is
+              computed from many samples, and what is sent, is at least in float32.
 
     x is not changed.
     """
@@ -1022,9 +1038,8 @@ from course.lessons.widgets.overlap import overlap
 overlap()
 
 # %% [markdown]
-# Two things pull in opposite directions. A group that is sent alone pays for the latency of a whole ring, $2(P-1)$
-# times. A group that is large must wait for its last gradient, and the very last group leaves when backward is over:
-# nothing hides it. The compromise is a *bucket*: several gradients in a row, sent together.
+# Gradients that leave during backward cost little, as long as the links keep up. All in one cannot leave before
+# backward is over. And one by one is slow where a message's latency is large: the next section is about that.
 #
 # One gradient cannot be hidden here at all. GPT-2's head and its embedding share one matrix, by far the largest, and
 # its gradient is complete only when backward has come back to the embedding.
@@ -1060,8 +1075,9 @@ for name, pieces in {"each parameter": sizes, "all in one": [sum(sizes)]}.items(
 # %% [markdown]
 # Every all-reduce pays its latencies anew, however small it is. But a single one has a price as well: it cannot begin
 # before the last gradient is there. What lies between is a *bucket*: as many gradients as fit into so many bytes. It
-# travels when its last gradient is complete, while backward goes on. In PyTorch it has 25 MB unless you say otherwise
-# (Li et al., VLDB 2020).
+# travels when its last gradient is complete, while backward goes on. DDP closes a bucket as soon as it has reached 25
+# MiB, the first one 1 MiB, unless you say otherwise; and after the first step it makes its buckets anew, in the order
+# in which gradients came. Yours keep below their cap.
 #
 # So what belongs together is what is complete at about the same time. Draw a network of four layers, and backward's
 # way through it. Then let the first and the last layer share one matrix, as many language models do: backward meets
@@ -1147,7 +1163,8 @@ timeline(run.ledger)
 #
 # There are three traps. A collective needs all ranks in the same order, so a rank may not simply begin what it
 # happens to have. A parameter that was not used (a branch not taken, an expert without tokens) calls no hook at all.
-# And a hook that is left behind fires in every later backward, too.
+# For simplicity it counts as zeros here, also where no rank has used it. And a hook that is left behind fires in
+# every later backward, too.
 
 
 # %% exercise
@@ -1208,7 +1225,7 @@ check(overlapped_backward)
 # Small buckets begin early, and there are many of them. Here is a step of 48 layers on 16 ranks: backward takes half
 # a millisecond for a layer, and its gradients have two million bytes.
 #
-# **Predict.** With how many layers in a bucket is the step shortest: 1, 4, 16, or all 48?
+# With how many layers in a bucket is the step shortest: 1, 4, 16, or all 48?
 
 # %%
 def backward_with_buckets(comm, layers, in_a_bucket):
@@ -1229,7 +1246,7 @@ for in_a_bucket in (1, 2, 4, 8, 16, 48):
 # %% [markdown]
 # With one layer in each, the latencies make the network slower than backward: a queue of buckets grows, and the
 # network still works when backward is long over. With all in one, it begins when backward ends. In between nearly
-# everything is hidden behind backward but the last bucket, which no one can hide: so that one should be small.
+# everything is hidden behind backward but the last bucket, which no one can hide.
 #
 # To plan a run on a thousand GPUs you want this number without a simulation. Take two rows on paper, *backward* and
 # *network*, and three buckets. Draw the case in which backward is the slower of the two, then the other one. When
@@ -1315,8 +1332,9 @@ for way in (flat, hierarchy):
     print(f"{way.__name__:10}{run.ledger.makespan * 1000:5.1f} ms")
 
 # %% [markdown]
-# The flat ring has many steps, and all of them wait for the one slow link on the way. Two levels take the slow links
-# seldom. With links that are equally fast the bytes inside would only come on top; and where gradients are small and
+# The flat ring has many steps, and all of them wait for the one slow link on the way. Two levels cross the slow links
+# in far fewer rounds. (Here a node has one link out. Where each GPU has its own, libraries run several rings side by
+# side.) With links that are equally fast the bytes inside would only come on top; and where gradients are small and
 # nodes many, even the few messages of two levels are more than a tree's.
 #
 # So nobody can say what is best without the cluster, and without the backward pass behind which it can hide. Write
@@ -1393,7 +1411,7 @@ check(choose_reduction)
 # %% [markdown]
 # ## 19. From 1 to 64 workers
 #
-# More workers take more samples in each step. Does that train as many times faster?
+# More workers take more samples in each step. Does training get that many times faster?
 
 # %%
 from course.lessons.widgets.scaling import scaling
@@ -1426,8 +1444,14 @@ stale_losses(found, title="The older the gradient, the smaller the largest rate 
 # With fresh gradients the best of these rates is {{ best_rate(0) : .2g }}, and the loss comes to {{ best_loss(0) :
 # .2f }} nats. With gradients that are 7 steps old the best is {{ best_rate(7) : .2g }}, which leaves {{ best_loss(7)
 # : .2f }} nats after as many steps. An old gradient overshoots: it answers where the weights were, and the steps
-# since then have answered the same. What is saved by not waiting is paid for in steps. That is why nearly all large
-# models are trained with steps that everybody takes together.
+# since then have answered the same.
+#
+# But eight workers that wait for one another take fewer steps from the same samples, each from a batch eight times as
+# large. Their best loss is {{ best_together(8) : .2f }} nats: less than with old gradients, and more than a single
+# worker's with as many small steps. With two workers, whose gradients are one step old, there is hardly a difference
+# ({{ best_together(2) : .2f }} and {{ best_loss(1) : .2f }}). What is saved by not waiting is paid for in steps, the
+# more the more workers there are. That is why nearly all large models are trained with steps that everybody takes
+# together.
 
 
 # %% [markdown]
@@ -1445,8 +1469,8 @@ for name in worker_runs.PROGRAMS:
     print(worker_runs.PROGRAMS.listing(name), end="\n\n")
 
 # %% [markdown]
-# **Predict.** One of them hangs, in one the workers drift apart without a word, and one is right and slower than it
-# must be. Which is which? Look for a number that may be another one on another rank.
+# **Predict.** One of them hangs, in one the workers drift apart silently, and one is right and slower than it must
+# be. Which is which? Look for a number that may differ between ranks.
 
 # %%
 print("stops:", worker_runs.seen("stops"))
@@ -1520,7 +1544,8 @@ for workers in (2, 4):
         print(f"   {name:9} ends at {found[-1]:.6f}, at most {apart:.0e} apart in any step")
 
 # %% [markdown]
-# All three agree but for rounding: many workers take the step of one.
+# All three agree but for rounding: many workers take the step of one. (Not with batch norm: DDP leaves each worker
+# the statistics of its shard, unless you take `torch.nn.SyncBatchNorm`.)
 #
 # `torch.nn.DataParallel` is older, and easier to call: one process, one thread for each GPU. In every step it copies
 # the model from the first GPU to all others, sends each its samples, collects their outputs there, and sums the
@@ -1535,11 +1560,11 @@ for workers in (2, 4):
 # has not passed its check, PyTorch's part stands in. The four workers have {{ shards() }} sequences of each batch, so
 # each weighs its loss by its share. One thing at a time is then taken away.
 #
-# Four processes on a laptop share its cores, and their messages take no network. So the table has a second time: the
+# Four processes on a laptop share its cores, and their messages cross no network. So the table has a second time: the
 # same step on simulated ranks, whose computing is measured and whose links are slow ({{ latency_ms() : .0f }} ms, {{
 # bandwidth_mb() : .0f }} MB/s).
 #
-# **Predict.** Which rows must have the losses of one process? Which row is the slowest on slow links?
+# Which rows must have the losses of one process? Which row is the slowest on slow links?
 
 # %%
 from course.lessons.experiments import assembled_ddp
@@ -1551,7 +1576,8 @@ for line in assembled_ddp.table(parts.with_yours(passed)):
     print(line)
 
 # %% [markdown]
-# The ring, the buckets and the overlap change no loss, only the time. The broadcast and the weights change what is
+# The ring, the buckets and the overlap change no loss, only the time. (`your ring` is over when it returns, so that
+# it hides nothing behind backward; a library's own all-reduce does.) The broadcast and the weights change what is
 # computed. Both mistakes still train: no error, no warning, and a curve that looks like a curve. Without the
 # broadcast four different models get the mean of each other's gradients. The mean of means is close to right, the
 # closer the more alike the shards are, and that makes it hard to find.
@@ -1559,8 +1585,8 @@ for line in assembled_ddp.table(parts.with_yours(passed)):
 # ## At scale
 #
 # Goyal et al. trained ResNet-50 on ImageNet in {{ hours(8) : .0f }} hours on 8 GPUs, and in {{ hours(256) : .0f }}
-# hour on 256 (arXiv 1706.02677): {{ hour_published() : .1%}} of 32 times the speed. The same step on 256 simulated
-# ranks, in 32 servers that share a card of 50 Gbit/s each:
+# hour on 256 (arXiv 1706.02677): about {{ hour_published() : .0%}} of 32 times the speed. The same step on 256
+# simulated ranks, in 32 servers; the 8 GPUs of each share one card of 50 Gbit/s:
 
 # %%
 from course.lessons.experiments import imagenet_hour
@@ -1571,21 +1597,21 @@ for words, overlaps in (("during backward", True), ("after backward", False)):
     print(f"gradients sent {words:15}: {ours:.1%} of the ideal speed, error {ours / published - 1:+.1%}")
 
 # %% [markdown]
-# The published run lies between the two. The simulated ranks all take equally long for a step, and nobody reads data;
-# real ones wait for the slowest of 256.
+# Both are near it; hours that are given to the hour allow no more. The simulated ranks all take equally long for a
+# step, and nobody reads data; real ones wait for the slowest of 256.
 
 
 # %% [markdown]
 # ## What to remember
 #
-# 1. An all-reduce around a ring is a reduce-scatter and an all-gather. Each rank sends $2(P-1)/P$ of the bytes,
-#    nearly the same for any number of ranks. A tree has fewer messages in a row, and wins where tensors are small.
+# 1. An all-reduce around a ring is a reduce-scatter and an all-gather. Each rank sends $2(P-1)/P$ of the bytes, never
+#    more than twice their number. Plain trees have fewer messages in a row, and win where tensors are small.
 # 2. Many workers take the step of one if they begin alike and weigh each gradient by its samples. A mean of means
 #    does not.
 # 3. All ranks must make the same collectives in the same order, whatever their data: one that skips a call hangs the
 #    others.
 # 4. Buckets hide communication behind backward. Small ones pay for latency, large ones for waiting.
-# 5. What adds noise must differ between ranks; what decides together must not.
+# 5. Noise in local gradients must differ between ranks; whatever changes the weights must be alike.
 #
 # ## What to read
 #
@@ -1599,7 +1625,7 @@ for words, overlaps in (("during backward", True), ("after backward", False)):
 #
 # - The virtual clock: latency and bandwidth alone. Sums cost nothing, and communication takes nothing from computing.
 # - Real libraries choose between rings, trees and more for each call, and cut large tensors into pieces.
-# - Nobody failed. Real runs of many workers must survive one that dies.
+# - No rank failed. Real runs of many workers must survive one that dies.
 # - No recorded number comes from a GPU.
 
 # %%

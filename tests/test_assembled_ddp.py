@@ -12,7 +12,7 @@ def test_workers_with_all_parts_have_the_losses_of_one_process_and_others_have_n
     parts, alone = assembled.PARTS.with_yours({}), assembled.one_process(3)
     assert assembled.torchs(3).losses == pytest.approx(alone, abs=1e-6)
     found = {variant: assembled.whole(assembled.on_processes(variant, parts, 3)) for variant in assembled.VARIANTS}
-    for variant in ("all of it", "no ring", "no buckets", "no overlap"):
+    for variant in ("all but the ring", "your ring, too", "no buckets", "no overlap"):
         assert found[variant] == pytest.approx(alone, abs=1e-6)
     assert found["mean of means"][0] == pytest.approx(alone[0], abs=1e-6)
     assert found["mean of means"][-1] != pytest.approx(alone[-1], abs=1e-4)

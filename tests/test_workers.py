@@ -94,7 +94,9 @@ def test_figures_show_every_line():
     ways = {way: {2: parameter_server.Traffic(busiest=1, seconds=1.0)} for way in ("server", "ring")}
     assert [len(axes.lines) for axes in server_and_ring(ways, title="t").axes] == [2, 2]
     assert len(speedups({"ideal": {1: 1.0}, "ours": {1: 1.0}}, title="t").axes[0].lines) == 2
-    found = stale_gradients.Stale(rates=(0.1, 1.0), staleness=[0, 3], losses=[[0.5, None], [1.0, 9.0]])
+    found = stale_gradients.Stale(
+        rates=(0.1, 1.0), staleness=[0, 3], losses=[[0.5, None], [1.0, 9.0]], together=[0.5, 0.5]
+    )
     drawn = stale_losses(found, title="t").axes[0].lines
     assert [max(line.get_ydata()) for line in drawn] == [HIGHEST, HIGHEST]
 

@@ -17,6 +17,11 @@ def best_loss(age: int) -> float:
     return stale.best(age)[1]
 
 
+def best_together(workers: int) -> float:
+    """The least loss of so many workers that wait for one another, from as many samples."""
+    return stale.together[stale.staleness.index(workers - 1)]
+
+
 def shards() -> str:
     """How many sequences each worker has."""
     *some, last = map(str, assembled_ddp.SHARDS)

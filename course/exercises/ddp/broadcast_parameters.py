@@ -205,7 +205,7 @@ EXERCISE = Exercise(
         "rank 0's values, bit for bit": ("parameters", "buffers"),
         "whatever the other ranks hold, nan too": ("whatever_the_others_hold",),
         "with broadcast, all_reduce and all_gather": ("3 ranks",),
-        "in the memory that each tensor has": ("in_place",),
+        "each tensor keeps its memory": ("in_place",),
         "no rank sends more bytes than its model has": ("bytes",),
         "`.grad` and `requires_grad` are not changed": ("nothing_else",),
     },

@@ -195,7 +195,7 @@ EXERCISE = Exercise(
         "None where its samples did not use the parameter": ("unused_by_some", "unused_by_all"),
         "which may differ from rank to rank": ("unequal_shards",),
         "0 on some ranks, where every `.grad` is None": ("without_samples",),
-        "may be beyond the largest number of a gradient's dtype": ("large_weights",),
+        "may exceed the largest number of a gradient's dtype": ("large_weights",),
         "the gradient of the mean loss over the samples of all ranks": ("equal_shards", "unequal_shards"),
         "A gradient that some ranks do not have counts as 0 there": ("unused_by_some",),
         "where no rank has one, and in frozen parameters, `.grad` stays None": ("unused_by_all",),

@@ -253,7 +253,7 @@ EXERCISE = Exercise(
         "at least 1": (ONE, ALONE),
         "it may be larger than n": (FEW,),
         "0 to size - 1": (UNEVEN,),
-        "another of either gives another order": ("another_order_each_epoch", "another_order_for_each_seed"),
+        "a change of either changes the order": ("another_order_each_epoch", "another_order_for_each_seed"),
         "ceil(n / size) indices, for all ranks the same number": ("equal_counts", "begins_again"),
         "a random permutation of 0 to n - 1": ("shuffled", "every_sample"),
         "depends on n, seed and epoch alone": ("every_size_th",),

@@ -30,12 +30,15 @@ STEPS, BATCH, SEEDS = 300, 32, 3
 class Stale:
     """The loss in nats after the last step, mean over seeds; None where it overflowed.
 
-    losses  a row for each age of the gradient, a column for each rate
+    losses    a row for each age of the gradient, a column for each rate
+    together  for each age the best loss of as many workers, age + 1, that wait for one another: as many samples in all,
+              in fewer steps from larger batches
     """
 
     staleness: list[int]
     rates: list[float]
     losses: list[list[float | None]]
+    together: list[float]
 
     def best(self, staleness: int) -> tuple[float, float]:
         """The rate with the least loss, and that loss."""
@@ -46,12 +49,14 @@ class Stale:
 def measure(staleness: Sequence[int] = STALENESS, rates: Sequence[float] = RATES, *, steps: int = STEPS) -> Stale:
     """Trains networks with all of these rates, for each staleness."""
     losses = [_losses(each, rates, steps) for each in staleness]
-    return Stale(staleness=list(staleness), rates=list(rates), losses=losses)
+    waiting = [_losses(0, rates, steps // (each + 1), BATCH * (each + 1)) for each in staleness]
+    together = [min(loss for loss in row if loss is not None) for row in waiting]
+    return Stale(staleness=list(staleness), rates=list(rates), losses=losses, together=together)
 
 
-def _losses(staleness: int, rates: Sequence[float], steps: int) -> list[float | None]:
+def _losses(staleness: int, rates: Sequence[float], steps: int, batch: int = BATCH) -> list[float | None]:
     data, lr = digits_split()[0], torch.tensor(rates).view(-1, 1, 1, 1)
-    params, examples = fresh(len(rates), SEEDS), batches(data, BATCH, SEEDS)
+    params, examples = fresh(len(rates), SEEDS), batches(data, batch, SEEDS)
     known: deque[list[Tensor]] = deque(maxlen=staleness + 1)  # the weights of the last steps, oldest first
     for _ in range(steps):
         known.append([each.detach().clone() for each in params])

@@ -41,11 +41,15 @@ class Gradient:
 def gradients_of(config: GPTConfig = GPT2_SMALL, *, tokens: int = TOKENS, speed: float = SPEED) -> tuple[Gradient, ...]:
     """Of every parameter, in the order of forward: 4 FLOPs for each number and token, attention's own not counted.
 
-    The embedding of tokens is also the head's matrix (`tied`), and has its gradient only when backward is at its end.
+    The embedding of tokens is also the head's matrix (`tied`). The work for it stands at the head, where backward
+    begins; its gradient is complete at the embedding, where it ends.
     """
     with torch.device("meta"):
         sizes = [(name, each.numel()) for name, each in GPT(config).named_parameters()]
-    return tuple(Gradient(name=name, numbers=size, seconds=4 * size * tokens / speed) for name, size in sizes)
+    (tied, size), *others = sizes
+    found = [Gradient(name=name, numbers=count, seconds=4 * count * tokens / speed) for name, count in others]
+    head = Gradient(name="head", numbers=0, seconds=4 * size * tokens / speed)
+    return (Gradient(name=tied, numbers=size, seconds=0.0), *found, head)
 
 
 def step(comm: Comm, gradients: Sequence[Gradient], cap: float, *, overlaps: bool = True) -> None:
@@ -59,7 +63,7 @@ def step(comm: Comm, gradients: Sequence[Gradient], cap: float, *, overlaps: boo
     late: list[int] = []
     for place, each in enumerate(reversed(gradients), 1):
         spent, filled = spent + each.seconds, filled + each.bytes
-        if filled >= cap or place == len(gradients):
+        if filled and (filled >= cap or place == len(gradients)):
             comm.compute(spent, "backward")
             if overlaps:
                 begun.append(_sent(comm, filled))
