@@ -257,5 +257,5 @@ EXERCISE = Exercise(
     removes=("torch.nn.functional.scaled_dot_product_attention",),
     oracle=Sample,
     measured=(LONG,),
-    seconds=5.0,
+    seconds=20.0,
 )
