@@ -88,7 +88,7 @@ found = {
     name: {workers: parameter_server.traffic(way(workers)) for workers in parameter_server.WORKERS}
     for name, way in ways.items()
 }
-server_and_ring(found, title="GPT-2 small's gradients: a server's traffic grows with the workers, a ring's stays bounded")
+server_and_ring(found, title="GPT-2 small: a server's traffic grows with the workers, a ring's stays bounded")
 
 # %% [markdown]
 # The server is a rank of its own here, to which every worker sends its gradient (a "parameter server", with a single
@@ -970,8 +970,8 @@ def sync_batch_norm(comm: Comm, x: Tensor, eps: float) -> Tensor:
     eps       a float, added to the variance, above 0
     Returns   like x, in the dtype of x: (x - mean) / sqrt(variance + eps) for each of the C channels, with the mean and
               the biased variance (divided by their number) of all numbers of the channel on all ranks
-    Backward  Each rank calls backward, also one without samples, with the gradient of its own loss, and x.grad becomes the gradient of the sum of
-              all ranks' losses.
+    Backward  Each rank calls backward, also one without samples, with the gradient of its own loss, and x.grad becomes
+              the gradient of the sum of all ranks' losses.
     Cost      one collective in forward and one in backward
     Digits    where the mean is a thousand times the deviation, no less exact than a mean in that dtype can be. What is
               computed from many samples, and what is sent, is at least in float32.
@@ -1029,8 +1029,8 @@ check(sync_batch_norm)
 # The gradient of the last layer is there first. It could leave at once, while backward goes on with the layers before
 # it. Here is a step of GPT-2 small on four workers, on the virtual clock.
 #
-# **Predict.** The links get ten times slower. What happens to the step if all gradients leave after backward, and
-# what if they leave during it? Is it better to send every gradient by itself, or all in one?
+# **Predict.** The latency grows from 10 to 100 microseconds, at 25 GB/s. What is then best for a step: to send every
+# gradient by itself, all in one, or something in between? And at 1 microsecond?
 
 # %%
 from course.lessons.widgets.overlap import overlap
@@ -1052,7 +1052,8 @@ overlap()
 # gives each a gradient, and each gradient must become the mean over all ranks. That can be one all-reduce for each
 # parameter, or a single one for all of them, after `torch.cat`. The bytes are the same.
 #
-# **Predict.** There are 32 ranks on a fast network. How much longer do the many take than the one?
+# **Predict.** There are 32 ranks, on links of 10 microseconds and 10 GB/s. How much longer do the many take than the
+# one?
 
 # %%
 from course.cluster import run_ranks
@@ -1129,8 +1130,8 @@ check(make_buckets)
 # ## 16. Reduce while backward goes on
 #
 # Backward needs the processor, an all-reduce needs the network. A bucket is complete long before backward is over, so
-# both could work at once. Here four layers take a millisecond each, and so does the reduction of one layer's
-# gradients, nearly.
+# both could work at once. Here four layers take a millisecond each, and reducing one layer's gradients takes almost
+# as long.
 #
 # **Predict.** Each rank waits for a bucket before it goes on with the next layer; or it begins all four at the end;
 # or it begins each as soon as it can, and waits for all of them at the end. How long does each take?
@@ -1223,7 +1224,7 @@ check(overlapped_backward)
 # ## 17. How large a bucket?
 #
 # Small buckets begin early, and there are many of them. Here is a step of 48 layers on 16 ranks: backward takes half
-# a millisecond for a layer, and its gradients have two million bytes.
+# a millisecond for a layer, and its gradients have two million bytes. The links are those of section 5.
 #
 # With how many layers in a bucket is the step shortest: 1, 4, 16, or all 48?
 
@@ -1250,12 +1251,11 @@ for in_a_bucket in (1, 2, 4, 8, 16, 48):
 #
 # To plan a run on a thousand GPUs you want this number without a simulation. Take two rows on paper, *backward* and
 # *network*, and three buckets. Draw the case in which backward is the slower of the two, then the other one. When
-# does a reduction begin? What ends last? Your function must say what these simulated ranks take, to the last digit.
+# does a reduction begin? What ends last? Your function must say what these simulated ranks take, but for rounding.
 
 
 # %% exercise
 from collections.abc import Sequence
-from itertools import accumulate
 
 
 def step_seconds(
@@ -1272,20 +1272,23 @@ def step_seconds(
     backward   seconds that backward takes for each layer, layer 0 first. It goes from the last to the first, and waits
                for nothing
     sizes      bytes of each layer's gradient, whole numbers that `ranks` divides
-    buckets    lists of numbers of layers, none empty, each layer in one bucket at most. A bucket is complete when the
-               last of its layers has been gone through.
+    buckets    lists of numbers of layers, none empty, each layer in one bucket at most. A bucket is complete
+               when backward has passed all of its layers.
     ranks      P, at least 1
     latency, bandwidth
                a message of m bytes takes latency + m / bandwidth: seconds, at least 0, and bytes per second
     Returns    (seconds, bytes): from the beginning of backward until it and all reductions are over, and the bytes that
                one rank sends
     Reduction  The buckets are reduced in the order of the list, one after another: each begins when it is complete
-               and the one before it is over. The reduction of a bucket is 2 (P - 1) messages, one after another, of an
-               equal part of its bytes; P parts are the bucket.
+               and the one before it is over. The reduction of a bucket is 2 (P - 1) messages, one after another, each
+               of 1/P of its bytes.
     Example    Two layers of 1 s and 8 bytes each in buckets [[1], [0]], two ranks, no latency and 4 bytes per second: a
                reduction takes 2 s, the first from 1 s to 3 s and the second to 5 s. It returns (5, 16).
     """
-    done = [*accumulate(reversed(backward))][::-1]  # when backward has been through each layer
+    done, now = {}, 0.0  # when backward has passed each layer
+    for layer in reversed(range(len(backward))):
+        now += backward[layer]
+        done[layer] = now
     over, sent = 0.0, 0.0
     for bucket in buckets:
         message = sum(sizes[layer] for layer in bucket) / ranks
@@ -1303,12 +1306,13 @@ check(step_seconds)
 # ## 18. Which all-reduce, which bucket?
 #
 # A ring sends as few bytes as can be, in many messages. A tree sends few messages, all of them whole. And real
-# clusters have two kinds of links: GPUs inside a node are connected many times faster than nodes are. A third
+# clusters have two kinds of links: links inside a node are many times faster than those between nodes. A third
 # algorithm makes use of that. Each node first adds up among its own ranks, the nodes then reduce what is left, and
 # share it inside.
 #
 # **Predict.** Four nodes of eight ranks each reduce 32 MB. Links inside a node are twenty times as fast as those
-# between nodes. How much faster than the flat ring are two levels?
+# between nodes, and all ranks of a node share one link out. How many bytes pass that link in a flat ring, and how
+# many with two levels? So how much faster can two levels be?
 
 # %%
 from course.cluster import Link, Simulated, two_levels
@@ -1339,7 +1343,7 @@ for way in (flat, hierarchy):
 #
 # So nobody can say what is best without the cluster, and without the backward pass behind which it can hide. Write
 # the function that decides. It gets clusters that you do not know, with a list of bucket sizes each. A choice gets
-# half of the points where its step takes up to a fifth more time than the best one, and all of them up to a fiftieth.
+# half of the points where its step is up to a fifth longer than the best one, and all of them up to a fiftieth.
 
 
 # %% exercise
@@ -1365,9 +1369,8 @@ def choose_reduction(
               one after another, each when it is complete and the one before it is over.
     Ring      an all-reduce around all P ranks, 2 (P - 1) messages of one of P parts, one after another. With several
               nodes each message is as slow as one between nodes; with a single node all are inside.
-    Tree      Sums go to one rank and come back, as whole buckets. With k nodes, as many messages one after another on
-              each way as it takes to double 1 until it is k or more; they go between nodes. Inside likewise, with the
-              ranks of a node.
+    Tree      Sums go to one rank and come back, as whole buckets. With k nodes, ceil(log2 k) messages one after another
+              on each way, between nodes; inside, ceil(log2 per_node) more on each way.
     Two levels
               In each node ring reduce-scatter, so that each rank has the sum of one part of the bucket, one for each
               rank of a node. Then a ring all-reduce of each part over the ranks that have it, one in each node; the
@@ -1419,10 +1422,10 @@ from course.lessons.widgets.scaling import scaling
 scaling()
 
 # %% [markdown]
-# Two bounds, one behind the other. The links bound how many samples per second all workers do together. And a step
-# from a batch far above the critical size (lesson 02) is hardly better than one from half of it: the steps to a given
-# loss stop falling, however many samples there are. (The curve takes the law of lesson 02's digits: steps fall as $1
-# + B_\text{crit} / B$.)
+# There are two limits, and past the first comes the second. The links limit how many samples per second all workers
+# do together. And a step from a batch far above the critical size (lesson 02) is hardly better than one from a batch
+# half as large: the steps to a given loss stop falling, however many samples there are. (The curve takes the law of
+# lesson 02's digits: steps fall as $1 + B_\text{crit} / B$.)
 #
 # ## 20. Without waiting
 #
@@ -1430,17 +1433,22 @@ scaling()
 # weights, computes a gradient, and adds it whenever it is done. With $P$ workers about $P - 1$ other steps have been
 # taken meanwhile: the gradient is *stale*.
 #
-# **Predict.** A rate trains well with fresh gradients. What happens with the same rate, and gradients that are 7
-# steps old?
+# **Predict.** A learning rate works well with fresh gradients. What happens with the same rate, and gradients that
+# are 7 steps old?
 
 # %%
 from course.lessons.experiments import stale_gradients
 from course.lessons.figures.workers import stale_losses
 
-found = stale_gradients.measure()
-stale_losses(found, title="The older the gradient, the smaller the largest rate that still trains")
+found = stale_gradients.recorded()
+print(found)
+rate = found.data.best(0)[0]
+for age, losses in zip((0, 7), stale_gradients.measure((0, 7), (rate,)).losses, strict=True):
+    print(f"measured now, rate {rate:.2f}, gradients {age} steps old: {losses[0]:.2f} nats")
+stale_losses(found.data, title="The older the gradient, the smaller the largest rate that still trains")
 
 # %% [markdown]
+# With the same rate old gradients learn nothing: ten classes, guessed, cost {{ guessed() : .1f }} nats ($\ln 10$).
 # With fresh gradients the best of these rates is {{ best_rate(0) : .2g }}, and the loss comes to {{ best_loss(0) :
 # .2f }} nats. With gradients that are 7 steps old the best is {{ best_rate(7) : .2g }}, which leaves {{ best_loss(7)
 # : .2f }} nats after as many steps. An old gradient overshoots: it answers where the weights were, and the steps
@@ -1485,10 +1493,10 @@ from course.lessons.figures.timeline import timeline
 timeline(worker_runs.seen("waits").ledger)
 
 # %% [markdown]
-# A rank that leaves a loop by a number of its own leaves the others alone in their next collective. Real code does it
-# with a shard that is one batch shorter, with a time limit, or with a test for nan. The second fault is worse,
-# because nothing tells you: losses go on falling, and each worker trains a model of its own. Some frameworks compare
-# a checksum of the weights now and then.
+# A rank that leaves a loop because of a number that only it has leaves the others alone in their next collective.
+# Real code does it with a shard that is one batch shorter, with a time limit, or with a test for nan. The second
+# fault is worse, because nothing tells you: losses go on falling, and each worker trains a model of its own. Some
+# frameworks compare a checksum of the weights now and then.
 #
 # In the third, the rows show when each rank computes, and when it waits for a transfer. Which of the two could happen
 # at the same time?
@@ -1525,8 +1533,8 @@ check(mend_the_workers)
 # ## 22. Digits on real processes
 #
 # Your functions take a communicator, and do not ask what is behind it. Here it is gloo: processes of this machine,
-# each with a Python of its own. Your step trains digits on two and on four of them, beside torch's DDP on the same
-# shards and one process with the whole batch.
+# each with a Python of its own. Your step trains a classifier of digits on two and on four of them, beside torch's
+# DDP on the same shards and one process with the whole batch.
 
 # %%
 from course.lessons.experiments import digits_workers
@@ -1544,8 +1552,8 @@ for workers in (2, 4):
         print(f"   {name:9} ends at {found[-1]:.6f}, at most {apart:.0e} apart in any step")
 
 # %% [markdown]
-# All three agree but for rounding: many workers take the step of one. (Not with batch norm: DDP leaves each worker
-# the statistics of its shard, unless you take `torch.nn.SyncBatchNorm`.)
+# All three agree up to rounding: many workers take the step of one. (Not with batch norm: DDP leaves each worker the
+# statistics of its shard, unless you take `torch.nn.SyncBatchNorm`.)
 #
 # `torch.nn.DataParallel` is older, and easier to call: one process, one thread for each GPU. In every step it copies
 # the model from the first GPU to all others, sends each its samples, collects their outputs there, and sums the
@@ -1561,10 +1569,11 @@ for workers in (2, 4):
 # each weighs its loss by its share. One thing at a time is then taken away.
 #
 # Four processes on a laptop share its cores, and their messages cross no network. So the table has a second time: the
-# same step on simulated ranks, whose computing is measured and whose links are slow ({{ latency_ms() : .0f }} ms, {{
-# bandwidth_mb() : .0f }} MB/s).
+# same step on simulated ranks, whose compute time is measured and whose links are slow ({{ latency_ms() : .0f }} ms,
+# {{ bandwidth_mb() : .0f }} MB/s).
 #
-# Which rows must have the losses of one process? Which row is the slowest on slow links?
+# The rows: all but the ring, with your ring too, no buckets, no overlap, a mean of means, no broadcast. Which of them
+# must have the losses of one process, and which is the slowest on slow links?
 
 # %%
 from course.lessons.experiments import assembled_ddp
@@ -1585,8 +1594,8 @@ for line in assembled_ddp.table(parts.with_yours(passed)):
 # ## At scale
 #
 # Goyal et al. trained ResNet-50 on ImageNet in {{ hours(8) : .0f }} hours on 8 GPUs, and in {{ hours(256) : .0f }}
-# hour on 256 (arXiv 1706.02677): about {{ hour_published() : .0%}} of 32 times the speed. The same step on 256
-# simulated ranks, in 32 servers; the 8 GPUs of each share one card of 50 Gbit/s:
+# hour on 256 (arXiv 1706.02677): about {{ hour_published() : .0%}} of a perfect 32-fold speed-up. The same step on
+# 256 simulated ranks, in 32 servers; the 8 GPUs of each share one card of 50 Gbit/s:
 
 # %%
 from course.lessons.experiments import imagenet_hour

@@ -164,6 +164,13 @@ WRONG = (
         by_chance=True,
     ),
     wrong(
+        "whole_gradients_inside",
+        "Inside a node you send the whole bucket in every message. Each holds one of as many parts as a node has "
+        "ranks.",
+        edit(('message(size / per_node, "inside")', 'message(size, "inside")')),
+        by_chance=True,
+    ),
+    wrong(
         "two_levels_of_whole_gradients",
         "Between nodes you send the whole bucket in every message. Each rank has a part of it, and a ring of nodes "
         "sends one of as many parts as there are nodes.",

@@ -87,6 +87,12 @@ WRONG = (
         ),
     ),
     wrong(
+        "complete_with_the_last_of_its_list",
+        "You take a bucket to be complete with the last number in its list. The order inside a bucket says nothing: it "
+        "is complete when backward has passed all of its layers.",
+        edit(("max(done[layer] for layer in bucket)", "done[bucket[-1]]")),
+    ),
+    wrong(
         "complete_with_its_first_layer",
         "A bucket begins before all its gradients are there: you take the first of its layers that backward comes to.",
         edit(("max(done[layer]", "min(done[layer]")),

@@ -48,7 +48,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(SLOWER, each, 5, 4.0),
         case("no latency", [[5, 4], [3, 2], [1, 0]], 6, 4.0, latency=0.0),
         case(FORWARD, [[0], [1, 2], [3]], 4, 1.5),
-        case(APART, [[5, 1], [4, 3], [2, 0]], 6, 1.0),
+        case(APART, [[1, 5], [4, 3], [0, 2]], 6, 1.0),
         case(FROZEN, [[5, 4], [2]], 6, 0.1),
     ]
 
@@ -118,9 +118,9 @@ EXERCISE = Exercise(
         "P, at least 1": (ONE_RANK, MANY),
         "at least 0": ("no latency",),
         "bytes per second": ("one_bucket",),
-        "when the last of its layers has been gone through": ("order_of_the_buckets",),
+        "when backward has passed all of its layers": ("order_of_the_buckets",),
         "in the order of the list, one after another": ("order_of_the_buckets", "overlap"),
-        "2 (P - 1) messages, one after another, of an equal part of its bytes; P parts are the bucket": (
+        "2 (P - 1) messages, one after another, each of 1/P of its bytes": (
             "one_bucket",
             MANY,
         ),
