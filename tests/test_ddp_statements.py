@@ -7,7 +7,7 @@ import torch
 
 from course import exercises
 from course.errors import WrongOutput
-from course.exercises.ddp.tensors import LARGE, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, to_the_next_alone, within
 from course.judging import sheet
 from course.judging.judge import judge
@@ -47,10 +47,12 @@ def test_the_dtype_is_that_of_the_ranks_own_input():
 
 
 def test_the_last_digits_tell_whole_numbers_apart_that_are_one_in_float64():
-    x = torch.tensor([LARGE])
+    x = torch.tensor([BEYOND_FLOAT64])
     through_double = x.double().long()
     assert x.double().equal(through_double.double())
-    assert last_digits(x, x)["digits"].item() == LARGE % 1_000 != last_digits(through_double, x)["digits"].item()
+    assert (
+        last_digits(x, x)["digits"].item() == BEYOND_FLOAT64 % 1_000 != last_digits(through_double, x)["digits"].item()
+    )
     assert last_digits(x.float(), x.float()) == {}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.tensors import LARGE, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -36,7 +36,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         WHOLE: [torch.randint(-9, 9, (2, 2), generator=rng) for _ in range(3)],
         FINE: drawn(2, 3, dtype=torch.float64),
     }
-    chunks[WHOLE][0][0, 0] = LARGE
+    chunks[WHOLE][0][0, 0] = BEYOND_FLOAT64
     lies = {VIEWS: "strided"}
     return [Case(name=name, inputs={"chunks": list(each), "lies": lies.get(name, "")}) for name, each in chunks.items()]
 

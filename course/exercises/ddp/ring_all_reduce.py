@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.tensors import LARGE, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import all_of, at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -46,7 +46,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         WHOLE: [torch.randint(-9, 9, (2, 2), generator=rng) for _ in range(3)],
         SHORT: [torch.randint(-9, 9, (4,), generator=rng, dtype=torch.int8) for _ in range(2)],
     }
-    for x, first in zip(xs[WHOLE], [LARGE, 0, 0], strict=True):
+    for x, first in zip(xs[WHOLE], [BEYOND_FLOAT64, 0, 0], strict=True):
         x[0, 0] = first
     lies = {VIEWS: "strided"}
     return [Case(name=name, inputs={"xs": list(each), "lies": lies.get(name, "")}) for name, each in xs.items()]

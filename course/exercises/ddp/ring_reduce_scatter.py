@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from course.exercises.ddp.tensors import LARGE, last_digits, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, last_digits, one_tensor
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -22,7 +22,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"xs": list(xs)})
 
     whole = [torch.randint(-9, 9, (6, 2), generator=rng) for _ in range(3)]
-    for x, first in zip(whole, [LARGE, 0, 0], strict=True):
+    for x, first in zip(whole, [BEYOND_FLOAT64, 0, 0], strict=True):
         x[0, 0] = first
     return [
         case("4 ranks", 4, 3),

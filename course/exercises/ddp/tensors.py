@@ -43,13 +43,13 @@ def apart(result: Tensor, given: Tensor) -> Tensor:
     return later
 
 
-LARGE = 2**53 + 1  # the first whole number that float64 cannot hold
+BEYOND_FLOAT64 = 2**53 + 1  # the first whole number that float64 cannot hold
 
 
 def last_digits(result: Tensor, given: Tensor) -> dict[str, Tree]:
     """{"digits": the last three of each number} where whole numbers were given, and else {}.
 
-    Values are compared in float64, which takes `LARGE` for the number before it.
+    Values are compared in float64, which takes `BEYOND_FLOAT64` for the number before it.
     """
     return {} if given.dtype != torch.int64 else {"digits": result.long().remainder(1_000)}
 
