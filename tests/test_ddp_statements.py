@@ -7,7 +7,7 @@ import torch
 
 from course import exercises
 from course.errors import WrongOutput
-from course.exercises.ddp.tensors import apart, in_the_dtype_of_each, laid, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, to_the_next_alone, within
 from course.judging import sheet
 from course.judging.judge import judge
@@ -25,7 +25,7 @@ RING, STAR = sent((0, 2, 0), (0, 0, 2), (2, 0, 0)), sent((0, 2, 2), (1, 0, 0), (
 @pytest.mark.parametrize(
     ("statement", "kept_by", "broken_by", "words"),
     [
-        (to_the_next_alone, RING, STAR, "rank 0 sent to rank 2"),
+        (to_the_next_alone, RING, STAR, "rank 0 sent to rank 2, where rank 1 is the next"),
         (at_most(lambda inputs: 2), RING, STAR, "rank 0 sent 4 bytes, where 2 are enough"),
         (in_all(lambda inputs: 5), sent((0, 5), (0, 0)), RING, "6 messages in all, where 5 are enough"),
         (within(lambda inputs: one_message(0)), {"makespan": one_message(0)}, RING, "20.0 microseconds"),
@@ -44,6 +44,16 @@ def test_the_dtype_is_that_of_the_ranks_own_input():
     statement = in_the_dtype_of_each("xs", "y")
     assert statement(inputs, right, {}) is None
     assert statement(inputs, {**right, "1/y": torch.zeros(1)}, {}) == "torch.float32 in place of torch.bool"
+
+
+def test_the_last_digits_tell_whole_numbers_apart_that_are_one_in_float64():
+    x = torch.tensor([BEYOND_FLOAT64])
+    through_double = x.double().long()
+    assert x.double().equal(through_double.double())
+    assert (
+        last_digits(x, x)["digits"].item() == BEYOND_FLOAT64 % 1_000 != last_digits(through_double, x)["digits"].item()
+    )
+    assert last_digits(x.float(), x.float()) == {}
 
 
 def test_a_view_takes_the_place_of_what_was_given():

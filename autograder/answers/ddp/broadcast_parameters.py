@@ -67,6 +67,7 @@ WITH_NUMBERS = (
     "import itertools\n\nimport torch\n\nNUMBERS = (torch.float64, torch.float32, torch.bfloat16, torch.int64)",
 )
 ALL, ONE = "itertools.chain(model.parameters(), model.buffers())", "comm.broadcast(tensor.detach(), 0)"
+CAME = "own.clone() if comm.rank == 0 else torch.empty_like(own)"
 OWN_ALL, COPY = "[*model.parameters(), *model.buffers()]", "own.copy_(came)"
 NAMED = "for name, own in [*model.named_parameters(), *model.named_buffers()]:"
 IN_MODULE = (
@@ -186,18 +187,21 @@ WRONG = (
         ),
     ),
     wrong(
-        "tied_twice",
-        "A tensor with two names is sent twice. Keep in mind which ones you had (by `id`), or take "
-        "`model.parameters()`, which gives each once.",
+        "more_bytes_than_the_model",
+        "The values are right, but more travels than the model has. A tensor with two names is sent once: keep in mind "
+        "which ones you had (by `id`), or take `model.parameters()`, which gives each once. And half precision is sent "
+        "as it is, not in float32.",
         edit((ALL, "(each for _, each in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()])")),
+        copied((CAME, "own.float() if own.element_size() == 2 else own.clone()")),
         fails=("bytes",),
     ),
     wrong(
         "through_another_dtype",
         "All tensors travel in one dtype, and those of another are rounded on the way: float64 loses digits, and so do "
-        "whole numbers beyond the digits of float32. Send each in its own dtype.",
+        "whole numbers beyond the digits of float32, and of float64 from 2**53 on. Send each in its own dtype.",
         through_float32,
-        copied(("own.clone() if comm.rank == 0 else torch.empty_like(own)", "own.float()")),
+        copied((CAME, "own.float()")),
+        copied((CAME, "own.clone() if own.is_floating_point() else own.double()")),
     ),
     wrong(
         "clears_the_gradients",

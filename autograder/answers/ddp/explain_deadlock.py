@@ -27,7 +27,8 @@ def told_by_difflib(trace: Sequence[Sequence[dict[str, Any]]]) -> tuple[int, int
     at = alike[culprit][(culprit + 1) % size]
     kinds = [code[0] for code in codes if code[1] <= at + 2 and code[0] != "equal"]
     wanted, made = json.loads(good[at]), json.loads(bad[at])
-    if good[at : at + 2] == bad[at : at + 2][::-1]:
+    after = good[at + 2 :], bad[at + 2 :]
+    if good[at : at + 2] == bad[at : at + 2][::-1] and agreed(*after) == min(map(len, after)):
         return culprit, at, "wrong order"
     if kinds[0] == "replace":
         what = next(word for word in ("peer", "shape", "op") if wanted[word] != made[word])
@@ -75,11 +76,18 @@ def key(call: dict[str, Any], rank: int, size: int) -> tuple[str, int | None, st
 
 RIGHT = (right(told_by_difflib, independent="difflib.SequenceMatcher"), right(by_mending))
 
-edit = partial(edited, explain_deadlock)
+edit, mended = partial(edited, explain_deadlock), partial(edited, by_mending)
+SWAPPED = '"wrong order": [*mine[:index], *mine[index : index + 2][::-1]]'
+MODEL = "model, mine = keys[rank - 1], keys[rank]"
+ODD = "next(r for r in range(len(here)) if here.count(here[r]) == 1)"
+FIRST_ODD = "min(range(len(here)), key=lambda r: here.count(here[r]))"
+FORTH, BACK = "peer = (peer - rank) % size", "peer = (rank - peer) % size"
 DISTANCE = "(peer - rank) % size if is_message else None"
 USUAL = "Counter(calls).most_common(1)[0][0]"
 RETURN = "return rank, index, _reason("
-ORDER = 'if mine[:2] == [right[1], right[0]]:\n        return "wrong order"\n    '
+FOLLOWS = " and _agree(mine[2:], right[2:])"
+COMMENT = "  # b a c, not b a: a may be left out of a b a"
+ORDER = f'if mine[:2] == [right[1], right[0]]{FOLLOWS}:{COMMENT}\n        return "wrong order"\n    '
 MISSING, EXTRA = "_agree(mine, right[1:])", "_agree(mine[1:], right)"
 AS_FAR = "all(a == b for a, b in zip(some, others, strict=False))"
 
@@ -89,6 +97,7 @@ WRONG = (
         "You blame the rank that has made the fewest calls. A rank whose program is right may stand still first, "
         "because another one never came: compare what they called.",
         edit((RETURN, "rank = min(range(size), key=lambda each: len(lists[each]))\n                " + RETURN)),
+        mended((MODEL, f"rank = min(range(len(keys)), key=lambda each: len(keys[each]))\n    {MODEL}")),
     ),
     wrong(
         "blames_the_longest_list",
@@ -101,12 +110,14 @@ WRONG = (
         "You compare the peers of messages as numbers. On a ring each rank has another neighbour: compare how far the "
         "peer is away from the rank.",
         edit((DISTANCE, "peer if is_message else None")),
+        mended((FORTH, "peer = call['peer']"), (BACK, "peer = call['peer']"), (ODD, FIRST_ODD)),
     ),
     wrong(
         "peers_not_around_the_ring",
         "The distance to a peer goes around the ring: take it modulo the number of ranks, or the last rank, whose next "
         "one is rank 0, seems to differ.",
         edit((DISTANCE, "peer - rank if is_message else None")),
+        mended((FORTH, "peer -= rank"), (BACK, "peer = rank - peer"), (ODD, FIRST_ODD)),
     ),
     wrong(
         "roots_as_distances",
@@ -160,6 +171,14 @@ WRONG = (
         "the call after it, too: the missing one is there.",
         edit((ORDER, ""), (MISSING, "mine[0] == right[1]")),
         edit((ORDER, 'if mine[0] == right[1]:\n        return "missing call"\n    ')),
+    ),
+    wrong(
+        "order_by_two_calls",
+        "Two calls look swapped, and you do not look further. Of a b a one may be left out, or a b may get another b "
+        "ahead: what follows then agrees only when it is moved.",
+        edit((FOLLOWS, "")),
+        mended(('"wrong order": [*mine[:index], *mine[index : index + 2][::-1], *mine[index + 2 :]]', SWAPPED)),
+        fails=("calls_left_out_or_added",),
     ),
     wrong(
         "missing_for_extra",

@@ -10,6 +10,7 @@ from torch import Tensor
 from autograder.bank import right, wrong
 from autograder.edits import edited
 from course.cluster import Comm
+from course.performing.exercise import Answer
 from course.reference.ddp.ring_all_gather import ring_all_gather
 
 
@@ -100,6 +101,14 @@ SENT, CAME = "parts[(rank - step) % size]", "parts[(rank - step - 1) % size]"
 SEND = f"comm.send({SENT}, (rank + 1) % size)"
 OWN, LAST = "parts[rank].copy_(chunk)", "    return whole"
 
+
+def through(cast: str) -> Answer:
+    """All numbers are sent in another dtype, and turned back at the end."""
+    return edited(
+        turned_round, ("chunk.contiguous()", f"chunk{cast}"), ("len(chunk), 0)", "len(chunk), 0).to(chunk.dtype)")
+    )
+
+
 WRONG = (
     wrong(
         "order_of_arrival",
@@ -157,7 +166,7 @@ WRONG = (
             ("return torch.cat(found)", "result[:] = torch.cat(found)\n    return result"),
         ),
         edit((LAST, "    return whole.float()")),
-        fails=("dtype",),
+        fails=("views_and_dtypes", "dtype"),
     ),
     wrong(
         "a_new_dimension",
@@ -179,10 +188,23 @@ WRONG = (
         fails=("own_memory",),
     ),
     wrong(
-        "whole_tensors_travel",
-        "The values are right, but with every step more travels than the next rank needs: it lacks one chunk only, the "
-        "one that came to you last.",
+        "through_another_dtype",
+        "Your numbers travel in one dtype, whatever theirs is: float32 loses digits of float64, and of whole numbers "
+        "from 2**24 on; float64 from 2**53 on. Send each chunk in its own dtype.",
+        through(".float()"),
+        through(".double()"),
+    ),
+    wrong(
+        "more_than_a_chunk_travels",
+        "The values are right, but more travels than the next rank needs: it lacks one chunk only, the one that came "
+        "to you last, and in the dtype of chunk. Half precision that is sent as float32 takes twice the bytes.",
         grows,
+        edited(
+            turned_round,
+            ("    arrived = ", "    half = chunk.dtype == torch.bfloat16\n    arrived = "),
+            ("chunk.contiguous()", "(chunk.float() if half else chunk.contiguous())"),
+            ("len(chunk), 0)", "len(chunk), 0).to(chunk.dtype)"),
+        ),
         fails=("bytes",),
     ),
     wrong(

@@ -142,6 +142,7 @@ WRONG = (
         "mean_for_sum",
         "You divide by the number of ranks. An all-reduce adds; who wants a mean divides afterwards.",
         edit((LAST, "return (padded[:n] / size).view(x.shape)")),
+        edited(unequal, ("return torch.cat(parts)", "return torch.cat(parts).div(comm.size)")),
     ),
     wrong(
         "shape_lost",
@@ -224,14 +225,14 @@ WRONG = (
         "result_in_float32",
         "Your sum has another dtype than x: float32, where nothing else is said.",
         edit((LAST, f"{LAST}.float()")),
-        fails=("dtype",),
+        fails=("views_and_dtypes", "dtype"),
     ),
     wrong(
         "travels_in_float64",
-        "You add in float64, and send that: the values are right, and the bytes are two or four times as many. What "
-        "travels must have the dtype of x.",
+        "You add in float64, and send that: the bytes are two or four times as many, and whole numbers from 2**53 on "
+        "are rounded. What travels must have the dtype of x.",
         edit(("x.new_zeros(size * m)", "x.new_zeros(size * m).double()"), (LAST, f"{LAST}.to(x.dtype)")),
-        fails=("bytes", "bytes_in_half"),
+        fails=("views_and_dtypes", "bytes", "bytes_in_half"),
     ),
     wrong(
         "everything_in_float32",
@@ -241,13 +242,29 @@ WRONG = (
         fails=("views_and_dtypes", "bytes_in_half"),
     ),
     wrong(
+        "whole_numbers_in_floating_point",
+        "You add whole numbers in floating point, and turn the sum back: from 2**53 on float64 does not hold them "
+        "all, and float32 from 2**24 on. Add them in their own dtype.",
+        edited(
+            unequal,
+            ("x.flatten()", "(x if x.is_floating_point() or x.nbytes < 8 else x.double()).flatten()"),
+            ("view(x.shape)", "view(x.shape).to(x.dtype)"),
+        ),
+        fails=("views_and_dtypes",),
+    ),
+    wrong(
         "half_travels_in_float32",
         "You add float16 in float32, which is careful, but you send it so as well: twice the bytes. Round to the dtype "
-        "of x before you send.",
+        "of x before you send. int8 needs no wider numbers either.",
         edited(
             unequal,
             ("parts = ", "half = x.dtype == torch.float16\n    parts = "),
             ("x.flatten()", "(x.float() if half else x).flatten()"),
+            ("view(x.shape)", "view(x.shape).to(x.dtype)"),
+        ),
+        edited(
+            unequal,
+            ("x.flatten()", "(x if x.is_floating_point() else x.long()).flatten()"),
             ("view(x.shape)", "view(x.shape).to(x.dtype)"),
         ),
         fails=("bytes_in_half",),

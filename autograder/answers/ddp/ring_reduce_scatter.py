@@ -168,6 +168,27 @@ WRONG = (
         edit(("torch.empty_like(chunks[rank])", "torch.zeros(chunks[rank].shape)")),
     ),
     wrong(
+        "receives_first",
+        "Every rank receives before it sends, so that all wait for one another, and nobody ever sends. Send first: "
+        "here a send waits for nobody.",
+        edit(
+            ("        comm.recv(came, (rank - 1) % size)\n", ""),
+            (f"        {SENT}", f"        comm.recv(came, (rank - 1) % size)\n        {SENT}"),
+        ),
+        edited(one_travelling_sum, ("        comm.isend", "        work.wait()\n        comm.isend")),
+    ),
+    wrong(
+        "through_floating_point",
+        "You add whole numbers in floating point, and turn the sum back: from 2**53 on float64 does not hold them "
+        "all, and float32 from 2**24 on. Add them in their own dtype.",
+        edit(("x.clone()", "x.double()"), ("return chunks[rank]", "return chunks[rank].to(x.dtype)")),
+        edited(
+            one_travelling_sum,
+            ("x.view(", "x.double().view("),
+            ("return total if comm.size > 1", "return total.to(x.dtype) if comm.size > 1"),
+        ),
+    ),
+    wrong(
         "mean_for_sum",
         "You divide by the number of ranks. A reduce-scatter adds; who wants a mean divides afterwards.",
         edit(("return chunks[rank]", "return chunks[rank] / size")),

@@ -32,6 +32,17 @@ def columns_of_a_table(n: int, rank: int, size: int, seed: int, epoch: int) -> T
     return torch.tensor(order).view(steps, size)[:, rank]
 
 
+CACHE: dict[tuple[int, int], list[int]] = {}
+
+
+def kept(n: int, rank: int, size: int, seed: int, epoch: int) -> Tensor:
+    """An order is drawn once, and looked up by what seeds it."""
+    if (seed, epoch) not in CACHE:
+        CACHE[seed, epoch] = random.Random(f"{seed}, {epoch}").sample(range(n), n)
+    order, steps = CACHE[seed, epoch], math.ceil(n / size)
+    return torch.tensor([order[(rank + step * size) % len(order)] for step in range(steps)])
+
+
 RIGHT = (
     right(torchs_own, independent="torch.utils.data.DistributedSampler"),
     right(columns_of_a_table),
@@ -66,6 +77,19 @@ WRONG = (
         edit((PLACES, "places = torch.arange(rank, n, size)")),
         table((REPEATED, ""), (DEALT, "torch.tensor(order[rank::size], dtype=torch.int64)")),
         fails=("equal_counts", "begins_again", "fewer_samples_than_ranks"),
+    ),
+    wrong(
+        "order_of_another_n",
+        "You keep the orders that were drawn, and find them by seed and epoch alone: asked for another number of "
+        "samples you deal out the order of the first. n must be part of the key.",
+        kept,
+        fails=("every_sample",),
+    ),
+    wrong(
+        "narrow_indices",
+        "You return an int32 tensor. Indices are int64 in torch, or a list of ints.",
+        edit((".tolist()", ".int()")),
+        table((DEALT, f"{DEALT}.int()")),
     ),
     wrong(
         "fills_up_once",
@@ -121,17 +145,22 @@ WRONG = (
     ),
     wrong(
         "epoch_ignored",
-        "Every epoch has the same order. The generator must be seeded with the epoch, too.",
+        "Every epoch has the same order, or every 1,000th, say, where you take a remainder of the epoch. The generator "
+        "must be seeded with all of it, too.",
         edit((SEEDED, "10_007 * seed")),
         table(("{seed}, {epoch}", "{seed}")),
+        edit((SEEDED, "1_000 * seed + epoch % 1_000")),
+        edit((SEEDED, "10_007 * seed + epoch % 256")),
         fails=("another_order_each_epoch",),
     ),
     wrong(
         "seed_ignored",
-        "Two seeds give the same orders. The seed must be part of what your generator is seeded with; and torch's CPU "
-        "generator reads the lower 32 bits of that only, so that `seed << 32` is nothing to it.",
+        "Two seeds give the same orders. All of the seed must be part of what your generator is seeded with; and "
+        "torch's CPU generator reads the lower 32 bits of that only, so that `seed << 32` is nothing to it.",
         edit((SEEDED, "epoch")),
         edit((SEEDED, "(seed << 32) + epoch")),
+        edit((SEEDED, "10_007 * (seed % 256) + epoch")),
+        table(("{seed}, {epoch}", "{seed % 1_000}, {epoch}")),
         fails=("another_order_for_each_seed",),
     ),
     wrong(

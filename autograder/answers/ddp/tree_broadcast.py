@@ -10,6 +10,7 @@ from torch import Tensor
 from autograder.bank import right, wrong
 from autograder.edits import edited
 from course.cluster import Comm
+from course.performing.exercise import Answer
 from course.reference.ddp.tree_broadcast import tree_broadcast
 
 
@@ -126,8 +127,19 @@ def everybody_sends(comm: Comm, x: Tensor, source: int) -> None:
         have *= 2
 
 
+def cast(dtype: str) -> Answer:
+    """Another tensor goes down the tree, and x is filled from it."""
+    return edited(
+        tree_broadcast,
+        ("    size = comm.size", f"    whole, x = x, {dtype}\n    size = comm.size"),
+        ("        have *= 2", "        have *= 2\n    whole.copy_(x)"),
+    )
+
+
 edit = partial(edited, tree_broadcast)
 SEND, RECV = "comm.send(x, (comm.rank + have) % size)", "comm.recv(x, (comm.rank - have) % size)"
+CAME = f"came = x.clone()\n            {RECV.replace('(x', '(came')}"
+FLOATING = "x.copy_(came) if not x.is_floating_point()"
 
 WRONG = (
     wrong(
@@ -166,6 +178,26 @@ WRONG = (
         "added_to_what_was_there",
         "You add what comes to what x held. A broadcast overwrites it.",
         edit((RECV, f"came = x.clone()\n            {RECV.replace('(x', '(came')}\n            x += came")),
+    ),
+    wrong(
+        "computed_with_what_was_there",
+        "You compute with what x held: 0 times it and what came, say, or the difference of both. Where it held nan or "
+        "inf that gives nan. Receive into x, or copy what came.",
+        edit((RECV, f"{CAME}\n            {FLOATING} else x.mul_(0).add_(came)")),
+        edit((RECV, f"{CAME}\n            {FLOATING} else x.add_(came - x)")),
+    ),
+    wrong(
+        "through_another_dtype",
+        "Your numbers travel in one dtype, whatever theirs is: float32 loses digits of float64, and of whole numbers "
+        "from 2**24 on; float64 from 2**53 on. Send x in its own dtype.",
+        cast("x.float()"),
+        cast("x.double()"),
+    ),
+    wrong(
+        "half_travels_in_float32",
+        "The values are right, but half precision travels in float32, in twice the bytes. Send x in its own dtype.",
+        cast("x.float() if x.element_size() == 2 else x"),
+        fails=("messages_in_all", "messages_of_a_rank"),
     ),
     wrong(
         "not_in_place",

@@ -124,12 +124,14 @@ WRONG = (
     wrong(
         "not_looked_at",
         "Refuse what is no cluster with a ValueError: fewer than 1 rank, a negative latency, a bandwidth of 0 or "
-        "below. A ZeroDivisionError of its own will not do.",
+        "below. Look at all three before the first return. A ZeroDivisionError of its own will not do.",
         edit((CHECK, "False")),
         edit((CHECK, "latency < 0 or bandwidth <= 0")),
         edit((CHECK, "ranks < 1 or bandwidth <= 0")),
         edit((CHECK, "ranks < 1 or latency < 0 or bandwidth < 0")),
         edit((CHECK, "ranks == 0 or latency < 0 or bandwidth <= 0")),
+        edit((CHECK, "ranks < 1 or ranks > 3 and (latency < 0 or bandwidth <= 0)")),
+        edit((CHECK, "latency and (ranks < 1 or latency < 0 or bandwidth <= 0)")),
         fails=("refusals",),
     ),
     wrong(

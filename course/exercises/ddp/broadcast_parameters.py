@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.ddp.models import PARAMETERS, built, nbytes, part
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, last_digits
 from course.exercises.ddp.traffic import at_most
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -25,8 +26,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     def one(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         if dtype == torch.bool:
             return torch.randint(2, shape, generator=rng).bool()
-        if dtype == torch.int64:  # an odd number that float32 cannot hold
-            return torch.tensor(2**25 + 2 * integer(rng, 1, 1000) + 1)
+        if dtype == torch.int64:  # an odd number that float64 cannot hold
+            return torch.tensor(BEYOND_FLOAT64 + 2 * integer(rng, 1, 1000))
         return normal(rng, *shape, dtype=dtype)
 
     def case(name: str, ranks: int, *tensors: tuple[Any, ...], **more: Any) -> Case:
@@ -95,6 +96,7 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
         {
             "parameters": dict(parameters),
             "buffers": dict(model.named_buffers()),
+            "whole": {name: last_digits(each, each) for name, each in model.named_buffers()},
             "memory": dict(memory),
             "grads": {name: each.grad for name, each in parameters.items()},
             "requires_grad": {name: each.requires_grad for name, each in parameters.items()},
@@ -131,7 +133,7 @@ EXERCISE = Exercise(
             "Buffers are part of the model: running means, the number of batches, which is a whole number, and masks "
             "that no state_dict holds (`persistent=False`). `model.buffers()` has them all.",
             points=2,
-            keys=("*/buffers/*",),
+            keys=("*/buffers/*", "*/whole/*"),
             roundings=0,
             cases=(BUFFERS,),
         ),
@@ -178,14 +180,14 @@ EXERCISE = Exercise(
         Property(
             "bytes",
             "Every tensor is sent once, also one that has two names, and broadcast is the verb for it: an all_reduce "
-            "sends up to twice as much. `model.parameters()` gives a tied parameter once; "
-            "a state_dict, or `remove_duplicate=False`, gives it as often as it has names.",
+            "sends up to twice as much. `model.parameters()` gives a tied parameter once; a state_dict, or "
+            "`remove_duplicate=False`, gives it as often as it has names. Half precision takes 2 bytes.",
             evidence="ledger",
             holds=at_most(nbytes(*PARAMETERS, "buffer", "cache")),
             beside=("*/parameters/*",),
             shows="bytes_sent",
             roundings=0,
-            cases=("3 ranks", FIVE, TIED, FROZEN),
+            cases=("3 ranks", FIVE, TIED, FROZEN, DTYPES),
             needs=("parameters",),
         ),
     ),

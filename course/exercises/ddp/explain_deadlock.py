@@ -28,14 +28,18 @@ def cases(rng: torch.Generator) -> list[Case]:
     def sizes() -> Iterator[int]:
         return iter((torch.randperm(900, generator=rng) + 2).tolist())
 
-    def programs(ranks: int, size: Iterator[int], *, equal: bool = False) -> Trace:
-        """What every rank should do. equal: three equal calls in each step, in the place of three different ones."""
+    def programs(ranks: int, size: Iterator[int], *, equal: bool = False, around: bool = False) -> Trace:
+        """What every rank should do. equal: three equal calls in each step, in the place of three different ones;
+        around: the first and the last of the three are.
+        """
         found: Trace = [[] for _ in range(ranks)]
         for _ in range(STEPS):
             far, to, root = integer(rng, 1, ranks), integer(rng, 0, ranks), integer(rng, 0, ranks)
             shapes = [[next(size)] * integer(rng, 1, 3) for _ in range(5)]
             reduced = call("all_reduce", shapes[1], op="mean")
             three = [reduced, call("reduce", shapes[2], peer=to, op="mean"), call("broadcast", shapes[3], peer=root)]
+            if around:
+                three = [reduced, call("all_reduce", shapes[2], op="mean"), reduced]
             for rank, calls in enumerate(found):
                 calls += [
                     call("send", shapes[0], peer=(rank + far) % ranks),
@@ -46,18 +50,20 @@ def cases(rng: torch.Generator) -> list[Case]:
                 ]
         return found
 
-    def trace(ranks: int, rank: int, fault: str, at: int, step: int = 1, *, equal: bool = False) -> Trace:
+    def trace(ranks: int, rank: int, fault: str, at: int, step: int = 1, **like: bool) -> Trace:
         """What is seen where `rank` makes a mistake at call `at` of a step."""
         size = sizes()
-        found = programs(ranks, size, equal=equal)
+        found = programs(ranks, size, **like)
         calls, place = found[rank], step * CALLS + at
         here = dict(calls[place])
         if fault == "missing":
             del calls[place]
         elif fault == "extra":
-            calls.insert(place, here if equal else call("all_reduce", [next(size)], op="sum"))
+            calls.insert(place, here if like.get("equal") else call("all_reduce", [next(size)], op="sum"))
         elif fault == "again":
             calls.insert(place, dict(calls[place - 1]))
+        elif fault == "ahead":
+            calls.insert(place, dict(calls[place + 1]))
         elif fault == "order":
             calls[place : place + 2] = calls[place : place + 2][::-1]
         else:
@@ -79,12 +85,14 @@ def cases(rng: torch.Generator) -> list[Case]:
             "on rank 0": trace(3, 0, "missing", 3),
             "in the first step": trace(5, last(5), "missing", 3, step=0),
             "a message": trace(4, last(4), "missing", 0),
+            "one that comes again": trace(4, last(4), "missing", 2, around=True),
         },
         EXTRA: {
             "a reduction": trace(4, last(4), "extra", 3),
             "on rank 0": trace(3, 0, "extra", 4),
             "the same again": trace(4, last(4), "again", 3),
             "in the last step": trace(5, last(5), "extra", 2, step=2),
+            "the next one ahead": trace(4, last(4), "ahead", 2),
         },
         ORDER: {
             "reductions": trace(4, last(4), "order", 2),
@@ -152,7 +160,8 @@ EXERCISE = Exercise(
         Property(
             "calls_left_out_or_added",
             "Which of both lists must you move by one place, from the first difference on, so that they agree? Two "
-            "calls that are swapped agree again after them, without a move.",
+            "calls that are swapped agree again after them, without a move: two that look swapped may be a call left "
+            "out of three, a b a.",
             points=2,
             keys=("*/reason",),
             cases=(MISSING, EXTRA, ORDER),
@@ -198,8 +207,8 @@ EXERCISE = Exercise(
         "Rewrite each list as rank 0 would have called it, and go through all lists place by place until one of them "
         "differs. Then hold the rest of that list against the rest of another one.",
         "Let a and b be the rests, from the first difference on. Swapped: the first two of a are those of b turned "
-        "around. Missing: a is b without its first. Extra: b is a without its first. All as far as both go. Else look "
-        "for the argument that differs.",
+        "around, and the others are alike. Missing: a is b without its first. Extra: b is a without its first. All as "
+        "far as both go. Else look for the argument that differs.",
     ),
     promises={
         "at least 2 ranks": ("two_ranks",),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.tensors import apart, in_the_dtype_of_each, laid, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
-ONE, VIEWS, HALF, TRUTHS, WHOLE = "one rank", "chunks that are views", "bfloat16", "booleans", "whole numbers"
+ONE, VIEWS = "one rank", "chunks that are views"
+HALF, FINE, TRUTHS, WHOLE = "bfloat16", "float64", "booleans", "whole numbers"
 PLAIN = ("4 ranks", "2 ranks, matrices", "5 ranks, one row each", ONE)
 
 
@@ -33,7 +34,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         HALF: drawn(3, 4, dtype=torch.bfloat16),
         TRUTHS: [torch.tensor([rank == 1, rank != 1]) for rank in range(3)],
         WHOLE: [torch.randint(-9, 9, (2, 2), generator=rng) for _ in range(3)],
+        FINE: drawn(2, 3, dtype=torch.float64),
     }
+    chunks[WHOLE][0][0, 0] = BEYOND_FLOAT64
     lies = {VIEWS: "strided"}
     return [Case(name=name, inputs={"chunks": list(each), "lies": lies.get(name, "")}) for name, each in chunks.items()]
 
@@ -47,7 +50,7 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     """The whole at once, and after the caller has written into its chunk."""
     chunk = laid(inputs, "chunk")
     whole = one_tensor(answer(comm, chunk))
-    return observe({"whole": whole.clone(), "later": apart(whole, chunk)})
+    return observe({"whole": whole.clone(), "later": apart(whole, chunk), **last_digits(whole, chunk)})
 
 
 def others(inputs: Inputs) -> int:
@@ -78,8 +81,8 @@ EXERCISE = Exercise(
             "views_and_dtypes",
             "Numbers of any dtype travel as they are, and a chunk may be a view. What you receive into has the dtype "
             "of chunk.",
-            keys=("*/whole",),
-            cases=(VIEWS, HALF, TRUTHS, WHOLE),
+            keys=("*/whole", "*/digits"),
+            cases=(VIEWS, HALF, TRUTHS, WHOLE, FINE),
         ),
         Property(
             "dtype",
@@ -98,11 +101,11 @@ EXERCISE = Exercise(
         ),
         Property(
             "bytes",
-            "P - 1 times the bytes of a chunk: pass on what came last, and only that.",
+            "P - 1 times the bytes of a chunk, in its own dtype: pass on what came last, and only that.",
             evidence="ledger",
             holds=at_most(lambda inputs: others(inputs) * chunk_bytes(inputs)),
             beside=("*/whole",),
-            cases=PLAIN,
+            cases=(*PLAIN, HALF, TRUTHS),
             shows="bytes_sent",
             needs=("gathered",),
         ),
@@ -145,11 +148,11 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": ("4 ranks", "5 ranks, one row each", ONE),
         "m at least 1 and any further dims": ("5 ranks, one row each", "2 ranks, matrices"),
-        "any dtype": ("views_and_dtypes", HALF, TRUTHS, WHOLE),
+        "any dtype": ("views_and_dtypes", HALF, FINE, TRUTHS, WHOLE),
         "may be a view": ("views_and_dtypes", VIEWS),
         "(P * m, ...), the chunks of all ranks in the order of ranks": ("gathered",),
         "in the dtype of chunk": ("dtype",),
-        "P - 1 messages of one chunk": ("messages", "bytes"),
+        "P - 1 messages of one chunk": ("messages", "bytes", HALF),
         "to rank + 1 (modulo P)": ("neighbours_only",),
         "in P - 1 steps": ("all_at_once",),
         "chunk is not changed": ("arguments_unchanged",),

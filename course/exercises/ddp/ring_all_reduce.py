@@ -14,13 +14,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.tensors import apart, in_the_dtype_of_each, laid, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import all_of, at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 ONE, EMPTY, VIEWS = "one rank", "no number at all", "views"
-HALF, FINE, WHOLE = "float16", "float64", "whole numbers"
+HALF, FINE, WHOLE, SHORT = "float16", "float64", "whole numbers", "int8"
 SCALARS, FEWER = "5 ranks, one number each", "4 ranks, two numbers each"
 EVEN, UNEVEN = ("4 ranks", "3 ranks", ONE), ("3 ranks, 2 x 4", "4 ranks, 5 numbers", SCALARS, FEWER, EMPTY)
 
@@ -44,7 +44,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         FINE: drawn(3, 3, dtype=torch.float64),
         HALF: drawn(2, 6, dtype=torch.float16),
         WHOLE: [torch.randint(-9, 9, (2, 2), generator=rng) for _ in range(3)],
+        SHORT: [torch.randint(-9, 9, (4,), generator=rng, dtype=torch.int8) for _ in range(2)],
     }
+    for x, first in zip(xs[WHOLE], [BEYOND_FLOAT64, 0, 0], strict=True):
+        x[0, 0] = first
     lies = {VIEWS: "strided"}
     return [Case(name=name, inputs={"xs": list(each), "lies": lies.get(name, "")}) for name, each in xs.items()]
 
@@ -72,7 +75,7 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     """The sum at once, and after the caller has written into x."""
     x = laid(inputs, "x")
     total = one_tensor(answer(comm, x))
-    return observe({"sum": total.clone(), "later": apart(total, x)})
+    return observe({"sum": total.clone(), "later": apart(total, x), **last_digits(total, x)})
 
 
 def messages(inputs: Inputs) -> int:
@@ -123,8 +126,8 @@ EXERCISE = Exercise(
             "views_and_dtypes",
             "Half precision, double precision and whole numbers are added as they are, and x may be a view. What you "
             "receive into has the dtype of x.",
-            keys=("*/sum",),
-            cases=(VIEWS, HALF, FINE, WHOLE),
+            keys=("*/sum", "*/digits"),
+            cases=(VIEWS, HALF, FINE, WHOLE, SHORT),
         ),
         Property(
             "dtype",
@@ -163,11 +166,11 @@ EXERCISE = Exercise(
         Property(
             "bytes_in_half",
             "An x in float16 travels in float16, 2 bytes an element: what is added in float32 is rounded before it is "
-            "sent.",
+            "sent. And int8 travels in int8.",
             evidence="ledger",
             holds=few,
             beside=("*/sum",),
-            cases=(HALF,),
+            cases=(HALF, SHORT),
             needs=("sums",),
         ),
         Property(
@@ -201,7 +204,7 @@ EXERCISE = Exercise(
         "rank `comm.rank` of P = `comm.size`": EVEN,
         "of any shape": ("every_length", SCALARS, "3 ranks, 2 x 4"),
         "() and (0, 2) too": (SCALARS, EMPTY),
-        "any floating or whole-number dtype": ("views_and_dtypes", "dtype"),
+        "any floating or whole-number dtype": ("views_and_dtypes", "dtype", WHOLE, SHORT),
         "may be a view": ("views_and_dtypes", VIEWS),
         "need not divide n, and may be larger": ("every_length", FEWER),
         "like x: the sum over all ranks": ("sums", "dtype"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, last_digits, one_tensor
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -21,6 +22,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"xs": list(xs)})
 
     whole = [torch.randint(-9, 9, (6, 2), generator=rng) for _ in range(3)]
+    for x, first in zip(whole, [BEYOND_FLOAT64, 0, 0], strict=True):
+        x[0, 0] = first
     return [
         case("4 ranks", 4, 3),
         case("2 ranks", 2, 5),
@@ -39,7 +42,8 @@ def split(inputs: Inputs) -> list[Inputs]:
 
 def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     """The chunk that this rank has at the end."""
-    return observe({"chunk": answer(comm, inputs["x"])})
+    chunk = one_tensor(answer(comm, inputs["x"]))
+    return observe({"chunk": chunk, **last_digits(chunk, inputs["x"])})
 
 
 def chunk_bytes(inputs: Inputs) -> int:
@@ -58,9 +62,9 @@ EXERCISE = Exercise(
         Property(
             "sums",
             "Rank r returns chunk r of the sum over all ranks. A chunk that travels is added to at every stop, and "
-            "begins its way at the rank after the one where it must end.",
+            "begins its way at the rank after the one where it must end. Whole numbers are added as whole numbers.",
             points=3,
-            keys=("*/chunk",),
+            keys=("*/chunk", "*/digits"),
         ),
         Property(
             "neighbours_only",

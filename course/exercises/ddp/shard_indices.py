@@ -21,6 +21,7 @@ from course.tree import Tree
 MANY, FROM_0, EVEN, UNEVEN = "101 samples, 4 ranks", "seed 0, epoch 0", "12 samples, 3 ranks", "10 samples, 4 ranks"
 FEW, ONE, ALONE = "5 samples, 13 ranks", "1 sample, 3 ranks", "1 rank"
 USUAL = (MANY, FROM_0, EVEN, UNEVEN, ALONE)
+FURTHER = {"the next": 1, "1,000 further": 1_000, "8,192 further": 8_192}  # a modulus that anybody takes divides one
 LARGE, SMALL = (MANY, FROM_0), (FEW, ONE)  # in the large ones two orders are never alike by chance
 
 
@@ -43,7 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """All shards, what the global random states give next, and the orders of this epoch and of others."""
+    """All shards, what the global random states give next, and the orders of this epoch, of others and of other n."""
     n, size, seed, epoch = (inputs[name] for name in ("n", "size", "seed", "epoch"))
 
     def shard(rank: int, size: int, seed: int, epoch: int) -> Tensor:
@@ -56,8 +57,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     state: dict[str, Tree] = {"torch": torch.rand(()), "python": random.random(), "numpy": float(np.random.rand())}
     orders: dict[str, Tree] = {
         "here": shard(0, 1, seed, epoch),
-        "next epoch": shard(0, 1, seed, epoch + 1),
-        "next seed": shard(0, 1, seed + 1, epoch),
+        "more samples": _indices(answer(n + 1, 0, 1, seed, epoch)),
+        "epochs": {words: shard(0, 1, seed, epoch + far) for words, far in FURTHER.items()},
+        "seeds": {words: shard(0, 1, seed + far, epoch) for words, far in FURTHER.items()},
     }
     return observe({"shards": shards, "next": state, "orders": orders, "later": shard(0, size, seed, epoch + 1)})
 
@@ -68,8 +70,9 @@ def _indices(found: Any) -> Tensor:
         indices = torch.as_tensor(found)
     except (TypeError, ValueError, RuntimeError):
         indices = torch.tensor(0)
-    if indices.dim() != 1 or (len(indices) and indices.dtype not in (torch.int64, torch.int32)):
-        raise WrongOutput(f"must return a list of ints or an int64 tensor of shape (k,), got {type(found).__name__}")
+    if indices.dim() != 1 or (len(indices) and indices.dtype != torch.int64):
+        came = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise WrongOutput(f"must return a list of ints or an int64 tensor of shape (k,), got {came}")
     return indices.long()
 
 
@@ -94,7 +97,11 @@ def _every_sample(inputs: Inputs, got: Values, expected: Values) -> str | None:
     wanted = {*range(inputs["n"])}
     if strange := sorted(read - wanted):
         return f"index {strange[0]}, where there are {inputs['n']} samples"
-    return f"sample {min(wanted - read)} is in no shard" if wanted - read else None
+    if wanted - read:
+        return f"sample {min(wanted - read)} is in no shard"
+    if sorted(_numbers(got, "orders/more samples")) != [*range(inputs["n"] + 1)]:
+        return f"asked for {inputs['n'] + 1} samples after {inputs['n']}, a single rank does not read each of them once"
+    return None
 
 
 def _equal_counts(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -152,6 +159,15 @@ def _alike(one: list[int], other: list[int]) -> str | None:
     return f"{len(pairs)} of {len(one) - 1} neighbours are the same" if len(pairs) > len(one) // 4 else None
 
 
+def _alike_to_any(inputs: Inputs, got: Values, what: str) -> str | None:
+    """Whether the order is like that of other epochs, or seeds; the first of them is told."""
+    here = _order(inputs, got)
+    for words in FURTHER:
+        if wrong := _alike(here, _order(inputs, got, f"{what}/{words}")):
+            return wrong if words == "the next" else f"{wrong} as {words}"
+    return None
+
+
 def _shuffled(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return _alike(_order(inputs, got), [*range(inputs["n"])])
 
@@ -159,11 +175,11 @@ def _shuffled(inputs: Inputs, got: Values, expected: Values) -> str | None:
 def _each_epoch(inputs: Inputs, got: Values, expected: Values) -> str | None:
     if {*_numbers(got, "shards/0")} == {*_numbers(got, "later")}:
         return "rank 0 reads the same samples in two epochs"
-    return _alike(_order(inputs, got), _order(inputs, got, "next epoch"))
+    return _alike_to_any(inputs, got, "epochs")
 
 
 def _each_seed(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    return _alike(_order(inputs, got), _order(inputs, got, "next seed"))
+    return _alike_to_any(inputs, got, "seeds")
 
 
 def _state_kept(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -181,7 +197,7 @@ EXERCISE = Exercise(
         Property(
             "every_sample",
             "Together the shards must hold every sample. Ranks that cut one and the same order into pieces, with "
-            "nothing left over, do that without a word to each other.",
+            "nothing left over, do that without a word to each other. An order of another n is another order.",
             points=2,
             holds=_every_sample,
             cases=USUAL,
@@ -224,14 +240,14 @@ EXERCISE = Exercise(
         Property(
             "another_order_each_epoch",
             "In the next epoch the order must be drawn anew, over all samples, so that a rank reads others than "
-            "before. The epoch must be part of what you seed your generator with, also where the seed is 0.",
+            "before. All of the epoch must be part of what you seed your generator with, also where the seed is 0.",
             holds=_each_epoch,
             cases=LARGE,
         ),
         Property(
             "another_order_for_each_seed",
-            "Another seed must give another order, also in epoch 0. (torch's CPU generator reads only the lower 32 "
-            "bits of the number with which it is seeded.)",
+            "Another seed must give another order, up to 10,000, also in epoch 0. (torch's CPU generator reads only "
+            "the lower 32 bits of the number with which it is seeded.)",
             holds=_each_seed,
             cases=LARGE,
         ),
@@ -251,9 +267,11 @@ EXERCISE = Exercise(
     ),
     promises={
         "at least 1": (ONE, ALONE),
+        "ints from 0 to 10,000": ("another_order_each_epoch", "another_order_for_each_seed"),
         "it may be larger than n": (FEW,),
         "0 to size - 1": (UNEVEN,),
         "a change of either changes the order": ("another_order_each_epoch", "another_order_for_each_seed"),
+        "or an int64 tensor": ("every_sample",),
         "ceil(n / size) indices, for all ranks the same number": ("equal_counts", "begins_again"),
         "a random permutation of 0 to n - 1": ("shuffled", "every_sample"),
         "depends on n, seed and epoch alone": ("every_size_th",),

@@ -14,6 +14,7 @@ from course.errors import WrongOutput
 from course.exercises.ddp.traffic import Holds
 from course.performing.exercise import Inputs, Values
 from course.performing.forms import laid_out
+from course.tree import Tree
 
 
 def laid(inputs: Inputs, name: str) -> Tensor:
@@ -40,6 +41,17 @@ def apart(result: Tensor, given: Tensor) -> Tensor:
     later = result.clone()
     given.copy_(before)
     return later
+
+
+BEYOND_FLOAT64 = 2**53 + 1  # the first whole number that float64 cannot hold
+
+
+def last_digits(result: Tensor, given: Tensor) -> dict[str, Tree]:
+    """{"digits": the last three of each number} where whole numbers were given, and else {}.
+
+    Values are compared in float64, which takes `BEYOND_FLOAT64` for the number before it.
+    """
+    return {} if given.dtype != torch.int64 else {"digits": result.long().remainder(1_000)}
 
 
 def in_the_dtype_of_each(name: str, key: str) -> Holds:

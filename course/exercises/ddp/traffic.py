@@ -24,7 +24,10 @@ def to_the_next_alone(inputs: Inputs, got: Values, expected: Values) -> str | No
     """Whether every message goes to the next rank of the ring."""
     messages = _matrix(got["messages"])
     others = [(src, dst) for src, dst in messages.nonzero().tolist() if dst != (src + 1) % len(messages)]
-    return f"rank {others[0][0]} sent to rank {others[0][1]}" if others else None
+    if not others:
+        return None
+    src, dst = others[0]
+    return f"rank {src} sent to rank {dst}, where rank {(src + 1) % len(messages)} is the next"
 
 
 def at_most(most: Callable[[Inputs], int], what: str = "bytes") -> Holds:

@@ -6,16 +6,19 @@ messages take long and sheets stay small; of all repetitions it shows the least 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.tensors import laid
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, laid, last_digits
 from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 ONE, VIEWS, LARGE = "one rank", "views", "7 ranks, a large x"
 EVEN, OTHERS = ("4 ranks", "8 ranks, one number"), ("3 ranks", "5 ranks", LARGE, ONE)
+HALF, FINE, TRUTHS, WHOLE, NAN = "bfloat16", "float64", "booleans", "whole numbers", "nan where x comes to"
 SOURCES = ("4 ranks, from the last", "5 ranks, from the third")
 TIMES = 30_000  # how often the numbers of the large case stand in its x: half a megabyte, five latencies on a link
 
@@ -30,8 +33,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     return [
         case("4 ranks", 4, 0, 3),
         case("8 ranks, one number", 8, 0),
-        case("bfloat16", 2, 0, 4, dtype=torch.bfloat16),
-        _case("booleans", 0, [torch.tensor([rank == 0, rank == 1]) for rank in range(2)]),
+        case(HALF, 2, 0, 4, dtype=torch.bfloat16),
+        _case(TRUTHS, 0, [torch.tensor([rank == 0, rank == 1]) for rank in range(2)]),
         case("3 ranks", 3, 0, 2, 2),
         case("5 ranks", 5, 0, 2),
         case(LARGE, 7, 0, 4),
@@ -39,6 +42,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("4 ranks, from the last", 4, 3, 3),
         case("5 ranks, from the third", 5, 2, 2),
         case(VIEWS, 2, 0, 2, 3),
+        case(FINE, 2, 0, 3, dtype=torch.float64),
+        _case(WHOLE, 0, [torch.tensor([BEYOND_FLOAT64, 7]), torch.tensor([3, -5])]),
+        _case(NAN, 0, [normal(rng, 2), torch.tensor([math.nan, math.inf])]),
     ]
 
 
@@ -59,7 +65,7 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     memory = x.view(x.shape)
     answer(comm, x, inputs["source"])
     if times == 1:
-        return observe({"x": memory})
+        return observe({"x": memory, **last_digits(memory, x)})
     repeated = memory.view(times, -1)
     return observe({"x": repeated.amin(0), "largest": repeated.amax(0)})
 
@@ -86,7 +92,7 @@ EXERCISE = Exercise(
             "Afterwards x holds the source's numbers on every rank, whatever it held before. Here rank 0 is the "
             "source.",
             points=3,
-            cases=EVEN,
+            cases=(*EVEN, NAN),
         ),
         Property(
             "any_number_of_ranks",
@@ -105,8 +111,8 @@ EXERCISE = Exercise(
         Property(
             "views_and_dtypes",
             "Where x is a view, `contiguous`, `flatten` and `reshape` may give a copy, and what comes into a copy does "
-            "not reach x. send and recv take any strides, and any dtype.",
-            cases=(VIEWS, "bfloat16", "booleans"),
+            "not reach x. send and recv take any strides, and any dtype, in which every number stays as it is.",
+            cases=(VIEWS, HALF, FINE, TRUTHS, WHOLE),
         ),
         Property(
             "messages_in_all",
@@ -117,16 +123,17 @@ EXERCISE = Exercise(
                 in_all(lambda inputs: (len(inputs["xs"]) - 1) * size(inputs), "bytes"),
             ),
             beside=("*",),
-            cases=(*EVEN, *OTHERS, *SOURCES),
+            cases=(*EVEN, *OTHERS, *SOURCES, HALF),
             needs=("delivered",),
         ),
         Property(
             "messages_of_a_rank",
-            "No rank sends more than one message in a round: whoever has x by then sends the others.",
+            "No rank sends more than one message in a round, of one x in its own dtype: whoever has x by then sends "
+            "the others.",
             evidence="ledger",
-            holds=at_most(rounds, "messages"),
+            holds=all_of(at_most(rounds, "messages"), at_most(lambda inputs: rounds(inputs) * size(inputs))),
             beside=("*",),
-            cases=(*EVEN, *OTHERS, *SOURCES),
+            cases=(*EVEN, *OTHERS, *SOURCES, HALF),
             needs=("delivered",),
         ),
         Property(
@@ -151,10 +158,10 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": ("4 ranks", "8 ranks, one number", ONE),
         "any number of them": ("any_number_of_ranks",),
-        "any shape and dtype": ("8 ranks, one number", "3 ranks", "bfloat16", "booleans"),
+        "any shape and dtype": ("8 ranks, one number", "3 ranks", HALF, FINE, TRUTHS, WHOLE),
         "may be a view": ("views_and_dtypes",),
         "0 to P - 1": ("any_source",),
-        "in its own memory": ("delivered", "views_and_dtypes"),
+        "in its own memory": ("delivered", NAN, "views_and_dtypes"),
         "x of `source` stays as it is": ("delivered", "any_source"),
         "P - 1 messages of one x in all": ("messages_in_all",),
         "at most ceil(log2 P) from any rank": ("messages_of_a_rank",),

@@ -19,6 +19,10 @@ NONSENSE: dict[str, dict[str, float]] = {
     "a latency below 0": {"latency": -1e-9},
     "a bandwidth of 0": {"bandwidth": 0.0},
     "a bandwidth below 0": {"bandwidth": -1e9},
+    "a bandwidth below 0, for 2 ranks": {"ranks": 2, "bandwidth": -1e9},
+    "a latency below 0, for 1 rank": {"ranks": 1, "latency": -1e-9},
+    "a bandwidth of 0, for 3 ranks": {"ranks": 3, "bandwidth": 0.0},
+    "a bandwidth below 0, without latency": {"latency": 0.0, "bandwidth": -1e9},
 }
 
 
@@ -79,7 +83,7 @@ EXERCISE = Exercise(
         Property(
             "refusals",
             "Raise a ValueError where there is no rank, where the latency is negative, and where the bandwidth is not "
-            "above 0.",
+            "above 0, also where the answer would be 0 whatever they are.",
             holds=all_refused,
             cases=(REFUSED_CASE,),
             needs=("where_they_cross",),

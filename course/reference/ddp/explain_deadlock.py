@@ -21,7 +21,7 @@ def explain_deadlock(trace: Sequence[Sequence[dict[str, Any]]]) -> tuple[int, in
 
 def _reason(mine: list[Any], right: list[Any]) -> str:
     """From the first call that differs on."""
-    if mine[:2] == [right[1], right[0]]:
+    if mine[:2] == [right[1], right[0]] and _agree(mine[2:], right[2:]):  # b a c, not b a: a may be left out of a b a
         return "wrong order"
     if _agree(mine, right[1:]):
         return "missing call"
