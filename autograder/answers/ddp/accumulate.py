@@ -144,16 +144,24 @@ WRONG = (
         ),
     ),
     wrong(
-        "reduces_each_micro_batch",
-        "The gradient is right, but the ranks talk after every micro-batch. Their sums are in no hurry: let each rank "
-        "add up its own, and reduce once.",
+        "sends_too_much",
+        "The gradient is right, but the ranks send too much: after every micro-batch, or to each rank the gradients of "
+        "every other. Let each rank add up its own micro-batches, and all_reduce once, which adds on the way.",
         reduces_each_gradient,
+        edit(
+            (
+                REDUCED,
+                "        parts = [torch.empty_like(p.grad) for _ in range(comm.size)]\n"
+                "        comm.all_gather(parts, p.grad)\n        p.grad = torch.stack(parts).sum(0)",
+            )
+        ),
         fails=("one_reduction",),
     ),
     wrong(
         "one_backward_at_the_end",
-        "The gradient is right, but backward comes once, for the sum of all losses: until then all micro-batches' "
-        "activations are in memory. Call backward for each.",
+        "The gradient is right, but in the end what every micro-batch's forward has saved is in memory: backward comes "
+        "once, for the sum of all losses, or is told to retain the graphs of losses that you keep. Call backward for "
+        "each, and let it free them.",
         edit(
             (LOOP, f"    total = torch.zeros(())\n{LOOP}"),
             (BACKWARD, "total = total + loss_of(model, batch) * share"),
@@ -162,13 +170,29 @@ WRONG = (
                 "    if total.requires_grad:\n        total.backward()\n    for p in trained",
             ),
         ),
+        edit(
+            (LOOP, f"    losses = []\n{LOOP}"),
+            (
+                BACKWARD,
+                "losses.append(loss_of(model, batch) * share)\n        losses[-1].backward(retain_graph=True)",
+            ),
+        ),
         fails=("one_at_a_time",),
     ),
     wrong(
         "retains_the_graph",
-        "backward frees what forward saved, unless it is told to retain it. Yours is, so that one micro-batch's "
-        "activations are still there while the next one's are computed.",
+        "While one micro-batch is computed, what forward saved of the one before is still there: its backward comes "
+        "later, or is told to retain the graph. Call backward first, which frees it.",
         edit((BACKWARD, "loss = loss_of(model, batch) * share\n        loss.backward(retain_graph=True)")),
+        edit(
+            (LOOP, f"    waiting = []\n{LOOP}"),
+            (
+                BACKWARD,
+                "loss = loss_of(model, batch) * share\n        [each.backward() for each in waiting]\n"
+                "        waiting = [loss]",
+            ),
+            ("    trained = [", "    [each.backward() for each in waiting]\n    trained = ["),
+        ),
     ),
     wrong(
         "concatenates",
@@ -176,11 +200,24 @@ WRONG = (
         edit((LOOP, "    for batch in [tuple(map(torch.cat, zip(*micro_batches)))] if micro_batches else []:\n")),
     ),
     wrong(
-        "calls_twice",
-        "The loss of each micro-batch is computed twice, perhaps once for a log. Its value is what you call backward "
-        "of: `loss.item()`.",
+        "counts_wrap_around",
+        "You count rows in a dtype that is too narrow for them: a uint8 ends at 255. Take int64, torch's own choice.",
+        edit(("for inputs, _ in micro_batches))", "for inputs, _ in micro_batches), dtype=torch.uint8)")),
+        fails=("unequal_numbers",),
+    ),
+    wrong(
+        "calls_more_than_once",
+        "You call loss_of more often than once for each micro-batch: for a log, or for each row. The value for a log "
+        "is what you call backward of, `loss.item()`, and a micro-batch fits as a whole.",
         edit((BACKWARD, f"logged = loss_of(model, batch).item()\n        assert logged == logged\n        {BACKWARD}")),
         edit((BACKWARD, f"with torch.no_grad():\n            loss_of(model, batch)\n        {BACKWARD}")),
+        edit(
+            (
+                BACKWARD,
+                "share = 1 / rows.item()\n        for inputs, targets in zip(*(each.split(1) for each in batch)):\n"
+                "            (loss_of(model, (inputs, targets)) * share).backward()",
+            )
+        ),
         fails=("each_once",),
     ),
     wrong(

@@ -72,11 +72,39 @@ def large_ones_beside(params: Sequence[Parameter], cap: int) -> list[list[Parame
     return sorted(buckets, key=lambda bucket: place[bucket[-1]])
 
 
+def as_they_were_closed(params: Sequence[Parameter], cap: int) -> list[list[Parameter]]:
+    """Each bucket as it is closed, and at the end those that are open."""
+    closed: list[list[Parameter]] = []
+    filling: dict[object, list[Parameter]] = {}
+    for p in reversed(dict.fromkeys(params)):
+        bucket = filling.setdefault(p.dtype, [])
+        if bucket and sum(each.nbytes for each in [*bucket, p]) > cap and p.requires_grad:
+            closed.append(bucket)
+            bucket = filling[p.dtype] = []
+        bucket += [p] * p.requires_grad
+    return [bucket for bucket in [*closed, *filling.values()] if bucket]
+
+
+def dtype_by_dtype(params: Sequence[Parameter], cap: int) -> list[list[Parameter]]:
+    """All buckets of one dtype, then those of the next."""
+    dtypes = dict.fromkeys(p.dtype for p in reversed(params))
+    return [bucket for dtype in dtypes for bucket in make_buckets([p for p in params if p.dtype == dtype], cap)]
+
+
 edit = partial(edited, make_buckets)
 ORDER = "reversed(dict.fromkeys(params))"
 SORTED = "return sorted(buckets, key=lambda bucket: place[bucket[-1]])"
 FITS = "sum(each.nbytes for each in bucket) + p.nbytes > cap"
 OPEN = ("still_open.get(p.dtype)", "still_open[p.dtype]")
+FROZEN_LEFT_OUT = (
+    "left = [[p for p in bucket if p.requires_grad] for bucket in buckets]\n"
+    "    place = {p: number for number, p in enumerate(order)}\n"
+    "    return sorted(filter(None, left), key=lambda bucket: place[bucket[-1]])"
+)
+CLOSED_BY_FROZEN = (
+    "    for p in order:\n        if not p.requires_grad:\n"
+    "            still_open.pop(p.dtype, None)\n            continue\n"
+)
 
 WRONG = (
     wrong(
@@ -85,6 +113,12 @@ WRONG = (
         "when backward ends, and nothing could overlap.",
         edit((ORDER, "dict.fromkeys(params)")),
         edit((SORTED, SORTED + "[::-1]")),
+        edit(
+            (
+                SORTED,
+                SORTED.replace("sorted(buckets", "sorted((each[::-1] for each in buckets)").replace("[-1]]", "[0]]"),
+            )
+        ),
     ),
     wrong(
         "tied_twice",
@@ -118,6 +152,38 @@ WRONG = (
         edit((" if p.requires_grad]", "]")),
     ),
     wrong(
+        "frozen_take_room",
+        "A frozen parameter takes room in your bucket, or closes it, though it is not put in. Pass over it before you "
+        "look at the cap.",
+        edit(
+            (" if p.requires_grad]", "]"),
+            (SORTED, FROZEN_LEFT_OUT),
+        ),
+        edit(
+            (" if p.requires_grad]", "]"),
+            ("    for p in order:\n", CLOSED_BY_FROZEN),
+        ),
+    ),
+    wrong(
+        "same_memory_is_the_same",
+        "You take parameters for one whose data_ptr is the same. It is 0 for all without elements, and on the meta "
+        "device. Compare objects: `is`, or a dict with the parameters as keys.",
+        edit((ORDER, "reversed({p.data_ptr(): p for p in params}.values())")),
+    ),
+    wrong(
+        "dtypes_of_one_size_together",
+        "You keep one open bucket for each size of an element. float16 and bfloat16 have 2 bytes both, and cannot be "
+        "parts of one tensor: keep one for each dtype.",
+        edit((OPEN[0], "still_open.get(p.element_size())"), (OPEN[1], "still_open[p.element_size()]")),
+    ),
+    wrong(
+        "as_they_were_closed",
+        "Your buckets are in the order in which they were closed, or dtype by dtype. One that nothing has closed may "
+        "be complete long before: sort by the place of the last parameter.",
+        as_they_were_closed,
+        dtype_by_dtype,
+    ),
+    wrong(
         "elements_for_bytes",
         "The cap is in bytes, and you count elements. Use p.nbytes.",
         edit((FITS, "sum(each.numel() for each in bucket) + p.numel() > cap")),
@@ -127,6 +193,7 @@ WRONG = (
         "four_bytes_for_all",
         "You count 4 bytes for every element. bfloat16 has 2, float64 has 8: p.element_size().",
         edit((FITS, "4 * (sum(each.numel() for each in bucket) + p.numel()) > cap")),
+        edit((FITS, "sum(min(each.element_size(), 4) * each.numel() for each in [*bucket, p]) > cap")),
     ),
     wrong(
         "closed_when_over",

@@ -237,9 +237,27 @@ WRONG = (
         ),
     ),
     wrong(
+        "at_the_last_of_the_list",
+        "A bucket of yours begins when the gradient of the last parameter in its list is there. Backward may bring it "
+        "before another one of the bucket: count down what is missing.",
+        edit(
+            (
+                "{p: number for number, bucket in enumerate(buckets) for p in bucket}",
+                "{bucket[-1]: number for number, bucket in enumerate(buckets)}",
+            ),
+            ("[len(bucket) for bucket in buckets]", "[1 for bucket in buckets]"),
+        ),
+    ),
+    wrong(
         "hooks_left",
         "Your hooks are still there after the call. Keep what registering returns, and call remove() of each.",
         edit(("        hook.remove()", "        pass")),
+        edit(
+            (
+                "    for hook in hooks:\n        hook.remove()",
+                "    for p, hook in zip(bucket_of, hooks):\n        if p.grad is not None:\n            hook.remove()",
+            )
+        ),
         hooks_for_ever,
         fails=("hooks_removed",),
     ),

@@ -34,7 +34,7 @@ def averaged_on_rank_0(comm: Comm, model: nn.Module, weight: int) -> None:
 
 
 def one_flat_tensor(comm: Comm, model: nn.Module, weight: int) -> None:
-    """All gradients in one float32 tensor, scaled in place; flags as a maximum."""
+    """All gradients in one float64 tensor, scaled in place; flags as a maximum."""
     parameters = list(filter(lambda each: each.requires_grad, model.parameters()))
     total, used = torch.tensor(float(weight)), torch.tensor([float(each.grad is not None) for each in parameters])
     comm.all_reduce(total)
@@ -52,7 +52,8 @@ def one_flat_tensor(comm: Comm, model: nn.Module, weight: int) -> None:
 
 
 def _flattened(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros(parameter.numel()) if parameter.grad is None else parameter.grad.flatten().float()
+    zeros = torch.zeros(parameter.numel(), dtype=torch.float64)
+    return zeros if parameter.grad is None else parameter.grad.flatten().double()
 
 
 def begun_together(comm: Comm, model: nn.Module, weight: int) -> None:
@@ -85,7 +86,7 @@ def gathers_everything(comm: Comm, model: nn.Module, weight: int) -> None:
     rows = [torch.empty_like(known) for _ in range(comm.size)]
     comm.all_gather(rows, known)
     table = torch.stack(rows)
-    shares = (table[:, 0] / table[:, 0].sum()).tolist()
+    shares = (table[:, 0].double() / table[:, 0].sum()).tolist()
     for each, having in zip(trained, table[:, 1:].sum(0).tolist(), strict=True):
         if having:
             grad = (torch.zeros_like(each) if each.grad is None else each.grad).contiguous()
@@ -159,6 +160,28 @@ WRONG = (
         "and weight decay move the parameter.",
         edit((HAVING, "        if True:\n")),
         flat((" if flag]", "]")),
+    ),
+    wrong(
+        "zero_is_none",
+        "You take a gradient of zeros for none. It may be 0 where a parameter was used: ask for None, on every rank, "
+        "before you add.",
+        edit((HAVING, "        if True:\n"), ("each.grad = grad\n", "each.grad = grad if grad.any() else None\n")),
+        edit((FLAGS, "*(each.grad is not None and bool(each.grad.any()) for each in trained)")),
+    ),
+    wrong(
+        "all_in_float32",
+        "You add in float32 what some parameters have in float64: half of its digits are lost.",
+        flat(
+            (
+                "flat = torch.cat([_flattened(each) for each in chosen])",
+                "flat = torch.cat([_flattened(each) for each in chosen]).float()",
+            )
+        ),
+        edit(
+            (SCALED, "grad = (grad * (weight / samples)).float()"),
+            ("each.grad = grad\n", "each.grad = grad.to(each.dtype)\n"),
+        ),
+        rounds_to=torch.float32,
     ),
     wrong(
         "zeros_for_frozen",

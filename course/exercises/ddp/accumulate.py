@@ -19,19 +19,28 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 ONE, ALONE, EQUAL, UNEQUAL = "one micro-batch", "one rank", "equal micro-batches", "unequal micro-batches"
 NUMBERS, NONE, FROZEN = "unequal numbers of micro-batches", "ranks without micro-batches", "a frozen parameter"
 MANY = "6 micro-batches on each rank"
+MANY_ROWS = [[1, 2, 1, 3, 1, 2], [2, 1, 1, 1, 2, 1], [1, 1, 3, 1, 1, 1], [1, 1, 1, 1, 2, 3]]
 SLACK = 1_000  # bytes for what the ranks must agree on
 
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Rows of each micro-batch of each rank: equal, unequal, more on one rank than on another, none at all.
 
-    Every row's gradient is positive, because targets are negative and all else is not, so that no sum cancels.
+    Every row's gradient is positive, because targets are negative and all else is not, so that no sum cancels. One
+    case has more rows than a byte can count. Where bytes are judged all is float64, so that no answer sends wider
+    numbers than it was given.
     """
 
-    def draw(*shape: int) -> Tensor:
-        return torch.rand(shape, generator=rng, dtype=torch.float64).float() + 0.1
+    def case(
+        name: str,
+        rows: list[list[int]],
+        shape: tuple[int, int] = (4, 3),
+        kind: str = "parameter",
+        dtype: torch.dtype = torch.float32,
+    ) -> Case:
+        def draw(*shape: int) -> Tensor:
+            return (torch.rand(shape, generator=rng, dtype=torch.float64) + 0.1).to(dtype)
 
-    def case(name: str, rows: list[list[int]], shape: tuple[int, int] = (4, 3), kind: str = "parameter") -> Case:
         def batches(of_rank: list[int]) -> list[Any]:
             return [[draw(count, shape[0]), -3 * draw(count, shape[1])] for count in of_rank]
 
@@ -48,10 +57,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(ALONE, [[4, 1, 3]]),
         case(EQUAL, [[3, 3], [3, 3]]),
         case(UNEQUAL, [[5, 1], [2, 2], [1, 7]]),
-        case(NUMBERS, [[4, 1, 2], [3], [2, 2]]),
+        case(NUMBERS, [[4, 1, 2], [250], [2, 2]]),
         case(NONE, [[2, 3], [], [4], []]),
         case(FROZEN, [[2, 1], [3, 4]], kind="frozen"),
-        case(MANY, [[1, 2, 1, 3, 1, 2], [2, 1, 1, 1, 2, 1], [1, 1, 3, 1, 1, 1]], (20, 30)),
+        case(MANY, MANY_ROWS, (20, 30), dtype=torch.float64),
     ]
 
 
@@ -123,6 +132,8 @@ def _each_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
         through, given = sum(_rows(got, rank)), sum(len(each[0]) for each in batches)
         if through != given:
             return f"{through} rows went through the loss on rank {rank}, which has {given}"
+        if len(_rows(got, rank)) != len(batches):
+            return f"rank {rank} called loss_of {len(_rows(got, rank))} times for {len(batches)} micro-batches"
     return None
 
 

@@ -14,9 +14,10 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 SMALL, FULL, LARGE = "small parameters", "buckets full to the byte", "larger than a bucket"
 FROZEN, ALL_FROZEN, TIED, NUMBERS = "some are frozen", "all are frozen", "tied", "one number each, tied"
-MIXED, OUT_OF_TURN = "dtypes in turn", "one dtype seldom"
-ONE_DTYPE = (SMALL, FULL, LARGE, FROZEN, ALL_FROZEN, TIED, NUMBERS)
-DTYPES = {"d": "float64", "f": "float32", "b": "bfloat16"}
+EMPTY, MIXED, OUT_OF_TURN = "some without elements", "dtypes in turn", "one dtype seldom"
+BETWEEN, DOUBLE, HALVES = "a large frozen one between", "float64", "both half precisions"
+ONE_DTYPE = (SMALL, FULL, LARGE, FROZEN, ALL_FROZEN, TIED, NUMBERS, BETWEEN, EMPTY)
+DTYPES = {"d": "float64", "f": "float32", "b": "bfloat16", "h": "float16"}
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -42,6 +43,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(TIED, some(7), 40, uses=[0, 1, 2, 3, 2, 4, 5, 1, 6, 0]),
         case(NUMBERS, [1] * 5, 8, **numbers),
         case(MIXED, some(9), 32, "fbfbdfbfd"),
+        case(BETWEEN, [2, 3, 30, 1, 2, 30, 4], 32, frozen=[2, 5]),
+        case(DOUBLE, [3, 2, 2, 1, 2], 32, "ddddd"),
+        case(EMPTY, [4, 0, 5, 0, 3, 0], 32),
+        case(HALVES, some(8), 24, "bhhbhbbh"),
         case(OUT_OF_TURN, [*some(2, 3), 2, 4, 5, 5, 4], 28, "fffbffb"),
     ]
 
@@ -97,7 +102,7 @@ EXERCISE = Exercise(
             "the end look at the last parameter of each bucket: where it stands says when the bucket is complete.",
             points=2,
             keys=("buckets*",),
-            cases=(MIXED, OUT_OF_TURN),
+            cases=(MIXED, HALVES, DOUBLE, OUT_OF_TURN),
             needs=("each_once",),
         ),
         Property(
@@ -115,9 +120,9 @@ EXERCISE = Exercise(
     ),
     promises={
         "the first one used first": ("as_backward_completes_them",),
-        "may be frozen": ("each_once", FROZEN, ALL_FROZEN),
+        "may be frozen": ("each_once", FROZEN, ALL_FROZEN, BETWEEN),
         "stands here several times if it is used several times": (TIED, NUMBERS),
-        "dtypes may differ": (MIXED, OUT_OF_TURN),
+        "dtypes may differ": (MIXED, HALVES, DOUBLE, OUT_OF_TURN),
         "the first of its uses": ("as_backward_completes_them", TIED),
         "at least 1": ("full_and_within_the_cap",),
         "each that requires a gradient once": ("each_once",),

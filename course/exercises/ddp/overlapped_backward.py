@@ -54,14 +54,14 @@ def cases(rng: torch.Generator) -> list[Case]:
     halves = [[7, 6, 5, 4], [3, 2], [1, 0]]
     return [
         case("2 ranks", [[0, 1, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single),
-        case("3 ranks, buckets of many sizes", [[0, 1, 2]] * 3, [[5], [4, 3, 2], [1], [0]], [quick] * 3, single),
+        case("3 ranks, buckets of many sizes", [[0, 1, 2]] * 3, [[5], [2, 4, 3], [1], [0]], [quick] * 3, single),
         case(TIED, [[0, 1, 0, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single),
         case(ONE, [[0, 1]], layerwise(1, 0), [quick] * 2, single),
         case(EVEN, [[0, 1, 2, 3]] * 4, layerwise(3, 2, 1, 0), [8e-5] * 4, double),
         case(UNEVEN, [[0, 1, 2, 3, 4, 5]] * 2, pairs, [4e-5] * 2 + [1e-6] * 4, double),
         case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], halves, [quick] * 4, single),
         case(NOWHERE, [[0, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single),
-        case(AFTERWARDS, [[0, 1, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single, hard=True),
+        case(AFTERWARDS, [[0, 1, 2]] * 2, layerwise(3, 2, 1, 0), [quick] * 4, single, hard=True),
     ]
 
 

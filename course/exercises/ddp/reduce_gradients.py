@@ -18,7 +18,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 EQUAL, UNEQUAL, ONE = "equal shards", "unequal shards", "one rank"
 MISSING, EMPTY, UNUSED = "unused by some ranks", "ranks without samples", "unused by all ranks"
-DTYPES, HALF = "two dtypes, and a transposed weight", "float16, 70,000 samples"
+DTYPES, HALF = "three dtypes, and a transposed weight", "float16, 70,000 samples"
 TIED, LARGE = "tied weights", "5 ranks, a large weight"
 SLACK = 1_000  # bytes for what the ranks must agree on
 
@@ -26,20 +26,25 @@ SLACK = 1_000  # bytes for what the ranks must agree on
 def cases(rng: torch.Generator) -> list[Case]:
     """Equal and unequal shards, with and without gradients on some and on all ranks, and two judged by cost.
 
-    Gradients are from 1 to 4, so that no sum cancels, and that 70,000 times any of them is beyond float16.
+    Gradients are from 1 to 4, so that no sum cancels, and that 70,000 times any of them is beyond float16; those of
+    `zero` are 0. Where cost is judged they are float64, so that no answer sends wider numbers than it was given.
     """
 
     def gradient(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         return (1 + 3 * torch.rand(shape, generator=rng, dtype=torch.float64)).to(dtype)
 
-    def case(name: str, weights: list[int], *tensors: tuple[Any, ...], none: Sequence[tuple[int, str]] = ()) -> Case:
-        """tensors: a part, its shape, and its dtype where it is not float32. none: ranks and names without gradient."""
+    def case(
+        name: str, weights: list[int], *tensors: tuple[Any, ...], none: Sequence[tuple[int, str]] = (), zero: str = ""
+    ) -> Case:
+        """Tensors: a part, its shape, and its dtype where it is not float32. none: ranks and names without gradient."""
         kinds = [(each, shape, *dtype, torch.float32)[:3] for each, shape, *dtype in tensors]
         values: list[Any] = [[normal(rng, *shape, dtype=dtype) for _, shape, dtype in kinds] for _ in weights]
         parts: list[Any] = [each for each, *_ in kinds]
         grads: list[Any] = [
             {
-                each["name"]: None if weight == 0 or (rank, each["name"]) in none else gradient(shape, dtype)
+                each["name"]: None
+                if weight == 0 or (rank, each["name"]) in none
+                else gradient(shape, dtype) * (each["name"] != zero)
                 for each, shape, dtype in kinds
                 if each["kind"] in TRAINED
             }
@@ -64,17 +69,27 @@ def cases(rng: torch.Generator) -> list[Case]:
             none=[(1, "body.1.bias"), (0, "scale"), (2, "scale")],
         ),
         case(EMPTY, [0, few, few + 4, 0], first, second),
-        case(UNUSED, [few, few + 3], first, second, frozen, none=[(0, "body.1.bias"), (1, "body.1.bias")]),
+        case(
+            UNUSED,
+            [few, few + 3],
+            first,
+            second,
+            third,
+            frozen,
+            none=[(0, "body.1.bias"), (1, "body.1.bias"), (1, "scale")],
+            zero="scale",
+        ),
         case(
             DTYPES,
             [few + 1, few + 3],
             (part("a"), (6,), torch.float16),  # in bfloat16 the tolerance would be a quarter
             second,
             (part("b", "transposed"), (2, 3)),
+            (part("c"), (5,), torch.float64),
         ),
         case(HALF, [300 * few, 70_000], (part("body.0.weight"), (3, 2), torch.float16)),
-        case(TIED, [few, few + 2, few + 5], (part("embed.weight"), (30, 20)), tied, second),
-        case(LARGE, [few, few + 2, few + 5, few + 1, few], (part("body.0.weight"), (30, 20)), second),
+        case(TIED, [few, few + 2, few + 5], (part("embed.weight"), (30, 20), torch.float64), tied, second),
+        case(LARGE, [few, few + 2, few + 5, few + 1, few], (part("body.0.weight"), (30, 20), torch.float64)),
     ]
 
 
@@ -141,7 +156,8 @@ EXERCISE = Exercise(
         Property(
             "unused_by_all",
             "Where no rank has a gradient `.grad` stays None, and so it does in frozen parameters: an optimizer skips "
-            "None, but takes a step with zeros. No rank can know this alone, so they have to tell each other.",
+            "None, but takes a step with zeros. No rank can know this alone, so they have to tell each other. Zeros "
+            "are a gradient, too.",
             keys=("*/grads/*",),
             cases=(UNUSED,),
         ),
@@ -149,7 +165,7 @@ EXERCISE = Exercise(
             "dtypes_and_strides",
             "Gradients have the dtypes of their parameters, of which a model may have several, and any strides.",
             keys=("*/grads/*",),
-            cases=(DTYPES,),
+            cases=(DTYPES, LARGE),
         ),
         Property(
             "large_weights",
