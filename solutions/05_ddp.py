@@ -532,7 +532,7 @@ def explain_deadlock(trace: Sequence[Sequence[dict[str, Any]]]) -> tuple[int, in
     usual = max(here, key=here.count)  # of two that differ it is the first, rank 0's
     rank = next(r for r, call in enumerate(here) if call != usual)
     mine, right = lists[rank][index:], lists[here.index(usual)][index:]
-    if mine[:2] == [right[1], right[0]]:
+    if mine[:2] == [right[1], right[0]] and agree(mine[2:], right[2:]):
         return rank, index, "wrong order"
     if agree(mine, right[1:]):
         return rank, index, "missing call"
