@@ -375,26 +375,28 @@ class Comm:
     def all_gather_object(self, object_list: list[Any], obj: Any) -> None:
         """`object_list[r]` becomes a copy of rank r's `obj`, on every rank."""
         objects.check_list("object_list", object_list, self.size)
-        own = objects.pickled(obj)
-        sizes = torch.empty(self.size, dtype=torch.int64, device=self.device)
-        self.all_gather_single(sizes, torch.tensor([len(own)], device=self.device))
-        come = [torch.empty(int(sizes.max()), dtype=torch.uint8, device=self.device) for _ in range(self.size)]
-        self.all_gather(come, objects.padded(own, len(come[0]), self.device))
-        object_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes.tolist(), strict=True)]
+        own, come, sizes = self._with_room(obj)
+        self.all_gather(come, own)
+        object_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes, strict=True)]
 
     def gather_object(self, obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0) -> None:
         """`object_gather_list[r]` of `dst` becomes a copy of rank r's `obj`; that of the others is ignored."""
         is_root = check_peer("dst", dst, self._group) == self._me
         if is_root:
             objects.check_list("object_gather_list", object_gather_list, self.size)
+        own, come, sizes = self._with_room(obj)
+        self.gather(own, come, dst)
+        if is_root and object_gather_list is not None:
+            object_gather_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes, strict=True)]
+
+    def _with_room(self, obj: Any) -> tuple[Tensor, list[Tensor], list[int]]:
+        """The object's bytes, room for those of every rank, all of the largest's size, and each rank's own size."""
         own = objects.pickled(obj)
         sizes = torch.empty(self.size, dtype=torch.int64, device=self.device)
         self.all_gather_single(sizes, torch.tensor([len(own)], device=self.device))
-        come = [torch.empty(int(sizes.max()), dtype=torch.uint8, device=self.device) for _ in range(self.size)]
-        self.gather(objects.padded(own, len(come[0]), self.device), come, dst)
-        if is_root and object_gather_list is not None:
-            pairs = zip(come, sizes.tolist(), strict=True)
-            object_gather_list[:] = [objects.unpickled(data[:size]) for data, size in pairs]
+        largest = int(sizes.max())
+        come = [torch.empty(largest, dtype=torch.uint8, device=self.device) for _ in range(self.size)]
+        return objects.padded(own, largest, self.device), come, sizes.tolist()
 
     def broadcast_object_list(self, object_list: list[Any], src: int = 0) -> None:
         """Every rank's `object_list` becomes a copy of that of `src`; all must be of one length."""
