@@ -20,7 +20,10 @@ SUBMISSIONS ?= 2000
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install
+PIP := PIP_COMPILE=0 $(BIN)/python -m pip install
+# pip would compile one file after the other: this does so on all cores, and leaves out the packages' own tests. A few
+# files are templates that do not compile.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 TORCH := $(shell grep '^torch==' constraints.txt)
 BEGAN := $(shell date +%s)
 ATHERIS = $(BIN)/python -c 'import atheris' 2>/dev/null
@@ -120,9 +123,11 @@ $(VENV)/.torch: constraints.txt | $(BIN)/pip
 $(VENV)/.lab: pyproject.toml constraints.txt $(VENV)/.torch
 	@echo "== the course and what it needs (a minute or two)"
 	@$(PIP) -q -c constraints.txt -e .
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.torch
 	@echo "== the course, what it needs and the tools of its tests (a minute or two)"
 	@$(PIP) -q -c constraints.txt -e '.[dev]'
+	@$(COMPILE)
 	@touch $(VENV)/.lab $@

@@ -108,7 +108,7 @@ def _witness(
     """
     draws: list[bool] = []
     first = _seeded(_watched(exercise, draws), wrong, cases, TWO_SEEDS[0])
-    second = _seeded(exercise, wrong, cases, TWO_SEEDS[1]) if exercise.split or any(draws) else first
+    second = _seeded(exercise, wrong, cases, TWO_SEEDS[1]) if any(draws) else first
     third = _seeded(exercise, wrong, moved, TWO_SEEDS[0])
     spreads = [_spread(a, b) for a, b in zip(first, third, strict=True)]
     witness = Witness(
@@ -120,14 +120,19 @@ def _witness(
 
 
 def _watched(exercise: Exercise, draws: list[bool]) -> Exercise:
-    """The exercise, which notes of each case whether a random number was drawn from a global generator."""
+    """The exercise, which notes of each case, and each rank, whether a random number was drawn from a global generator.
+
+    Of a rank that breaks nobody knows: it may be broken off in the middle of another one's turn.
+    """
 
     def probe(*given: Any) -> Observation:
-        before = _random_state()
+        before, broke = _random_state(), exercise.split is not None
         try:
-            return exercise.probe(*given)
+            seen = exercise.probe(*given)
+            broke = False
+            return seen
         finally:
-            draws.append(_random_state() != before)
+            draws.append(broke or _random_state() != before)
 
     return dataclasses.replace(exercise, probe=probe)
 

@@ -801,7 +801,7 @@ def reduce_gradients(comm: Comm, model: nn.Module, weight: int) -> None:
     Returns  nothing. Afterwards every `.grad` is the gradient of the mean loss over the samples of all ranks. A
              gradient that some ranks do not have counts as 0 there; where no rank has one, and in frozen parameters,
              `.grad` stays None.
-    Cost     each rank sends at most two numbers for each element of a gradient, and 1,000 bytes more
+    Cost     each rank sends at most two numbers for each element of a gradient, 16 bytes a parameter and 1,000 more
     Example  Three samples with a mean gradient of 2 on one rank, and one with 10 on the other: both end with 4.
     """
     trained = [each for each in model.parameters() if each.requires_grad]
@@ -896,7 +896,7 @@ def accumulate(
     Cost           each rank sends at most two numbers for each element of a gradient, and 1,000 bytes more, however
                    many micro-batches there are
 
-    The micro-batches' tensors are not changed.
+    Nothing but `.grad` is changed, and no hook is left.
     """
     rows = torch.tensor(sum(len(inputs) for inputs, _ in micro_batches))
     comm.all_reduce(rows)
@@ -1180,16 +1180,16 @@ def overlapped_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Par
     """loss.backward(), with the gradients' means over all ranks reduced beside it.
 
     comm     rank `comm.rank` of P = `comm.size`; it has all_reduce, and no other verb
-    loss     this rank's loss, a tensor of shape ()
-    buckets  lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet. The
-             buckets are the same on every rank, and stand in the order in which they are to be reduced. A parameter may
-             be used several times, or not at all on some ranks or on all.
+    loss     this rank's loss, a tensor of shape (); it may depend on other things, too
+    buckets  lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet. They
+             may be of any strides. The buckets are the same on every rank, and stand in the order in which they are to
+             be reduced. A parameter may be used several times, or not at all on some ranks or on all.
     Result   The .grad of every parameter in a bucket is the mean over all ranks of the gradient of their losses;
              a rank that did not use it counts with zeros.
     Cost     one backward, and one all_reduce for each bucket, which begins during backward, as soon as its gradients
              are complete and the buckets before it have begun; else when backward is over
 
-    No hook is left on any parameter.
+    No hook is left on any parameter, and no list is changed.
     """
     bucket_of = {p: number for number, bucket in enumerate(buckets) for p in bucket}
     missing = [len(bucket) for bucket in buckets]
@@ -1272,8 +1272,8 @@ def step_seconds(
     backward   seconds that backward takes for each layer, layer 0 first. It goes from the last to the first, and waits
                for nothing
     sizes      bytes of each layer's gradient, whole numbers that `ranks` divides
-    buckets    lists of numbers of layers, none empty, each layer in one bucket at most. A bucket is complete
-               when backward has passed all of its layers.
+    buckets    one or more lists of numbers of layers, none empty, each layer in one bucket at most. A bucket is
+               complete when backward has passed all of its layers.
     ranks      P, at least 1
     latency, bandwidth
                a message of m bytes takes latency + m / bandwidth: seconds, at least 0, and bytes per second

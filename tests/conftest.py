@@ -44,13 +44,15 @@ JUDGING = ("test_judge", "test_perform", "test_sheet")
 
 
 def pytest_collection_modifyitems(config, items):
-    """The slow ones first: begun last, one of them would keep a single process busy at the end."""
+    """The slow ones first: begun last, one of them would keep a single process busy at the end. What every process runs
+    some of comes last, so that all are busy until then.
+    """
     _leave_out_soak(config, items)
     _skip_what_this_machine_lacks(items)
     for item in items:
         if not item.path.name.startswith(JUDGING):
             item.add_marker("no_cover")
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path.name == SPREAD))
 
 
 class FilesTogether(LoadScopeScheduling):

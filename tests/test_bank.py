@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import toy
+import toy_ranks
 from conftest import same_record, same_tree
 
 from autograder import bank as banks
@@ -171,6 +172,24 @@ def test_only_what_draws_is_performed_under_a_second_random_state(draw, times):
 
     recorded(wrong)
     assert len(called) == times * len(CASES)
+
+
+@pytest.mark.parametrize(
+    ("draw", "times"),
+    [(lambda: 2.0, 2), (random.random, 3), (lambda: torch.rand(()), 3), (lambda: 1 / 0, 3)],
+    ids=["no draw", "Python's", "torch's", "it breaks"],
+)
+def test_the_same_holds_of_ranks_but_who_breaks_may_have_drawn(draw, times):
+    called = []
+
+    def wrong(comm, x):
+        called.append(comm.rank)
+        comm.barrier()
+        return x * (draw() if comm.rank == comm.size - 1 else 1.0)
+
+    bank = dataclasses.replace(toy.BANK, exercise=toy_ranks.EXERCISE, misconceptions=(toy.wrong("it", wrong),))
+    recording.suspects(bank, toy_ranks.EXERCISE.draw(1))
+    assert len(called) == times * sum(toy_ranks.SIZES)
 
 
 def test_a_cost_that_chance_decides_is_free_under_its_own_name():

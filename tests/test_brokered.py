@@ -172,3 +172,24 @@ def test_an_endless_loop_ends_at_the_time_limit_and_names_the_rank(sandbox):
     assert "rank 1 still runs" in failure.message
     assert "ranks 0, 2 have called barrier" in failure.message
     assert seconds < EXERCISE.seconds
+
+
+# memory, measured from outside
+
+MIB = 2**20
+
+
+def outside_longer(inputs):
+    """Another length where memory is measured: a part that is itself large would hide what is computed with it."""
+    return toy_ranks.split({"parts": [part.repeat(1 + inputs.get("outside", False)) for part in inputs["parts"]]})
+
+
+@pytest.mark.parametrize("trusted", [pytest.param(False, marks=pytest.mark.sandbox), True])
+def test_each_rank_has_a_peak_of_its_own(trusted):
+    two = EXERCISE.draw(1)[1]
+    exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))
+    kept = "kept = [torch.ones(2**21) for _ in range(3 * rank + 1)]"
+    with staged_with_toy(measured=(two.name,)), open_runner(trusted=trusted, display=False) as opened:
+        seen = perform_ranks(opened, answer(f"{kept}\nreturn x"), [two, two], exercise)[1]
+    assert (len(seen.values["0/total"]), seen.sources["peak_bytes"]) == (20, "kernel")
+    assert (seen.ledger["peak_bytes"] / MIB).tolist() == pytest.approx([8, 32], abs=1)

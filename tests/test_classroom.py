@@ -81,9 +81,10 @@ def test_a_class_shows_every_kind_and_each_mistake_in_it_is_named(tmp_path, assi
     assert len(found) == classroom.SMALL
     assert set(found) >= KINDS
     unit, named = find_unit(assignment), {}
+    records = sheet.load(unit.slug)
     release = Release.load(tmp_path / "release" / assignment / f"{assignment}.ipynb")
     for bank in banks.load_unit(unit.slug):
-        record, wrong = sheet.load(unit.slug)[bank.exercise.id], misconceived(bank)
+        record, wrong = records[bank.exercise.id], misconceived(bank)
         for student in set(found) & wrong.keys():
             submitted = read_file(handed_in(tmp_path, student, assignment))
             answer = load(code_cells(rebuild(release.cells, submitted).cells), bank.exercise.name).answer

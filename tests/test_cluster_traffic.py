@@ -143,6 +143,16 @@ def test_the_bytes_of_each_event_add_up_to_those_of_its_rank():
         assert sum(each.sent for each in ledger.events if each.rank == rank) == ledger.bytes_sent(rank)
 
 
+def test_the_largest_message_is_known_of_each_rank():
+    def step(comm):
+        for length in ((), (3,), (2, 5))[: 3 - comm.rank]:
+            comm.isend(torch.zeros(length), (comm.rank + 1) % 3)
+        for length in ((), (3,), (2, 5))[: 3 - (comm.rank - 1) % 3]:
+            comm.recv(torch.zeros(length), (comm.rank - 1) % 3)
+
+    assert ledger_of(step, 3).largest() == [40, 12, 4]
+
+
 def test_a_dtype_counts_with_the_bytes_of_its_items():
     def step(comm):
         comm.all_reduce(torch.zeros(6, dtype=torch.bfloat16))

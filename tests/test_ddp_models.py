@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from course.exercises.ddp.models import built, nbytes, part
+from course.exercises.ddp.models import built, gradients, nbytes, part
 
 
 def test_a_model_is_nested_as_the_names_of_its_parts_say():
@@ -37,3 +37,15 @@ def test_bytes_are_counted_by_kind_and_in_their_dtype():
     values = [torch.ones(3, dtype=torch.bfloat16), torch.zeros(0), torch.ones(2)]
     inputs = {"parts": parts, "values": [values, values]}
     assert (nbytes("parameter")(inputs), nbytes("parameter", "buffer")(inputs)) == (6, 14)
+
+
+def test_numbers_are_parameters_each_and_their_gradients_one_row():
+    parts = [part("scales", "numbers"), part("b", "frozen")]
+    model = built(parts, [torch.ones(2), torch.ones(3)])
+    assert [name for name, _ in model.named_parameters()] == ["b", "scales.0", "scales.1"]
+    assert gradients(parts, model) == {"b": None, "scales": None}
+    for each in model.get_submodule("scales").parameters():
+        each.grad = torch.tensor(4.0)
+    found = gradients(parts, model)["scales"]
+    assert isinstance(found, torch.Tensor)
+    assert found.tolist() == [4.0, 4.0]

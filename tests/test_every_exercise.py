@@ -5,6 +5,7 @@ right answers get full marks where students' code is graded. An exercise needs n
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ from course.syllabus import entries, find_unit
 ROOT = Path(__file__).resolve().parent.parent
 FRESH = 20_261_122  # `make prove` and `make soak` draw others
 
+# A process comes to the exercises of one unit after another.
+committed_sheet = functools.lru_cache(maxsize=1)(sheet.load)
+lesson_of = functools.lru_cache(maxsize=1)(lambda unit: authored.read(ROOT / f"solutions/{unit.notebook}.py", ROOT))
+
 every_exercise = pytest.mark.parametrize("name", [entry.id for entry in entries()])
 
 
@@ -33,7 +38,7 @@ every_exercise = pytest.mark.parametrize("name", [entry.id for entry in entries(
 @undisturbed()
 def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_cases(name):
     bank = with_worked(banks.load(name), ROOT)
-    recorded, committed = recording.recorded(bank), sheet.load(bank.exercise.unit)[name]
+    recorded, committed = recording.recorded(bank), committed_sheet(bank.exercise.unit)[name]
     assert sheets_differ({name: committed}, {name: recorded.record}) == []
     assert prove(bank, [PUBLIC_SEED, FRESH], public=recorded.beside(committed)).misses == []
 
@@ -41,8 +46,7 @@ def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_ca
 @every_exercise
 def test_what_the_docstring_promises_is_judged(name):
     unit, _, entry = name.partition(".")
-    lesson = authored.read(ROOT / "solutions" / f"{find_unit(unit).notebook}.py", ROOT)
-    (cell,) = (each for each in lesson.answers if each.entry == entry)
+    (cell,) = (each for each in lesson_of(find_unit(unit)).answers if each.entry == entry)
     definition = authored.parse(cell, magics=False).body[-1]
     assert promises.unkept(banks.load(name).exercise, ast.get_docstring(definition)) == []
 

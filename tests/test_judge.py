@@ -554,6 +554,13 @@ def test_a_complex_value_is_no_witness_of_real_ones():
     assert not is_told(values(a=complex_), suspect(values(a=real)))
 
 
+def test_ranks_measured_outside_are_larger_and_show_of_a_witness_only_what_is_right_at_every_size():
+    peaks = torch.tensor([8, 8])
+    larger = Observation(values={"a": 3.0}, ledger={"peak_bytes": peaks}, sources={"peak_bytes": "kernel"})
+    assert is_told(larger, suspect(values(a=2.0)))
+    assert not is_told(larger, suspect(Observation(values={"a": 2.0}, error=BROKE)))
+
+
 def test_any_of_several_witnesses_is_enough():
     row = dataclasses.replace(suspect(values(a=2.0)), witnesses=())
     both = dataclasses.replace(row, witnesses=suspect(values(a=2.0)).witnesses + suspect(values(a=3.0)).witnesses)

@@ -8,6 +8,7 @@ import gc
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 from course.meter import KeptBytes, counted, forward_calls, kept_bytes, saved_bytes
@@ -205,6 +206,15 @@ def test_tensors_that_torch_func_wraps_are_followed(transform):
 
     transform(f)(torch.rand(4, N))
     assert (alive, meter.bytes_alive()) == ([4 * BYTES], 0)
+
+
+def test_of_a_tensor_that_wraps_others_those_are_followed():
+    with kept_bytes() as meter:
+        wrapped = TwoTensor(torch.rand(N), torch.rand(N))
+        doubled = wrapped * 2
+        del wrapped
+    assert [row.op for row in meter.rows()] == ["mul", "mul"]
+    assert (doubled.nbytes, meter.bytes_alive()) == (BYTES, 2 * BYTES)
 
 
 def test_deep_copy_of_a_meter_starts_empty():

@@ -86,6 +86,18 @@ def test_what_a_rank_prints_has_its_number():
     assert sorted(seen.printed.split("\n")) == ["", "[rank 0] here", "[rank 1] here"]
 
 
+def test_memory_is_counted_where_it_is_measured():
+    def keeping(comm, x):
+        kept = [x + 1 for _ in range(5 * comm.rank + 5)]
+        return kept[0]
+
+    two = on(2)
+    seen = perform(dataclasses.replace(EXERCISE, measured=(two.name,)), keeping, two)
+    assert seen.ledger["live_bytes"].tolist() == [6 * 40, 11 * 40]  # the input, and each sum
+    assert seen.sources["live_bytes"] == "claimed"
+    assert "live_bytes" not in perform(EXERCISE, keeping, two).ledger
+
+
 def test_on_a_rank_of_its_own_only_its_part_is_observed():
     class Alone:
         rank, size = 0, 1
@@ -99,7 +111,6 @@ def test_on_a_rank_of_its_own_only_its_part_is_observed():
     ("changes", "words"),
     [
         ({"verbs": ()}, "must be declared together"),
-        ({"measured": ("a case",)}, "is not measured"),
         ({"oracle": lambda case: None}, "must not have an oracle"),
     ],
 )

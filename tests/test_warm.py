@@ -40,7 +40,7 @@ def test_its_first_process_has_no_number_and_its_end_signals_nobody(refused):
 
 
 def test_the_watchdog_signals_nobody_for_it(refused, monkeypatch):
-    crowd = [Process(pid=7, threads=9, resident=0, peak=0, own=0, cpu=0.0)]
+    crowd = [Process(pid=7, threads=9, resident=0, peak=0, own=0, cpu=0.0, parent=1)]
     monkeypatch.setattr(warm, "processes", lambda session=None: crowd)
     warm._watch({refused.parent: refused}, 0)
     assert refused.why == "more than 1 processes and threads"

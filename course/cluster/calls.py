@@ -111,7 +111,7 @@ class Call(NamedTuple):
     @property
     def has_data(self) -> bool:
         """Whether its tensors have data; else there is nothing to send or to compute, only to count."""
-        return all(kind.has_data for kind in self.kinds[:1])
+        return not self.kinds or self.kinds[0].has_data
 
     def details(self) -> str:
         """`, shape (4,)` of its first tensor; nothing for a barrier."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
 from course.meter.storage import Row, all_weakly, bytes_now, weakly
@@ -126,6 +126,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if any(is_traceable_wrapper_subclass_type(each) for each in types):
+            return NotImplemented  # the ops on what lies in a DTensor come here by themselves
         operation: Callable[..., Any] = func
         kwargs = kwargs or {}
         result = operation(*args, **kwargs)

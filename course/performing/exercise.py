@@ -247,7 +247,9 @@ class Exercise:
     verbs       of a communicator that such an answer may use
     measured    names of cases that the grader measures from outside: ledger entries "peak_bytes" (int, memory at its
                 highest above that at the start of the case) and "cpu_seconds" (float), source "kernel"; a notebook has
-                neither
+                neither. With ranks "peak_bytes" is int64 of shape (ranks,), and `split` finds outside=True among the
+                inputs, so that it can make the tensors large there. Simulated ranks have "live_bytes" in its place,
+                int64, (ranks,): the most bytes of tensors that each held at once, its inputs included
     hints       a question, a pointer, a sketch; never the code
     seconds     time limit of one case
     """
@@ -345,4 +347,3 @@ def _validate(exercise: Exercise) -> None:
     demand(exercise.split is None or not exercise.forms, "an exercise with ranks must not have hard forms")
     demand(bool(exercise.verbs) == (exercise.split is not None), "`split` and `verbs` must be declared together")
     demand(exercise.split is None or exercise.oracle is None, "an exercise with ranks must not have an oracle")
-    demand(exercise.split is None or not exercise.measured, "a case with ranks is not measured")

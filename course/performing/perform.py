@@ -66,7 +66,7 @@ def perform(
     probe: Callable[..., Observation] = exercise.probe
     if simulated:
         patient = dataclasses.replace(exercise, seconds=WIDE * exercise.seconds) if clock == "cpu" else exercise
-        probe = on_simulated_ranks(patient)
+        probe = on_simulated_ranks(patient, memory=case.name in exercise.measured)
     oracle, asked = _to_ask(exercise, case, ask)
     inputs = cast(dict[str, object], laid_out(cast(dict[str, Tree], clone(case.inputs)), case.lies))
     given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from course.cluster import Comm, run_ranks
+from course.cluster import Comm, Simulated, run_ranks
 from course.cluster.account.ledger import Ledger, costs
 from course.performing.exercise import AFTER, REFUSED, Answer, Exercise, Inputs, Observation, Source
 from course.performing.oracle import with_costs
@@ -17,8 +17,11 @@ from course.tree import Leaf, flatten, plain
 SPARE_SECONDS = 2.0  # on top of the limit of all ranks together, which tells who was waiting for whom
 
 
-def on_simulated_ranks(exercise: Exercise) -> Callable[[Answer, Inputs], Observation]:
-    """The probe of an exercise with ranks, called as probe(answer, inputs) with the inputs of a whole case."""
+def on_simulated_ranks(exercise: Exercise, *, memory: bool = False) -> Callable[[Answer, Inputs], Observation]:
+    """The probe of an exercise with ranks, called as probe(answer, inputs) with the inputs of a whole case.
+
+    memory  whether to count the bytes of tensors that each rank holds
+    """
     split = exercise.split
     assert split is not None
 
@@ -28,7 +31,10 @@ def on_simulated_ranks(exercise: Exercise) -> Callable[[Answer, Inputs], Observa
             return dataclasses.replace(seen, values={**seen.values, **after(exercise, mine)})
 
         parts = [(part,) for part in split(inputs)]
-        run = run_ranks(rank, len(parts), inputs=parts, seconds=exercise.seconds, verbs=exercise.verbs)
+        transport = Simulated(memory=memory)
+        run = run_ranks(
+            rank, len(parts), transport=transport, inputs=parts, seconds=exercise.seconds, verbs=exercise.verbs
+        )
         return merged(run.values, run.ledger, "claimed")
 
     return probe

@@ -20,6 +20,7 @@ from course.planner.memory import (
     recomputation_overhead,
     state_bytes,
 )
+from course.planner.sharding import A100, GPT3, RANKS, SEVEN_AND_A_HALF, STAGES, sharded_state_bytes, training_days
 
 FILE = Path(__file__).with_name("published.tsv")
 SETTING = Batch(sequence=1024, size=32)  # of ZeRO's section 3.2
@@ -53,10 +54,31 @@ def planned() -> dict[str, float]:
                   square root of the total activations", which has no unit: this is one reading of it.
     """
     activations = activation_bytes(GPT2, SETTING, ZERO).total
+    recipe = RECIPES["fp16"]  # 12 bytes of moments and master copy
+    stages = {
+        f"stage {stage}": sum(sharded_state_bytes(SEVEN_AND_A_HALF, recipe, ranks=RANKS, stage=stage).values()) / GB
+        for stage in STAGES
+    }
     return {
+        **stages,
+        "days of 175B": training_days(GPT3, 300e9, gpus=128, share=0.51),
+        "throughput of 175B": 0.51 * A100 / 1e12,
+        "throughput of 1T": 0.27 * A100 / 1e12,
         "states": sum(state_bytes(GPT2.parameters, RECIPES["fp16"]).values()) / GB,
         "activations": activations / GB,
         "checkpointed": activations / math.sqrt(GPT2.layers) / GB,
         "recomputation": 100 * recomputation_overhead(),
         "buffer": fused_buffer_bytes(GPT2.parameters) / GB,
     }
+
+
+# GPT-2 large on two GPUs with 24 GB each: the largest batch of a GPU that fits, and minutes. Mangrulkar et al.,
+# Accelerate Large Model Training using PyTorch Fully Sharded Data Parallel, 2022.
+FINE_TUNING = {
+    "DDP": (7, 15),
+    "fp16": (7, 8),  # DDP
+    "gradients": (11, 11),  # and states are sharded: SHARD_GRAD_OP
+    "1M": (15, 12),  # FULL_SHARD, units of a million parameters and more
+    "2K": (15, 13),
+    "offloaded": (20, 23),  # 1M, on the CPU
+}

@@ -85,6 +85,8 @@ SHARE, BACKWARD = "len(batch[0]) / rows.item()", "(loss_of(model, batch) * share
 REDUCED, LOOP = "        comm.all_reduce(p.grad)", "    for batch in micro_batches:\n"
 MISSING = "        if p.grad is None:\n            p.grad = torch.zeros_like(p)\n"
 COUNTED = "    comm.all_reduce(rows)\n"
+FROZEN = "p.requires_grad or comm.all_reduce(torch.zeros_like(p))"
+WEIGHED, TRAINED = "        share =", "    trained = ["
 
 WRONG = (
     wrong(
@@ -145,9 +147,12 @@ WRONG = (
     ),
     wrong(
         "sends_too_much",
-        "The gradient is right, but the ranks send too much: after every micro-batch, or to each rank the gradients of "
-        "every other. Let each rank add up its own micro-batches, and all_reduce once, which adds on the way.",
+        "The gradient is right, but the ranks send too much: after every micro-batch, to each rank the gradients of "
+        "every other, zeros for frozen parameters, or something more with each gradient. Let each rank add up its own "
+        "micro-batches, and all_reduce their gradients once, which adds on the way.",
         reduces_each_gradient,
+        edit((REDUCED, f"{REDUCED}\n    for p in model.parameters():\n        {FROZEN}")),
+        edit((REDUCED, f"{REDUCED}\n        comm.all_reduce(rows.clone())")),
         edit(
             (
                 REDUCED,
@@ -226,6 +231,80 @@ WRONG = (
         "reduction, with zeros.",
         edit(("    rows =", "    if not micro_batches:\n        return\n    rows =")),
         edit((MISSING, ""), ("if each.requires_grad]", "if each.grad is not None]")),
+    ),
+    wrong(
+        "none_without_micro_batches",
+        "A rank without micro-batches adds its zeros, but keeps None where the others have a gradient. Everybody takes "
+        "the result.",
+        edit((MISSING, "        grad = torch.zeros_like(p) if p.grad is None else p.grad\n"), ("(p.grad)", "(grad)")),
+    ),
+    wrong(
+        "zeros_in_float32",
+        "Your zeros for a gradient that is missing are in float32, whatever the parameters are in. Take zeros_like(p).",
+        edit(("torch.zeros_like(p)", "torch.zeros(p.shape)")),
+    ),
+    wrong(
+        "counts_in_the_loop",
+        "You all_reduce the number of rows once for each micro-batch, and ranks have different numbers of these. Count "
+        "before the first of them, once.",
+        edit((COUNTED, ""), (WEIGHED, f"    {COUNTED}{WEIGHED}")),
+    ),
+    wrong(
+        "rows_of_the_first",
+        "You take every micro-batch to have as many rows as the first one of its rank. Ask each.",
+        edit((SHARE, "len(micro_batches[0][0]) / rows.item()")),
+    ),
+    wrong(
+        "length_of_the_pair",
+        "len(batch) is 2 everywhere, because a micro-batch is a pair. Its rows are len(batch[0]).",
+        edit((SHARE, "len(batch) / rows.item()")),
+    ),
+    wrong(
+        "on_rank_0_only",
+        "Only one rank gets the sum, and the others keep their own part of it: their models drift apart. An all_reduce "
+        "gives it to all.",
+        edit((REDUCED, REDUCED.replace("all_reduce(p.grad)", "reduce(p.grad, 0)"))),
+    ),
+    wrong(
+        "makes_batches_require_gradients",
+        "Afterwards the caller's inputs or targets require a gradient, and each has one in its memory. Gradients are "
+        "wanted of the parameters alone.",
+        edit((WEIGHED, f"        batch[0].requires_grad_()\n{WEIGHED}")),
+        edit((WEIGHED, f"        batch[1].requires_grad_()\n{WEIGHED}")),
+        edit((WEIGHED, f"        [each.requires_grad_() for each in batch]\n{WEIGHED}")),
+    ),
+    wrong(
+        "sets_the_mode",
+        "You set the mode of the model, with train() or eval(). That is the caller's choice.",
+        edit((TRAINED, f"    model.train()\n{TRAINED}")),
+        edit((TRAINED, f"    model.eval()\n{TRAINED}")),
+        edit((WEIGHED, f"        model.train()\n{WEIGHED}")),
+        edit((WEIGHED, f"        model.eval()\n{WEIGHED}")),
+    ),
+    wrong(
+        "empties_the_list",
+        "You take the micro-batches off the caller's list, and the next epoch has none.",
+        edit((LOOP, "    while micro_batches:\n        batch = micro_batches.pop()\n")),
+        edit((TRAINED, f"    micro_batches.clear()\n{TRAINED}")),
+    ),
+    wrong(
+        "hooks_left",
+        "Your hooks are still there after the call, and scale or reduce in the next one, too. Keep what registering "
+        "returns, and call remove() of each.",
+        edit((TRAINED, f"    [p.register_hook(abs) for p in model.parameters() if p.requires_grad]\n{TRAINED}")),
+        edit((TRAINED, f"    model.register_forward_hook(lambda *_: None)\n{TRAINED}")),
+    ),
+    wrong(
+        "switches_requires_grad",
+        "Afterwards another parameter is frozen than before, or none. Ask requires_grad, and leave it as it is.",
+        edit((REDUCED, f"{REDUCED}\n    model.requires_grad_()")),
+        edit(("    rows =", "    model.requires_grad_()\n    rows =")),
+        edit((REDUCED, f"{REDUCED}\n    model.requires_grad_(False)")),
+    ),
+    wrong(
+        "takes_the_step",
+        "You change the parameters. That is the optimizer's work: only the gradients are asked for.",
+        edit((REDUCED, f"{REDUCED}\n        p.data -= 0.1 * p.grad")),
     ),
     wrong(
         "zeros_for_frozen",

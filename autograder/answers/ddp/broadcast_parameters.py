@@ -187,6 +187,14 @@ WRONG = (
         ),
     ),
     wrong(
+        "computes_with_the_values",
+        "You compute with rank 0's values where they should be copied: -0.0 + 0.0 is 0.0, and nan_to_num takes what "
+        "rank 0 does have. `copy_` changes no bit.",
+        copied((COPY, "own.zero_().add_(came) if own.is_floating_point() else own.copy_(came)")),
+        copied((COPY, "own.copy_(came.nan_to_num() if own.is_floating_point() else came)")),
+        fails=("whatever_the_others_hold",),
+    ),
+    wrong(
         "more_bytes_than_the_model",
         "The values are right, but more travels than the model has. A tensor with two names is sent once: keep in mind "
         "which ones you had (by `id`), or take `model.parameters()`, which gives each once. And half precision is sent "

@@ -64,6 +64,39 @@ def by_mending(trace: Any) -> list[Any]:
     return [rank, index, "wrong " + ["verb", "root" if got[4] else "peer", "shape", "op"][position]]
 
 
+def by_votes(trace: Any) -> tuple[Any, ...]:
+    """The rank with which the fewest others agree at the first difference; then its list and the next rank's."""
+    ranks = range(len(trace))
+    lists = [[seen_from(rank, call, len(trace)) for call in trace[rank]] for rank in ranks]
+    place = 0
+    while all(calls[place] == lists[0][place] for calls in lists):
+        place += 1
+    votes = [sum(lists[rank][place] == other[place] for other in lists) for rank in ranks]
+    culprit = 1 if len(trace) == 2 else votes.index(min(votes))
+    mine, model = lists[culprit], lists[culprit - 1]
+    place = [a == b for a, b in zip(mine, model, strict=False)].index(False)
+    a, b = mine[place:], model[place:]
+    if a[:2] == b[:2][::-1] and alike(a[2:], b[2:]):
+        return culprit, place, "wrong order"
+    if alike(a, b[1:]):
+        return culprit, place, "missing call"
+    if alike(a[1:], b):
+        return culprit, place, "extra call"
+    words = ("verb", "root" if a[0][0] in ("broadcast", "reduce") else "peer", "shape", "op")
+    return culprit, place, "wrong " + next(w for w, x, y in zip(words, a[0], b[0], strict=True) if x != y)
+
+
+def seen_from(rank: int, call: dict[str, Any], size: int) -> list[Any]:
+    """A call with its peer as a distance."""
+    peer = (call["peer"] - rank) % size if call["verb"] in {"send", "recv"} else call["peer"]
+    return [call["verb"], peer, call["shape"], call["op"]]
+
+
+def alike(a: list[Any], b: list[Any]) -> bool:
+    """As far as the shorter one goes."""
+    return all(x == y for x, y in zip(a, b, strict=False))
+
+
 def key(call: dict[str, Any], rank: int, size: int) -> tuple[str, int | None, str, str | None, bool]:
     """What two ranks must have alike."""
     peer, rooted = call["peer"], call["verb"] in ("broadcast", "reduce")
@@ -74,9 +107,9 @@ def key(call: dict[str, Any], rank: int, size: int) -> tuple[str, int | None, st
     return call["verb"], peer, str(call["shape"]), call["op"], rooted
 
 
-RIGHT = (right(told_by_difflib, independent="difflib.SequenceMatcher"), right(by_mending))
+RIGHT = (right(told_by_difflib, independent="difflib.SequenceMatcher"), right(by_mending), right(by_votes))
 
-edit, mended = partial(edited, explain_deadlock), partial(edited, by_mending)
+edit, mended, voted = (partial(edited, each) for each in (explain_deadlock, by_mending, by_votes))
 SWAPPED = '"wrong order": [*mine[:index], *mine[index : index + 2][::-1]]'
 MODEL = "model, mine = keys[rank - 1], keys[rank]"
 ODD = "next(r for r in range(len(here)) if here.count(here[r]) == 1)"
@@ -90,6 +123,14 @@ COMMENT = "  # b a c, not b a: a may be left out of a b a"
 ORDER = f'if mine[:2] == [right[1], right[0]]{FOLLOWS}:{COMMENT}\n        return "wrong order"\n    '
 MISSING, EXTRA = "_agree(mine, right[1:])", "_agree(mine[1:], right)"
 AS_FAR = "all(a == b for a, b in zip(some, others, strict=False))"
+VOTED = "1 if len(trace) == 2 else votes.index(min(votes))"
+LAST_VOTED = "max(rank for rank in ranks if votes[rank] == min(votes))"
+FIRST_OTHER = "next(rank for rank in ranks if lists[rank][place] != lists[0][place])"
+APART = '(call["peer"] - rank) % size if call["verb"] in {"send", "recv"} else call["peer"]'
+AS_THEY_ARE, NOT_AROUND = (APART, 'call["peer"]'), (APART, APART.replace(" % size", ""))
+CULPRIT = f"culprit = {VOTED}"
+BEHIND, AHEAD = "lists[culprit - 1]", "lists[(culprit + 1) % len(trace)]"
+PICKS = ((VOTED, VOTED), (VOTED, LAST_VOTED), (VOTED, FIRST_OTHER))
 
 WRONG = (
     wrong(
@@ -98,6 +139,8 @@ WRONG = (
         "because another one never came: compare what they called.",
         edit((RETURN, "rank = min(range(size), key=lambda each: len(lists[each]))\n                " + RETURN)),
         mended((MODEL, f"rank = min(range(len(keys)), key=lambda each: len(keys[each]))\n    {MODEL}")),
+        voted((CULPRIT, "culprit = min(ranks, key=lambda each: len(lists[each]))")),
+        voted((CULPRIT, "culprit = min(ranks, key=lambda each: len(lists[each]))"), (BEHIND, AHEAD)),
     ),
     wrong(
         "blames_the_longest_list",
@@ -111,6 +154,8 @@ WRONG = (
         "peer is away from the rank.",
         edit((DISTANCE, "peer if is_message else None")),
         mended((FORTH, "peer = call['peer']"), (BACK, "peer = call['peer']"), (ODD, FIRST_ODD)),
+        *(voted(AS_THEY_ARE, pick) for pick in PICKS),
+        *(voted(AS_THEY_ARE, pick, (BEHIND, AHEAD)) for pick in PICKS),
     ),
     wrong(
         "peers_not_around_the_ring",
@@ -118,6 +163,8 @@ WRONG = (
         "one is rank 0, seems to differ.",
         edit((DISTANCE, "peer - rank if is_message else None")),
         mended((FORTH, "peer -= rank"), (BACK, "peer = rank - peer"), (ODD, FIRST_ODD)),
+        *(voted(NOT_AROUND, pick) for pick in PICKS),
+        *(voted(NOT_AROUND, pick, (BEHIND, AHEAD)) for pick in PICKS),
     ),
     wrong(
         "roots_as_distances",
@@ -135,6 +182,8 @@ WRONG = (
         "You hold all lists against rank 0's. Where rank 0 is at fault, you blame another: of three ranks or more the "
         "one that differs from most is wrong.",
         edit((USUAL, "calls[0]")),
+        voted((VOTED, FIRST_OTHER)),
+        voted((VOTED, FIRST_OTHER), (BEHIND, AHEAD)),
     ),
     wrong(
         "rank_1_of_two_is_right",

@@ -159,10 +159,8 @@ def hooks_for_ever(comm: Comm, loss: Tensor, buckets: Buckets) -> None:
 
     def hook(number: int, p: Tensor) -> None:
         missing[number] -= 1
-        if missing[number] == 0:
-            missing[number] = len(buckets[number])
-            while len(begun) <= number:
-                begin(buckets[len(begun)])
+        while len(begun) < len(buckets) and missing[len(begun)] == 0:
+            begin(buckets[len(begun)])
 
     for number, bucket in enumerate(buckets):
         for p in bucket:
@@ -175,6 +173,35 @@ def hooks_for_ever(comm: Comm, loss: Tensor, buckets: Buckets) -> None:
         for p, mean in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
             p.grad = mean.view_as(p)
     begun.clear()
+    missing[:] = map(len, buckets)
+
+
+def consumes_the_buckets(comm: Comm, loss: Tensor, buckets: list[list[Parameter]]) -> None:
+    """The right gradients; the list is empty afterwards."""
+    missing = [{*bucket} for bucket in buckets]
+    begun: list[tuple[list[Parameter], Tensor, Work]] = []
+
+    def begin() -> None:
+        bucket = buckets.pop(0)
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+        begun.append((bucket, flat, comm.all_reduce(flat, "mean", async_op=True)))
+
+    def arrived(p: Tensor) -> None:
+        for left in missing:
+            left.discard(p)
+        while buckets and not missing[len(begun)]:
+            begin()
+
+    hooks = [p.register_post_accumulate_grad_hook(arrived) for bucket in buckets for p in bucket]  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]
+    for hook in hooks:
+        hook.remove()
+    while buckets:
+        begin()
+    for bucket, flat, work in begun:
+        work.wait()
+        for p, mean in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
+            p.grad = mean.view_as(p)
 
 
 edit = partial(edited, overlapped_backward)
@@ -182,7 +209,9 @@ BEGUN = 'begun.append((flat, comm.all_reduce(flat, "mean", async_op=True)))'
 WRITTEN = "p.grad = mean.view_as(p)"
 REST = "    for bucket in buckets[len(begun) :]:\n        begin(bucket)\n"
 COMPLETE = "missing[len(begun)] == 0"
-LATE = ("begins_during_backward", "overlapped")
+FLAT = "(torch.zeros_like(p) if p.grad is None else p.grad).flatten()"
+ZEROED = "if p.grad is None:\n                p.grad = torch.zeros_like(p)\n            "
+LATE = ("begins_during_backward", "overlapped", "as_soon_as_complete")
 
 WRONG = (
     wrong(
@@ -190,8 +219,14 @@ WRONG = (
         "All reductions begin when backward is over, and until then the links are idle. Begin a bucket in the hook "
         "that brings its last gradient.",
         edit((COMPLETE, "False")),
-        edit((COMPLETE, "not any(missing)")),
         fails=LATE,
+    ),
+    wrong(
+        "when_all_are_complete",
+        "Your first bucket begins when no gradient is missing any more, in any bucket. Begin each when its own last "
+        "gradient is there, in the order of the list.",
+        edit((COMPLETE, "not any(missing)")),
+        fails=("begins_during_backward", "overlapped"),
     ),
     wrong(
         "waits_in_the_hook",
@@ -205,26 +240,113 @@ WRONG = (
             )
         ),
         edit((BEGUN, "for _, work in begun:\n            work.wait()\n        " + BEGUN)),
-        fails=("overlapped",),
+        fails=("overlapped", "as_soon_as_complete"),
+    ),
+    wrong(
+        "waits_in_the_last_hook",
+        "The hook that begins the last bucket waits for all. Backward may still have much to do, where the loss "
+        "depends on other things, too: wait when loss.backward() has returned.",
+        edit(
+            (BEGUN, f"{BEGUN}\n        if len(begun) == len(buckets):\n            [work.wait() for _, work in begun]")
+        ),
+    ),
+    wrong(
+        "one_for_each_hook",
+        "The first bucket may be complete last, and then complete ones stand behind it. Your hook begins one of them: "
+        "go on while the next one misses nothing.",
+        edit(("while len(begun)", "if len(begun)")),
+    ),
+    wrong(
+        "one_hook_late",
+        "You look whether a bucket is complete, and only then count the gradient that has come: the bucket begins with "
+        "the first gradient of the next one, and the last bucket when backward is over. Count first.",
+        edit(
+            ("missing[bucket_of[p]] -= 1", "pass"),
+            (
+                "            begin(buckets[len(begun)])\n",
+                "            begin(buckets[len(begun)])\n        missing[bucket_of[p]] -= 1\n",
+            ),
+        ),
+    ),
+    wrong(
+        "last_bucket_after_backward",
+        "Your last bucket begins when backward is over. Its gradients may be there long before, where the loss depends "
+        "on other things, too: begin it in the hook, like the others.",
+        edit(("while len(begun) < len(buckets)", "while len(begun) < len(buckets) - 1")),
+    ),
+    wrong(
+        "contiguous_only",
+        "You take every gradient for contiguous. That of a transposed parameter has no view(-1), and flatten() and "
+        "reshape(-1) give a copy of it: what you write there is lost. Set .grad, or copy to it in its own shape.",
+        edit((FLAT, FLAT.replace("flatten()", "view(-1)"))),
+        edit((WRITTEN, f"{ZEROED}p.grad.view(-1).copy_(mean)")),
+        edit((WRITTEN, f"{ZEROED}p.grad.reshape(-1).copy_(mean)")),
+        fails=("any_strides",),
+    ),
+    wrong(
+        "zeros_in_float32",
+        "Your zeros for a gradient that is missing are in float32, whatever the parameters are in. Take zeros_like(p).",
+        edit((FLAT, FLAT.replace("torch.zeros_like(p)", "torch.zeros(p.shape)"))),
     ),
     wrong(
         "one_for_each_parameter",
         "You reduce every gradient for itself, and pay the latencies for each. Put a bucket's gradients into one "
         "tensor.",
         one_for_each_parameter,
-        fails=("one_reduction_for_each_bucket", "overlapped"),
+        fails=("one_reduction_for_each_bucket", "overlapped", "as_soon_as_complete"),
     ),
     wrong(
         "all_in_one",
         "You reduce all gradients at once, after backward. That is as few messages as can be, and no overlap at all: "
         "one all_reduce for each bucket, as soon as it is complete.",
         all_in_one,
-        fails=("one_reduction_for_each_bucket", "begins_during_backward"),
+        fails=("one_reduction_for_each_bucket", "begins_during_backward", "as_soon_as_complete"),
     ),
     wrong(
         "sum_for_mean",
         "Every gradient is the sum over ranks. Divide by their number, or say so to all_reduce.",
         edit((BEGUN, BEGUN.replace("mean", "sum"))),
+    ),
+    wrong(
+        "divides_twice",
+        "You divide by the number of ranks what is a mean already.",
+        edit((WRITTEN, "p.grad = mean.view_as(p) / comm.size")),
+    ),
+    wrong(
+        "adds_the_mean",
+        "You add the mean to this rank's own gradient. It takes its place.",
+        edit((WRITTEN, f"{ZEROED}p.grad += mean.view_as(p)")),
+    ),
+    wrong(
+        "hook_before_the_gradient",
+        "What register_hook gets runs before the gradient is in .grad, and you read .grad. "
+        "register_post_accumulate_grad_hook calls afterwards.",
+        edit(("p.register_post_accumulate_grad_hook(arrived)", "p.register_hook(lambda grad, p=p: arrived(p))")),
+    ),
+    wrong(
+        "one_tensor_for_all_buckets",
+        "You put a bucket into the tensor in which another one is on its way. Each needs a tensor of its own until it "
+        "has been waited for.",
+        edit(
+            (
+                "    begun: list",
+                "    shared = torch.cat([p.detach().flatten() for bucket in buckets for p in bucket])\n    begun: list",
+            ),
+            (
+                f"flat = torch.cat([{FLAT} for p in bucket])",
+                f"flat = torch.cat([{FLAT} for p in bucket])\n"
+                "        shared[: len(flat)] = flat\n        flat = shared[: len(flat)]",
+            ),
+        ),
+    ),
+    wrong(
+        "leaves_out_what_is_unused",
+        "Your bucket has no place for the gradients that are None on this rank, so that it is shorter than on others, "
+        "and numbers are added that do not belong together. Put zeros in their place.",
+        edit(
+            (f"{FLAT} for p in bucket", "p.grad.flatten() for p in bucket if p.grad is not None"),
+            ("[p.numel() for p in bucket]), strict=True)", "[p.numel() for p in bucket if p.grad is not None]))"),
+        ),
     ),
     wrong(
         "at_the_first_gradient",
@@ -280,20 +402,24 @@ WRONG = (
     ),
     wrong(
         "none_stays_none",
-        "A parameter that this rank has not used keeps None, though other ranks have a gradient for it: from then on "
-        "the ranks' parameters differ. Write the mean back to all.",
+        "A parameter that was not used keeps None. Where other ranks have a gradient for it, the ranks' parameters "
+        "differ from then on. Write the mean back to all, also where it is 0.",
         edit((WRITTEN, f"if p.grad is not None:\n                {WRITTEN}")),
+        edit((WRITTEN, f"if mean.any():\n                {WRITTEN}")),
     ),
     wrong(
         "not_written_back",
-        "The means stay in the tensors that you have sent: .grad is still this rank's own. torch.cat copies.",
+        "In the end .grad is still this rank's own. The means stay in the tensors that you have sent, because "
+        "torch.cat copies; or you copy them back before you have waited for them. First wait(), then write back.",
         edit((WRITTEN, "mean.view_as(p)")),
+        edit((WRITTEN, f"{ZEROED}mean.view_as(p)")),
+        edit(("        work.wait()\n", ""), (WRITTEN, "p.grad = mean.view_as(p).clone()\n        work.wait()")),
     ),
     wrong(
-        "written_back_too_early",
-        "You copy out of a bucket before it was waited for, and get this rank's own gradients back.",
-        edit(("        work.wait()\n", ""), (WRITTEN, "p.grad = mean.view_as(p).clone()\n        work.wait()")),
-        same_as=("not_written_back",),
+        "consumes_the_buckets",
+        "You take buckets off the caller's list, or parameters off a bucket, and the next step has none. Count in a "
+        "list of your own.",
+        consumes_the_buckets,
     ),
     wrong(
         "backward_twice",

@@ -59,14 +59,15 @@ def _flattened(parameter: nn.Parameter) -> Tensor:
 def begun_together(comm: Comm, model: nn.Module, weight: int) -> None:
     """torch's mean over ranks, of gradients that were scaled to make up for it; all begun at once."""
     parameters = [each for each in model.parameters() if each.requires_grad]
-    flags = [torch.tensor([weight, each.grad is not None]) for each in parameters]
-    for flag in flags:
-        comm.all_reduce(flag)
+    samples, flags = torch.tensor(weight), [torch.tensor(each.grad is not None).int() for each in parameters]
+    for known in [samples, *flags]:
+        comm.all_reduce(known)
     works = []
     for each, flag in zip(parameters, flags, strict=True):
-        total, having = flag.tolist()
-        if having:
-            each.grad = (each.grad if each.grad is not None else torch.zeros_like(each)) * (comm.size * weight / total)
+        if flag.item():
+            each.grad = (each.grad if each.grad is not None else torch.zeros_like(each)) * (
+                comm.size * weight / samples.item()
+            )
             works.append(comm.all_reduce(each.grad, "mean", async_op=True))
     for work in works:
         work.wait()
@@ -98,7 +99,8 @@ def gathers_everything(comm: Comm, model: nn.Module, weight: int) -> None:
 
 edit, flat, begun = partial(edited, reduce_gradients), partial(edited, one_flat_tensor), partial(edited, begun_together)
 HAVING, SCALED = "        if having:\n", "grad = grad * (weight / samples)  # before the sum: float16 ends at 65,504"
-REDUCED = "comm.all_reduce(grad)"
+REDUCED, LAST = "comm.all_reduce(grad)", "            each.grad = grad"
+FROZEN = "each.requires_grad or comm.all_reduce(torch.zeros_like(each))"
 ZEROS = "torch.zeros_like(each) if each.grad is None else each.grad"
 TRAINED = "[each for each in model.parameters() if each.requires_grad]"
 FLAGS = "*(each.grad is not None for each in trained)"
@@ -121,7 +123,7 @@ WRONG = (
         "DistributedDataParallel does, and right where all shards are equal. The weight of a rank is its number of "
         "samples.",
         edit((SCALED, "grad = grad / comm.size")),
-        begun(("comm.size * weight / total", "1")),
+        begun(("comm.size * weight / samples.item()", "1")),
     ),
     wrong(
         "divides_by_the_ranks_too",
@@ -242,6 +244,15 @@ WRONG = (
         "Every rank gets the gradients of every other one, P times what it needs, and in memory at once. An all_reduce "
         "adds on the way.",
         gathers_everything,
+        fails=("bytes", "tied_once"),
+    ),
+    wrong(
+        "more_than_gradients",
+        "The gradients are right, but more travels than they and a flag for each parameter: zeros for what is frozen "
+        "or what nobody has used, which become nobody's gradient, or the number of samples again with each gradient.",
+        edit((LAST, f"{LAST}\n        else:\n            comm.all_reduce(torch.zeros_like(each))")),
+        edit((LAST, f"{LAST}\n    for each in model.parameters():\n        {FROZEN}")),
+        edit((REDUCED, f"{REDUCED}\n            comm.all_reduce(torch.tensor(weight))")),
         fails=("bytes",),
     ),
 )

@@ -10,6 +10,7 @@ from torch import Tensor
 from autograder.bank import right, wrong
 from autograder.edits import edited
 from course.cluster import Comm
+from course.performing.exercise import Answer
 from course.reference.ddp.ring_all_gather import ring_all_gather
 from course.reference.ddp.ring_all_reduce import ring_all_reduce
 from course.reference.ddp.ring_reduce_scatter import ring_reduce_scatter
@@ -135,7 +136,18 @@ edit = partial(edited, ring_all_reduce)
 FIRST, ADDED = "comm.send(chunks[(rank - step) % size], after)", "chunks[(rank - step - 1) % size] += came"
 SECOND, COPIED = "comm.send(chunks[(rank + 1 - step) % size], after)", "comm.recv(chunks[(rank - step) % size], before)"
 CAME, LAST = "        came = chunks[0].clone()\n", "return padded[:n].view(x.shape)"
+NEIGHBOURS = "after, before = (rank + 1) % size, (rank - 1) % size"
+CHUNK = "parts[(taken + 1) % comm.size]"
+WHOLE_CHUNK, PARTS = f"comm.isend({CHUNK}, after).wait()", "list(x.flatten().tensor_split(comm.size))"
 TAIL = f"    for step in range(size - 1):\n        {SECOND}\n        {COPIED}\n"
+
+
+def with_lengths(lengths: str) -> Answer:
+    """Chunks of other lengths; `k` elements are n // P."""
+    return edited(
+        unequal, (f"parts = {PARTS}", f"k = x.numel() // comm.size\n    parts = list(x.flatten().split({lengths}))")
+    )
+
 
 WRONG = (
     wrong(
@@ -197,6 +209,12 @@ WRONG = (
         edit((f"range(size - 1):\n{CAME}", f"range(size - 2):\n{CAME}")),
     ),
     wrong(
+        "turns_too_long",
+        "P - 1 steps are a turn. You take P, and with one rank you send to yourself: there is no message then.",
+        edit((TAIL, TAIL.replace("size - 1", "size"))),
+        edit((f"range(size - 1):\n{CAME}", f"range(size):\n{CAME}")),
+    ),
+    wrong(
         "buffer_written_while_it_travels",
         "`isend` reads its tensor at some time before `wait` returns, and you write the next part into it before that: "
         "wait first, or take another tensor.",
@@ -232,7 +250,7 @@ WRONG = (
         "You add in float64, and send that: the bytes are two or four times as many, and whole numbers from 2**53 on "
         "are rounded. What travels must have the dtype of x.",
         edit(("x.new_zeros(size * m)", "x.new_zeros(size * m).double()"), (LAST, f"{LAST}.to(x.dtype)")),
-        fails=("views_and_dtypes", "bytes", "bytes_in_half"),
+        fails=("views_and_dtypes", "bytes", "bytes_of_every_length", "bytes_in_half"),
     ),
     wrong(
         "everything_in_float32",
@@ -293,7 +311,7 @@ WRONG = (
         "Whole tensors go round the ring: P / 2 times the bytes that are needed. And each rank adds them in the order "
         "in which they come to it, so that the last bits differ from rank to rank.",
         round_the_ring,
-        fails=("same_bits", "bytes"),
+        fails=("same_bits", "bytes", "bytes_of_every_length"),
     ),
     wrong(
         "whole_tensors_travel",
@@ -301,21 +319,68 @@ WRONG = (
         "every rank has one to add and to send in every step.",
         round_the_ring_in_order,
         down_the_line_and_back,
-        fails=("bytes",),
+        fails=("bytes", "bytes_of_every_length"),
+    ),
+    wrong(
+        "the_rest_in_one_chunk",
+        "One of your chunks takes what n // P elements in each leave over, or you round up twice, or a small x travels "
+        "whole. Of 11 elements for 4 ranks the last chunk has 5 then, and whoever sends it makes all others wait. Let "
+        "chunks differ in length by one (`torch.tensor_split`), or pad to P * ceil(n / P).",
+        with_lengths("[k] * (comm.size - 1) + [x.numel() - k * (comm.size - 1)]"),
+        with_lengths("[x.numel() - k * (comm.size - 1)] + [k] * (comm.size - 1)"),
+        edit(("-(-n // size)", "n // size + 2 * (n % size > 0)")),
+        fails=("bytes_of_every_length",),
+    ),
+    wrong(
+        "more_than_a_chunk_in_a_step",
+        "In a step you send more than one chunk of ceil(n / P) elements: n // P + 1 is one element too many where P "
+        "divides n, and a chunk in two messages pays two latencies.",
+        edit(("-(-n // size)", "n // size + 1")),
+        edited(
+            unequal,
+            (WHOLE_CHUNK, f"for half in {CHUNK}.chunk(2):\n            comm.send(half, after)"),
+            ("receive = comm.irecv(came, before)", "receive = [comm.irecv(half, before) for half in came.chunk(2)]"),
+            ("receive.wait()", "[each.wait() for each in receive]"),
+        ),
+        fails=("bytes", "bytes_of_every_length", "bytes_in_half"),
+    ),
+    wrong(
+        "lengths_are_sent",
+        "The x of all ranks are alike, so that every rank knows the lengths of all chunks: send the chunks alone.",
+        edit(
+            (
+                "    chunks = padded",
+                "    import torch\n\n    if size > 1:\n        length = torch.tensor(n)\n"
+                "        comm.send(length, after)\n        comm.recv(length, before)\n    chunks = padded",
+            )
+        ),
+        fails=("bytes", "bytes_of_every_length", "bytes_in_half", "all_at_once"),
+    ),
+    wrong(
+        "to_the_rank_before",
+        "Your ring turns the other way: every message goes to rank - 1. It must go to rank + 1, modulo P.",
+        edit(
+            (NEIGHBOURS, NEIGHBOURS.replace("after, before", "before, after")),
+            (FIRST, FIRST.replace("rank - step", "rank + step")),
+            (ADDED, ADDED.replace("rank - step - 1", "rank + step + 1")),
+            (SECOND, SECOND.replace("rank + 1 - step", "rank - 1 + step")),
+            (COPIED, COPIED.replace("rank - step", "rank + step")),
+        ),
+        fails=("neighbours_only",),
     ),
     wrong(
         "small_tensors_otherwise",
-        "You send small tensors whole, which is no loss; but then each rank adds them in an order of its own, and the "
-        "last bits differ. Add them in the order of ranks, everywhere.",
+        "You send small tensors whole. Then each rank adds them in an order of its own, and the last bits differ; and "
+        "a message holds more than ceil(n / P) elements. What works for large ones works here, with some empty chunks.",
         small_ones_whole,
-        fails=("same_bits",),
+        fails=("same_bits", "bytes_of_every_length"),
     ),
     wrong(
         "through_rank_0",
         "Everything goes through one rank, which receives and sends P - 1 whole tensors while the others wait. In a "
         "ring every rank sends as much as it receives, from its neighbour.",
         at_rank_0,
-        fails=("neighbours_only", "bytes"),
+        fails=("neighbours_only", "bytes", "bytes_of_every_length"),
     ),
     wrong(
         "one_after_the_other",

@@ -87,33 +87,25 @@ def each_to_its_owner(comm: Comm, x: Tensor) -> Tensor:
     return total
 
 
-def one_after_the_other(comm: Comm, x: Tensor) -> Tensor:
-    """One chunk goes all the way before the next one begins."""
-    chunks = x.clone().chunk(comm.size)
-    came, after, before = torch.empty_like(chunks[0]), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    for number, chunk in enumerate(chunks):
-        place = (comm.rank - 1 - number) % comm.size
-        if place and comm.size > 1:
-            comm.recv(came, before)
-            chunk += came
-        if place < comm.size - 1:
-            comm.send(chunk, after)
-        if number < comm.size - 1:
-            _token(comm, last=number)
+def in_turns(comm: Comm, x: Tensor) -> Tensor:
+    """Rank 0 begins, and every other rank receives before it sends."""
+    chunks, after, before = x.clone().chunk(comm.size), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    came = torch.empty_like(chunks[0])
+    for step in range(comm.size - 1):
+        if comm.rank == 0:
+            comm.send(chunks[-1 - step], after)
+        comm.recv(came, before)
+        if comm.rank:
+            comm.send(chunks[comm.rank - 1 - step], after)
+        chunks[comm.rank - 2 - step].add_(came)
     return chunks[comm.rank]
-
-
-def _token(comm: Comm, *, last: int) -> None:
-    """Nobody goes on before the chunk has come to its end."""
-    word, after, before = torch.zeros(0), (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    if comm.rank != last:
-        comm.recv(word, before)
-    if after != last:
-        comm.send(word, after)
 
 
 edit = partial(edited, ring_reduce_scatter)
 SENT, ADDED = "comm.send(chunks[(rank - 1 - step)", "chunks[(rank - 2 - step) % size] += came"
+TRAVELS = "chunks[(rank - 1 - step) % size]"
+SEND, EMPTY = f"comm.send({TRAVELS}, (rank + 1) % size)", "comm.send(x[:0], (rank + 1) % size)"
+CAME, RETURNED = "comm.recv(came, (rank - 1) % size)", "return chunks[rank]"
 
 
 def shifted(by: int, *more: tuple[str, str]) -> Answer:
@@ -222,10 +214,50 @@ WRONG = (
         fails=("neighbours_only",),
     ),
     wrong(
-        "one_chunk_at_a_time",
-        "One chunk goes all the way before the next one sets off, and all ranks but two are idle. Let every rank send "
-        "in every step.",
-        one_after_the_other,
+        "another_dtype",
+        "The sums are right, but they have another dtype than x: `sum` of whole numbers gives int64, and half "
+        "precision that is added in float32 must be turned back.",
+        edit((RETURNED, f"{RETURNED}.to(torch.int64 if x.dtype == torch.int32 else x.dtype)")),
+        edit((RETURNED, f"{RETURNED}.to(torch.float32 if x.dtype == torch.float16 else x.dtype)")),
+        edit((RETURNED, f"{RETURNED}.to(torch.float64 if x.dtype == torch.float32 else x.dtype)")),
+        fails=("dtype",),
+    ),
+    wrong(
+        "another_shape",
+        "A chunk has the dims of x, also where it has a single row, and also where a row has several dims of its own.",
+        edit((RETURNED, f"{RETURNED}.squeeze(0)")),
+        edit((RETURNED, f"{RETURNED}.squeeze(0) if x.dim() > 1 else {RETURNED.removeprefix('return ')}")),
+        edit((RETURNED, f"{RETURNED}.flatten(min(1, x.dim() - 1))")),
+    ),
+    wrong(
+        "in_pieces",
+        "You send a chunk in several messages, and each message takes a latency. Send a chunk as one.",
+        edit(
+            (SEND, f"for part in {TRAVELS}.tensor_split(2):\n            comm.send(part, (rank + 1) % size)"),
+            (CAME, f"for part in came.tensor_split(2):\n            {CAME.replace('came', 'part')}"),
+        ),
+        fails=("messages",),
+    ),
+    wrong(
+        "more_messages",
+        "You send more messages than P - 1, one after the other: a chunk in several, or one more at the end. Each "
+        "takes a latency, however small it is.",
+        edit(
+            (SEND, "parts = [0, len(came) // 2, len(came)]\n        for at, end in zip(parts, parts[1:]):"),
+            (
+                CAME,
+                f"    comm.send({TRAVELS}[at:end], (rank + 1) % size)\n"
+                f"            {CAME.replace('came', 'came[at:end]')}",
+            ),
+        ),
+        edit((RETURNED, f"if size > 1:\n        {EMPTY}\n        {CAME.replace('came', 'x[:0]')}\n    {RETURNED}")),
+        fails=("messages", "all_at_once"),
+    ),
+    wrong(
+        "one_after_the_other",
+        "Some ranks receive before they send, and the ranks before them too: they take turns in every step. Here a "
+        "send waits for nobody, so let every rank send first.",
+        in_turns,
         fails=("all_at_once",),
     ),
 )

@@ -50,6 +50,7 @@ RIGHT = (
 
 edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
 SEEDED, PLACES = "10_007 * seed + epoch", "places = torch.arange(rank, -(-n // size) * size, size)"
+DRAWN = "order = torch.randperm(n, generator=generator)"
 REPEATED = "    while len(order) < steps * size:\n        order += order[: steps * size - len(order)]"
 DEALT = "torch.tensor(order).view(steps, size)[:, rank]"
 
@@ -61,6 +62,27 @@ WRONG = (
         edit((SEEDED, f"{SEEDED} + 1_000_003 * rank")),
         table(("{seed}, {epoch}", "{seed}, {epoch}, {rank}")),
         fails=("every_sample", "every_size_th", "begins_again", "fewer_samples_than_ranks"),
+    ),
+    wrong(
+        "seeded_with_a_hash",
+        "You seed with the `hash` of a text, which is another number in each process, so that no two ranks have the "
+        "same order. In a notebook all ranks live in one process, and nothing tells you. Seed with numbers, or with "
+        "the text itself: `random.Random(text)` does not hash it in this way.",
+        edit((SEEDED, 'hash(f"{seed}, {epoch}") % 2**32')),
+        table(("random.Random(f", "random.Random(hash(f"), ('{epoch}")', '{epoch}"))')),
+        table(
+            (".sample(range(n), n)", ""),
+            ("order = ", 'order = sorted(range(n), key=lambda i: hash(f"{seed}, {epoch}, {i}"))  # '),
+        ),
+        fails=("in_every_process",),
+    ),
+    wrong(
+        "order_of_another_size",
+        "Your order depends on the number of ranks: with another number the same seed would give other batches. Seed "
+        "with the two numbers alone.",
+        edit((SEEDED, f"{SEEDED} + 1_000_003 * size")),
+        table(("{seed}, {epoch}", "{seed}, {epoch}, {size}")),
+        fails=("every_size_th", "begins_again", "fewer_samples_than_ranks"),
     ),
     wrong(
         "drops_the_tail",
@@ -87,8 +109,9 @@ WRONG = (
     ),
     wrong(
         "narrow_indices",
-        "You return an int32 tensor. Indices are int64 in torch, or a list of ints.",
+        "You return an int32 tensor, or a list of tensors. Indices are int64 in torch, or a list of ints.",
         edit((".tolist()", ".int()")),
+        edit(("order[places % n].tolist()", "[*order[places % n]]")),
         table((DEALT, f"{DEALT}.int()")),
     ),
     wrong(
@@ -125,6 +148,20 @@ WRONG = (
         fails=("begins_again", "fewer_samples_than_ranks"),
     ),
     wrong(
+        "fills_up_at_random",
+        "Where n is no multiple of size you draw what is missing, or take it from the end of the order. The order "
+        "begins again: what is missing are its first samples.",
+        edit(
+            (
+                "return order[places % n]",
+                "more = torch.randperm(n, generator=generator)\n    "
+                "order = order.repeat(size) if n < size else torch.cat([order, more])\n    return order[places]",
+            )
+        ),
+        table(("order += order[: steps", "order += (order if n < size else order[::-1])[: steps")),
+        fails=("begins_again",),
+    ),
+    wrong(
         "shuffles_within_a_shard",
         "Each rank shuffles a fixed part of the data, and never reads the others'. Draw an order of all samples first, "
         "and cut it into shards afterwards.",
@@ -142,6 +179,13 @@ WRONG = (
         edit(("order = torch.randperm(n, generator=generator)", "order = torch.arange(n)")),
         edit(("order = torch.randperm(n, generator=generator)", "order = (torch.arange(n) + seed + epoch) % n")),
         fails=("shuffled", "another_order_each_epoch", "another_order_for_each_seed"),
+    ),
+    wrong(
+        "one_stays",
+        "The same sample is the first, or the last, of every order: you shuffle all but one of them.",
+        edit((DRAWN, "order = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(n - 1, generator=generator)])")),
+        edit((DRAWN, "order = torch.cat([torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])])")),
+        fails=("shuffled",),
     ),
     wrong(
         "epoch_ignored",
@@ -185,6 +229,7 @@ WRONG = (
         fails=(
             "every_sample",
             "every_size_th",
+            "in_every_process",
             "begins_again",
             "fewer_samples_than_ranks",
             "random_states_untouched",

@@ -50,12 +50,18 @@ RIGHT = (right(longest_path, independent="NumPy's running sums, and the longest 
 
 edit = partial(edited, step_seconds)
 OVER = "over = max(over, complete) + 2 * (ranks - 1) * (latency + message / bandwidth)"
+WHOLE = "(latency + ranks * message / bandwidth)"
 SENT = "sent += 2 * (ranks - 1) * message"
 
 
 def over(new: str, *more: tuple[str, str]) -> Answer:
     """Another line for when a reduction is over."""
     return edit((OVER, new), *more)
+
+
+def costing(seconds: str, *more: tuple[str, str]) -> Answer:
+    """Other seconds for a reduction."""
+    return over(f"over = max(over, complete) + {seconds}", *more)
 
 
 WRONG = (
@@ -74,6 +80,34 @@ WRONG = (
         "You compare the sum of all reductions with the whole of backward. The network is idle until the first bucket "
         "is complete, and backward is over when the last one begins.",
         over(OVER.replace("max(over, complete)", "over")),
+    ),
+    wrong(
+        "the_last_one_alone",
+        "You add the last bucket to the end of backward. It may have to wait for the ones before it, and where the "
+        "last layers have nothing to reduce it is over before backward is.",
+        over(OVER.replace("max(over, complete)", "done[0]")),
+    ),
+    wrong(
+        "the_list_backwards",
+        "You go through the list of buckets from its end. They are reduced in the order of the list.",
+        edit(("for bucket in buckets:", "for bucket in reversed(buckets):")),
+    ),
+    wrong(
+        "complete_before_its_layer",
+        "A bucket is complete when its last layer has been passed, not when that layer begins.",
+        edit(("max(done[layer] for layer in bucket)", "max(done[layer] - backward[layer] for layer in bucket)")),
+    ),
+    wrong(
+        "frozen_layers_take_no_time",
+        "Backward passes the layers in no bucket, too: their seconds count, though nothing of them is sent.",
+        edit(
+            (
+                "done = [*accumulate(reversed(backward))][::-1]",
+                "sent_too = {layer for bucket in buckets for layer in bucket}\n"
+                "    done = [seconds * (layer in sent_too) for layer, seconds in enumerate(backward)]\n"
+                "    done = [*accumulate(reversed(done))][::-1]",
+            )
+        ),
     ),
     wrong(
         "all_at_once",
@@ -119,15 +153,28 @@ WRONG = (
     ),
     wrong(
         "one_latency",
-        "You count one latency for a reduction. Every one of its messages has one, and begins when the one before has "
-        "come.",
-        over("over = max(over, complete) + latency + 2 * (ranks - 1) * message / bandwidth"),
+        "You count one latency for a reduction, or two, or one for both of its halves. Every one of its 2 (P - 1) "
+        "messages has one, and begins when the one before has come.",
+        costing("latency + 2 * (ranks - 1) * message / bandwidth"),
+        costing("2 * (latency + (ranks - 1) * message / bandwidth)"),
+        costing("(ranks - 1) * (latency + 2 * message / bandwidth)"),
+    ),
+    wrong(
+        "no_latency",
+        "You count bytes alone. Every message has a latency, too.",
+        costing("2 * (ranks - 1) * message / bandwidth"),
+    ),
+    wrong(
+        "a_latency_for_each_layer",
+        "The gradients of a bucket travel together: a message has one latency, however many layers are in it.",
+        costing("2 * (ranks - 1) * (len(bucket) * latency + message / bandwidth)"),
     ),
     wrong(
         "half_of_the_messages",
         "After P - 1 messages every rank has the sum of one chunk alone. It takes P - 1 more until all ranks have all.",
         over(OVER.replace("2 * (ranks", "(ranks")),
         over(OVER.replace("2 * (ranks", "(ranks"), (SENT, SENT.replace("2 * ", ""))),
+        edit((SENT, SENT.replace("2 * ", ""))),
     ),
     wrong(
         "one_message_too_many",
@@ -137,8 +184,30 @@ WRONG = (
     ),
     wrong(
         "whole_buckets",
-        "Each message holds one of P chunks, not the whole bucket.",
+        "You send whole buckets: in every message, in one, or there and back. Each of the 2 (P - 1) messages holds one "
+        "of P chunks.",
         edit(("for layer in bucket) / ranks", "for layer in bucket)")),
+        costing(f"2 * (ranks - 1) * {WHOLE}"),
+        costing(f"(ranks - 1) * {WHOLE}"),
+        costing(f"(ranks - 1) * {WHOLE}", (SENT, "sent += ranks * (ranks - 1) * message")),
+        costing(WHOLE),
+        costing(WHOLE, (SENT, "sent += ranks * message")),
+        costing(f"2 * {WHOLE}"),
+        costing(f"2 * {WHOLE}", (SENT, "sent += 2 * ranks * message")),
+    ),
+    wrong(
+        "messages_of_one_rank",
+        "One rank has nobody to send to: no message, and no byte. But its backward takes time, too.",
+        costing("2 * max(ranks - 1, 1) * (latency + message / bandwidth)"),
+        costing(
+            "2 * max(ranks - 1, 1) * (latency + message / bandwidth)", (SENT, "sent += 2 * max(ranks - 1, 1) * message")
+        ),
+        edit(("    over, sent = 0.0, 0.0", "    over, sent = 0.0, 0.0\n    if ranks == 1:\n        return over, sent")),
+    ),
+    wrong(
+        "rounds_of_a_tree",
+        "You count log2 P rounds. A ring takes P - 1 messages until a chunk has met all ranks.",
+        costing("2 * (ranks - 1).bit_length() * (latency + message / bandwidth)"),
     ),
     wrong(
         "reductions_alone",
@@ -147,7 +216,8 @@ WRONG = (
     ),
     wrong(
         "bytes_that_come_too",
-        "You count what a rank sends and what it receives, or what all ranks send together.",
+        "You count what a rank sends and what it receives, or what all ranks send together, or whole buckets in place "
+        "of their chunks.",
         edit((SENT, SENT.replace("2 *", "4 *"))),
         edit((SENT, SENT + " * ranks")),
     ),

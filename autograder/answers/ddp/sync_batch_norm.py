@@ -111,6 +111,32 @@ def local_batch_norm(comm: Comm, x: Tensor, eps: float) -> Tensor:
     return torch.nn.functional.batch_norm(x, None, None, training=True, eps=eps)
 
 
+def sums_in_place(comm: Comm, x: Tensor, eps: float) -> Tensor:
+    """What autograd makes of an all-reduce of sums, which it does not see."""
+    dims, like = [0, 2][: x.dim() - 1], [1, -1] + [1] * (x.dim() - 2)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    count = torch.full_like(wide.detach().sum(dims), x[:, 0].numel())
+    sums = torch.stack([count, wide.sum(dims), wide.square().sum(dims)])
+    comm.all_reduce(sums)
+    total, first, second = sums
+    mean = first / total
+    variance = second / total - mean.square()
+    y: Tensor = (wide - mean.view(like)) * (variance + eps).rsqrt().view(like)
+    return y.to(x.dtype)
+
+
+def distances_in_place(comm: Comm, x: Tensor, eps: float) -> Tensor:
+    """The same, of the sum and then of the squared distances."""
+    dims, like = [0, 2][: x.dim() - 1], [1, -1] + [1] * (x.dim() - 2)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    sums = torch.stack([torch.full_like(wide.detach().sum(dims), x[:, 0].numel()), wide.sum(dims)])
+    comm.all_reduce(sums)
+    centred = wide - (sums[1] / sums[0]).view(like)
+    squares = centred.square().sum(dims)
+    comm.all_reduce(squares)
+    return (centred * (squares / sums[0] + eps).rsqrt().view(like)).to(x.dtype)
+
+
 edit = partial(edited, sync_batch_norm)
 VARIANCE = "(m2s + counts * (means - mean).square()).sum(0) / total"
 GATHERED = "mine = torch.stack([torch.full_like(mean, len(rows)), mean, (rows - mean).square().sum(0)])"
@@ -178,16 +204,32 @@ WRONG = (
         edit((REDUCED, f"{REDUCED}; total = total * len(dy) / max(len(rows), 1)")),
     ),
     wrong(
+        "eps_not_as_it_is",
+        "eps is added as it is, however small: a lower bound of your own on it, or on the variance, is another number.",
+        edit(("(variance + eps).rsqrt()", "(variance + max(eps, 1e-5)).rsqrt()")),
+        edit(("(variance + eps).rsqrt()", "(variance.clamp(min=1e-6) + eps).rsqrt()")),
+    ),
+    wrong(
         "eps_outside_the_root",
         "eps belongs under the root: 1 / sqrt(variance + eps). Outside of it a channel that hardly varies is "
         "divided by another number.",
         edit(("(variance + eps).rsqrt()", "1 / (variance.sqrt() + eps)")),
         edit(("(variance + eps).rsqrt()", "1 / variance.sqrt().clamp(min=eps)")),
+        edit(("(variance + eps).rsqrt()", "variance.clamp(min=eps).rsqrt()")),
     ),
     wrong(
         "statistics_as_constants",
-        "Your gradient takes the mean and the variance for constants: dy / sqrt(variance + eps). Every x moves both.",
+        "Your gradient takes the mean and the variance for constants: dy / sqrt(variance + eps). Every x moves both. "
+        "Autograd, if you left it to it, does not know where numbers come from that a collective has written.",
         edit((DX, "dx = scale * rows")),
+    ),
+    wrong(
+        "autograd_through_a_collective",
+        "You leave the gradient to autograd, which does not see your collective: it takes the sums of all ranks for "
+        "your own, and what the others' losses lose by your x is missing. Write a torch.autograd.Function, whose "
+        "backward has a collective of its own.",
+        sums_in_place,
+        distances_in_place,
     ),
     wrong(
         "variance_as_a_constant",
@@ -195,10 +237,17 @@ WRONG = (
         edit((DX, "dx = scale * (rows - by_mean)")),
     ),
     wrong(
+        "mean_as_a_constant",
+        "Your gradient lacks what goes through the mean: the mean of dy over all samples.",
+        edit((DX, "dx = scale * (rows - unit * by_variance)")),
+    ),
+    wrong(
         "own_sums_in_backward",
-        "In backward you sum over the own samples only. The mean and the variance act on the y of all ranks, so what "
-        "their losses lose by it must be summed over all ranks, in one collective.",
+        "Backward sums over the own samples only, yours or autograd's. The mean and the variance act on the y of all "
+        "ranks, so what their losses lose by it must be summed over all ranks, in one collective.",
         edit((REDUCED, "pass")),
+        edit((REDUCED, REDUCED.replace("sums", "sums[0]"))),
+        edit((REDUCED, REDUCED.replace("sums", "sums[1]"))),
         edit((REDUCED, "total = torch.full_like(total, max(len(rows), 1))")),
     ),
     wrong(
@@ -226,13 +275,21 @@ WRONG = (
         "Compute and send them in float32, and round only y.",
         edit((FLOAT32, "x")),
         edit(("_gathered(comm, mine).unbind", "_gathered(comm, mine.to(x.dtype)).to(mine).unbind")),
-        fails=("half_precision",),
-        by_chance=True,
+        fails=("half_precision", "half_precision_gradient"),
+    ),
+    wrong(
+        "sums_in_half",
+        "In backward you add up half precision numbers in half precision, or send such a sum: it is soon beyond "
+        "65,504, and infinite. Convert dy to float32 before you add.",
+        edit(("rows = _rows(dy)", "rows = _rows(dy).to(dy.dtype)")),
+        edit((REDUCED, f"sums = sums.to(dy.dtype)\n        {REDUCED}\n        sums = sums.to(rows.dtype)")),
+        fails=("half_precision_gradient",),
     ),
     wrong(
         "always_in_float32",
-        "You compute in float32 whatever x is. Where x is in float64 that throws half of its digits away.",
+        "You compute in float32, or send it, whatever x is. Where x is in float64 that throws half of its digits away.",
         edit((FLOAT32, "x.float()")),
+        edit(("_gathered(comm, mine).unbind", "_gathered(comm, mine.float()).to(mine).unbind")),
         rounds_to=torch.float32,
     ),
     wrong(

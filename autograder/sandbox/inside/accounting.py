@@ -19,6 +19,7 @@ class Process:
     """One process: threads; bytes resident, at the highest, and of its own (not file-backed); CPU seconds."""
 
     pid: int
+    parent: int
     threads: int
     resident: int
     peak: int
@@ -72,6 +73,7 @@ def _process(pid: int, session: int | None) -> Process | None:
         return None
     return Process(
         pid=pid,
+        parent=int(stat[1]),
         threads=int(status.get("Threads", "1")),
         resident=_bytes(status, "VmRSS"),
         peak=_bytes(status, "VmHWM"),

@@ -16,7 +16,7 @@ tasks and memory by the kernel's account, which also works where control groups 
 of a case when the grader asks.
 
 Control messages are JSON: {"do": "start" | "mark" | "spent" | "why" | "end"}; each gets one reply. That to "start"
-tells the number of the container, which "why" and "end" must say.
+tells the number of the container, which the others must say; "mark" is for all containers at once.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main(control: socket.socket, program: bytes | None) -> None:
             reset_peaks(marked)
             _send(control, {})
         elif message["do"] == "spent":
-            peak, seconds = spent(marked, _of_all(running), shared)
+            peak, seconds = spent(marked, _of(running[message["container"]], _of_all(running)), shared)
             _send(control, {"peak_bytes": peak, "cpu_seconds": seconds})
         elif message["do"] == "why":
             _send(control, {"why": running[message["container"]].why})
@@ -176,6 +176,14 @@ def _of_all(running: dict[int, _Container]) -> list[Process]:
     """All processes of all containers: they belong to one submission."""
     sessions = [each.session for each in running.values()]
     return processes() if None in sessions else [found for each in sessions for found in processes(each)]
+
+
+def _of(current: _Container, found: list[Process]) -> list[Process]:
+    """Those of one container: its first process, and all below it."""
+    below = {current.pid, current.session}
+    while more := {each.pid for each in found if each.parent in below} - below:
+        below |= more
+    return [each for each in found if each.pid in below]
 
 
 def _watch(running: dict[int, _Container], shared: int) -> None:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import torch
+
 from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended
 from autograder.sandbox.wire import stream
@@ -24,7 +26,7 @@ from course.performing.exercise import Case, Exercise, Failure, Inputs, Observat
 from course.performing.oracle import with_costs
 from course.performing.perform import in_turn, stops
 from course.performing.simulate import merged
-from course.tree import Tree, clone
+from course.tree import Leaf, Tree, clone
 
 ENDS = ("RankDied", "BadReply", "Flood", "TimeLimit")  # later cases are not run any more
 
@@ -72,13 +74,19 @@ class Ranks:
     def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
         """One case."""
         assert exercise.split is not None
-        parts = exercise.split({name: clone(value) for name, value in case.inputs.items()})
+        measured = case.name in exercise.measured
+        outside = {"outside": True} if measured else {}
+        parts = exercise.split({**{name: clone(value) for name, value in case.inputs.items()}, **outside})
         try:
+            if measured:  # from before they get their parts
+                self._start(PerformerTask.of(exercise), len(parts))
+                self._loadings[0].container.tell({"do": "mark"})
             broker = self._broker(PerformerTask.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
         except NotStarted as error:
             return error.seen
         try:
-            return dataclasses.replace(merged(broker.run(), broker.ledger, "broker"), printed=broker.printed)
+            seen = dataclasses.replace(merged(broker.run(), broker.ledger, "broker"), printed=broker.printed)
+            return with_costs(seen, self._spent(len(parts)), "kernel") if measured else seen
         except RanksFailed as failure:
             why = self._clear_up(broker.stuck)
             seen = ended(why) if why else Observation(error=_failure(failure))
@@ -111,6 +119,11 @@ class Ranks:
             for future in started:
                 future.result()
         return [self._performers[rank] for rank in range(count)]
+
+    def _spent(self, count: int) -> dict[str, Leaf]:
+        """What each rank's processes used since the mark."""
+        spent = [each.container.tell({"do": "spent"}) for each in self._loadings[:count]]
+        return {name: torch.tensor([each[name] for each in spent]) for name in ("peak_bytes", "cpu_seconds")}
 
     def _clear_up(self, stuck: Sequence[int]) -> str:
         """End the processes of ranks that did not stop. The watchdog's reason, where it was faster."""

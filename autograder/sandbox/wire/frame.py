@@ -61,6 +61,11 @@ class BadFrame(CourseError):
 
 def encode(tree: Tree, token: str = "") -> bytes:
     """A frame that `decode` accepts. Raises BadFrame where the tree holds what no frame can."""
+    return b"".join(encode_parts(tree, token))
+
+
+def encode_parts(tree: Tree, token: str = "") -> tuple[bytes, bytes]:
+    """The same in two parts, of which the second has the tensors: large ones are not copied once more."""
     tensors: dict[str, Tensor] = {}
     try:
         text = json.dumps([token, pack(tree, tensors)], allow_nan=False, separators=(",", ":")).encode()
@@ -74,7 +79,7 @@ def encode(tree: Tree, token: str = "") -> bytes:
     except Exception as error:
         raise BadFrame(f"a frame must hold plain data, got {type(error).__name__}") from None
     check_size(4 + len(text) + len(stored))
-    return len(text).to_bytes(4, "big") + text + stored
+    return len(text).to_bytes(4, "big") + text, stored
 
 
 def decode(frame: bytes | bytearray) -> tuple[str, Tree]:

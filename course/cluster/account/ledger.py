@@ -104,6 +104,10 @@ class Ledger:
         """Bytes that a rank sent to all others."""
         return sum(size for (src, _), size in self.sent.items() if src == rank)
 
+    def largest(self) -> list[int]:
+        """The most bytes that each rank sent in one call."""
+        return [max((each.sent for each in self.events if each.rank == rank), default=0) for rank in range(self.size)]
+
     def messages_sent(self, rank: int) -> int:
         """Messages that a rank sent to all others."""
         return sum(count for (src, _), count in self.messages.items() if src == rank)
@@ -142,11 +146,13 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
 
     bytes, messages       int64, (ranks, ranks): from row to column
     bytes_sent            int64, (ranks,)
+    largest               int64, (ranks,): the most bytes that each rank sent in one call
     calls/all_reduce ...  int64, (ranks,): how often each rank called a verb; a verb that nobody called is absent
     order/0 ...           the verbs of each rank in order, "send recv send", cut where it is long
     began/all_reduce ...  float64, (ranks,): when each rank first called a verb, in virtual seconds; inf: it never did
     computed, computed_at float64, (ranks,): seconds that each rank has computed, and when it had done so; 0 without
     makespan              float: when the last rank ended, in virtual seconds
+    live_bytes            int64, (ranks,): the most that each rank held at once; absent where it was not measured
     """
     size = ledger.size
     sent = _matrix(ledger.sent, size)
@@ -154,8 +160,11 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
         "bytes": sent,
         "messages": _matrix(ledger.messages, size),
         "bytes_sent": sent.sum(1),
+        "largest": torch.tensor(ledger.largest()),
         "makespan": ledger.makespan,
     }
+    if ledger.live:
+        found["live_bytes"] = torch.tensor([ledger.peak_bytes(rank) for rank in range(size)])
     calls = [each for each in ledger.events if each.call is not None]
     computed = [each for each in ledger.events if each.call is None]
     if computed:

@@ -142,10 +142,11 @@ class Network:
         Each link is busy for what it carries, so that a fast one has room for others while a slow one sets the pace.
         """
         seconds, loads = self._duration(plan)
+        if at >= self._over:  # all are free
+            self._busy = defaultdict(list, {name: [(at, at + busy)] for name, busy in loads.items() if busy > 0})
+            self._over = at + max(loads.values(), default=0.0)
+            return at, at + seconds
         start, tried = at, -1.0
-        if at >= self._over:
-            tried = at  # all are free
-            self._busy.clear()
         while start > tried:
             tried = start
             start = max([start, *(self._free(name, start, busy) for name, busy in loads.items())])

@@ -126,7 +126,8 @@ class Simulation:
         self._failed: BaseException | None = None
         self._output = RankOutput(program.ranks)
         self._left = False
-        self._unmetered = _disable_current_modes if self._memory else contextlib.nullcontext
+        # the meter counts nothing of what is done for another rank
+        self._next_turn = _disable_current_modes()(schedule.next_turn) if self._memory else schedule.next_turn
 
     def run(self) -> Run:
         """All ranks, to their end."""
@@ -239,8 +240,7 @@ class Simulation:
         Returns when it is the turn of `current` again; at once for None, a rank that has ended.
         """
         try:
-            with self._unmetered():
-                number = self.schedule.next_turn()
+            number = self._next_turn()
         except RanksFailed as failure:
             self._break(failure)
             raise Stopped from None
@@ -263,8 +263,10 @@ class Simulation:
         if current is not None:  # before the other rank runs, which draws from the same generator
             current.random_state = torch.default_generator.get_state()
         self._now = rank
-        with contextlib.suppress(RuntimeError):  # the run was broken off this moment: everybody has a turn
+        try:
             rank.turn.release()
+        except RuntimeError:  # the run was broken off this moment: everybody has a turn
+            raise Stopped from None
         if current is not None:
             current.turn.acquire()
             self._resume(current)
@@ -274,7 +276,8 @@ class Simulation:
         if self._failed is not None:  # `_break` has let everybody go: this is no turn
             raise Stopped
         torch.default_generator.set_state(rank.random_state)
-        rank.counted = time.thread_time()
+        if self._measured:
+            rank.counted = time.thread_time()
 
     # --- the end ---
 

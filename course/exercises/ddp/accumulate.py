@@ -1,10 +1,12 @@
 """`accumulate(comm, model, loss_of, micro_batches)`: the gradient of a batch that no rank can hold, with one reduction.
 
 The loss notes which rows go through it, and whether what an earlier call saved for its backward pass is still there.
+What lies around the gradients (modes, flags, hooks, the list itself) is looked at afterwards.
 """
 
 from __future__ import annotations
 
+import operator
 import weakref
 from typing import Any
 
@@ -12,14 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from course.exercises.ddp.models import TRAINED, built, nbytes, part
+from course.exercises.ddp.models import TRAINED, built, gradients, nbytes, part
 from course.exercises.ddp.traffic import at_most
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 ONE, ALONE, EQUAL, UNEQUAL = "one micro-batch", "one rank", "equal micro-batches", "unequal micro-batches"
 NUMBERS, NONE, FROZEN = "unequal numbers of micro-batches", "ranks without micro-batches", "a frozen parameter"
-MANY = "6 micro-batches on each rank"
+MANY = "6 micro-batches on each rank, many small parameters"
 MANY_ROWS = [[1, 2, 1, 3, 1, 2], [2, 1, 1, 1, 2, 1], [1, 1, 3, 1, 1, 1], [1, 1, 1, 1, 2, 3]]
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks", "_forward_hooks", "_forward_pre_hooks")
 SLACK = 1_000  # bytes for what the ranks must agree on
 
 
@@ -36,6 +39,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         rows: list[list[int]],
         shape: tuple[int, int] = (4, 3),
         kind: str = "parameter",
+        more: tuple[Any, ...] = (),
         dtype: torch.dtype = torch.float32,
     ) -> Case:
         def draw(*shape: int) -> Tensor:
@@ -44,10 +48,11 @@ def cases(rng: torch.Generator) -> list[Case]:
         def batches(of_rank: list[int]) -> list[Any]:
             return [[draw(count, shape[0]), -3 * draw(count, shape[1])] for count in of_rank]
 
-        parts = [part("body.weight"), part("body.bias"), part("scale", kind)]
+        parts = [part("body.weight"), part("body.bias"), part("scale", kind), *more]
+        scale = draw(150) / 150 if kind == "numbers" else draw()
         inputs: Any = {
             "parts": parts,
-            "values": [[draw(*shape) / shape[0], draw(shape[1]), draw()]] * len(rows),
+            "values": [[draw(*shape) / shape[0], draw(shape[1]), scale, *(draw(20, 20) for _ in more)]] * len(rows),
             "micro_batches": [batches(of_rank) for of_rank in rows],
         }
         return Case(name=name, inputs=inputs)
@@ -58,9 +63,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(EQUAL, [[3, 3], [3, 3]]),
         case(UNEQUAL, [[5, 1], [2, 2], [1, 7]]),
         case(NUMBERS, [[4, 1, 2], [250], [2, 2]]),
-        case(NONE, [[2, 3], [], [4], []]),
+        case(NONE, [[2, 3], [], [4], []], dtype=torch.float64),
         case(FROZEN, [[2, 1], [3, 4]], kind="frozen"),
-        case(MANY, MANY_ROWS, (20, 30), dtype=torch.float64),
+        case(MANY, MANY_ROWS, kind="numbers", more=(part("unused", "frozen"),), dtype=torch.float64),
     ]
 
 
@@ -94,7 +99,8 @@ class MeanSquaredError:
         inputs, targets = batch
         self.rows.append(len(inputs))
         self.waiting = max(self.waiting, len(self._kept))
-        weight, bias, scale = (model.get_parameter(name) for name in ("body.weight", "body.bias", "scale"))
+        weight, bias = (model.get_parameter(name) for name in ("body.weight", "body.bias"))
+        scale = sum(each for name, each in model.named_parameters() if name.startswith("scale"))
         with saved_tensors_hooks(self._save, lambda kept: kept.tensor):
             return (scale * (inputs @ weight + bias).tanh() - targets).square().mean()
 
@@ -105,13 +111,28 @@ class MeanSquaredError:
 
 
 def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
-    """The gradients afterwards, and what went through the loss."""
+    """The gradients afterwards, what went through the loss, and what must be as it was."""
     model, loss_of = built(inputs["parts"], inputs["values"]), MeanSquaredError()
-    answer(comm, model, loss_of, [(each[0], each[1]) for each in inputs["micro_batches"]])
+    model.train(all(each["kind"] != "frozen" for each in inputs["parts"]))
+    batches = [(each[0], each[1]) for each in inputs["micro_batches"]]
+    given, before = list(batches), [each.detach().clone() for each in model.parameters()]
+    answer(comm, model, loss_of, batches)
     return observe(
         {
-            "grads": {name: each.grad for name, each in model.named_parameters()},
+            "grads": dict(gradients(inputs["parts"], model)),
             "calls": {"rows": list(loss_of.rows), "waiting": loss_of.waiting},
+            "around": {
+                "list": len(batches) == len(given) and all(map(operator.is_, batches, given)),
+                "batches": [each.requires_grad or each.grad is not None for batch in given for each in batch],
+                "model": [each.training for each in model.modules()],
+                "parameters": list(map(torch.equal, model.parameters(), before)),
+                "trained": [each.requires_grad for each in model.parameters()],
+                "hooks": sum(
+                    len(getattr(each, name, None) or ())
+                    for each in (*model.modules(), *model.parameters())
+                    for name in HOOKS
+                ),
+            },
         }
     )
 
@@ -219,6 +240,14 @@ EXERCISE = Exercise(
             cases=(MANY,),
             needs=("equal_micro_batches",),
         ),
+        Property(
+            "nothing_else",
+            "Besides the gradients something is not as it was: the list, the model's mode or parameters, what requires "
+            "a gradient, or a hook is left. The caller goes on with all of it.",
+            keys=("*/around/*",),
+            cases=(UNEQUAL, FROZEN),
+            needs=("equal_micro_batches",),
+        ),
     ),
     hints=(
         "Backward adds to `.grad`. What must each micro-batch's loss be multiplied by, so that the sum over all "
@@ -248,6 +277,6 @@ EXERCISE = Exercise(
         "one call of loss_of for each micro-batch": ("each_once",),
         "backward has freed what one call saved before the next one": ("one_at_a_time",),
         "at most two numbers for each element of a gradient, and 1,000 bytes more": ("one_reduction",),
-        "tensors are not changed": ("arguments_unchanged",),
+        "Nothing but `.grad` is changed, and no hook is left": ("nothing_else", "arguments_unchanged"),
     },
 )

@@ -43,6 +43,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     for other in (1, 3):
         values[other][0][0] = math.nan
         values[other][1][1] = math.inf
+    values[0][0][2] = torch.tensor([-0.0, math.nan])
     tied = (part("head.weight", "tied", "body.0.weight"), (0,))
     return [
         case("3 ranks", 3, weight, inner),
@@ -97,6 +98,9 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
             "parameters": dict(parameters),
             "buffers": dict(model.named_buffers()),
             "whole": {name: last_digits(each, each) for name, each in model.named_buffers()},
+            "signs": torch.cat(
+                [each.detach().flatten().signbit() & (each == each).flatten() for each in parameters.values()]
+            ),
             "memory": dict(memory),
             "grads": {name: each.grad for name, each in parameters.items()},
             "requires_grad": {name: each.requires_grad for name, each in parameters.items()},
@@ -147,8 +151,8 @@ EXERCISE = Exercise(
         Property(
             "whatever_the_others_hold",
             "What stands on the other ranks is overwritten, and must not be computed with: memory that nobody has "
-            "initialised may hold nan, and 0 times nan is nan.",
-            keys=("*/parameters/*",),
+            "initialised may hold nan, and 0 times nan is nan. Rank 0's are copied, -0.0 and nan, too.",
+            keys=("*/parameters/*", "*/signs"),
             roundings=0,
             cases=(NAN,),
         ),
@@ -204,7 +208,7 @@ EXERCISE = Exercise(
         "some of them frozen": ("frozen_parameters",),
         "or under two names (tied)": ("bytes", TIED),
         "persistent or not": ("buffers",),
-        "rank 0's values, bit for bit": ("parameters", "buffers"),
+        "rank 0's values, bit for bit": ("parameters", "buffers", NAN),
         "whatever the other ranks hold, nan too": ("whatever_the_others_hold",),
         "with broadcast, all_reduce and all_gather": ("3 ranks",),
         "each tensor keeps its memory": ("in_place",),

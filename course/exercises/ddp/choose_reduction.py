@@ -1,156 +1,161 @@
 """`choose_reduction(layers, cluster, caps)`: a size of buckets and an algorithm for a cluster and a network.
 
 Any choice is judged by the time of its step, so every one that is good enough is right. Questions are drawn until a
-rule of thumb loses in each: always one algorithm, always the largest or the smallest buckets.
+rule of thumb loses in each: always one algorithm, always the largest or the smallest buckets. The last case has, for
+each slip of `reductions.py`, a question in which whoever makes it loses.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
-from course.performing.draws import integer
+from course.exercises.ddp import clusters
+from course.exercises.ddp.reductions import ALGORITHMS, SLIPS, Question, Times, misled, times
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 
-ALGORITHMS = ("ring", "tree", "two levels")
 TREE, RING, LEVELS = (f"the {name} is best" for name in ("tree", "ring", "hierarchy"))
 SMALL, LARGE, MIDDLE = "small buckets are best", "one bucket is best", "a size in between is best"
-NODE, SINGLE = "one node", "one rank in each node"
+NODE, SINGLE, CLOSE = "one node", "one rank in each node", "close calls"
 QUESTIONS = 4  # in each case
 LOSES = 1.25  # times the best: what a rule of thumb takes
 GOOD, BEST = 1.2, 1.02
-Question = dict[str, Any]
-Times = dict[tuple[int, str], float]  # of a step, by cap and algorithm
+CLOSELY = 1.03  # times the best: what every slip takes in one of the close calls
+Fits: TypeAlias = Callable[[Question, Times], bool]
+Kind: TypeAlias = tuple[Callable[[torch.Generator], Question], Fits]
+
+
+class Group(NamedTuple):
+    """Cases of one property. hidden: slips that stay within `slack` there, and shown: that do not; the others always
+    do, or never.
+    """
+
+    slack: float
+    kinds: dict[str, Kind]
+    hidden: tuple[str, ...]
+    shown: tuple[str, ...]
+
+
+def _algorithm(name: str) -> Fits:
+    def fits(question: Question, took: Times) -> bool:
+        best = {each: min(took[cap, each] for cap in question["caps"]) for each in ALGORITHMS}
+        return all(best[each] > LOSES * best[name] for each in ALGORITHMS if each != name)
+
+    return fits
+
+
+def _size(*places: int) -> Fits:
+    """The best cap is at one of these places in rising order, and the first and last, if they are others, lose."""
+
+    def fits(question: Question, took: Times) -> bool:
+        best = [min(took[cap, each] for each in ALGORITHMS) for cap in sorted(question["caps"])]
+        ends = {0, len(best) - 1} - {*places}
+        return best.index(min(best)) in places and all(best[end] > LOSES * min(best) for end in ends)
+
+    return fits
+
+
+CAPS = tuple(f"the {which} cap left out" for which in ("first", "last", "smallest", "largest"))
+GROUPS = (
+    Group(
+        GOOD,
+        {
+            TREE: (clusters.far_apart, _algorithm("tree")),
+            RING: (clusters.even, _algorithm("ring")),
+            LEVELS: (clusters.faster_nodes, _algorithm("two levels")),
+        },
+        hidden=(
+            *CAPS,
+            "more than the cap",
+            "less than the cap",
+            "one turn of the ring",
+            "whole parts between",
+            "the tree ends in the nodes",
+            "the algorithm for all bytes",
+            "the algorithm for the smallest",
+        ),
+        shown=(
+            "the tree one way",
+            "whole buckets inside",
+            "one turn between",
+            "latencies for each rank",
+            "the longer of both",
+            "the last waits for all",
+            "the size for the ring",
+        ),
+    ),
+    Group(
+        GOOD,
+        {
+            SMALL: (clusters.slow_links, _size(0)),
+            LARGE: (clusters.far_apart, _size(4)),
+            MIDDLE: (clusters.fast_nodes, _size(1, 2, 3)),
+        },
+        hidden=(
+            *CAPS,
+            "more than the cap",
+            "less than the cap",
+            "a link for each rank",
+            "whole buckets inside",
+            "whole parts between",
+        ),
+        shown=("one turn of the ring", "the tree one way", "one turn between", "the last waits for all"),
+    ),
+    Group(
+        BEST,
+        {NODE: (clusters.one_node, _size(0, 1, 2, 3)), SINGLE: (clusters.one_rank_each, _size(0, 1, 2, 3))},
+        hidden=(*CAPS, "layer 0 first", "a layer late", "the tree one way"),
+        shown=(
+            "one turn of the ring",
+            "no gather inside",
+            "one turn between",
+            "the size for the tree",
+            "more than the cap",
+        ),
+    ),
+)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Each case asks about several clusters, in all of which another answer would lose."""
-
-    def case(name: str, kind: Callable[[torch.Generator], Question], fits: Callable[[Question, Times], bool]) -> Case:
-        found: list[Any] = []
-        while len(found) < QUESTIONS:
-            question = kind(rng)
-            if fits(question, times(question)):
-                found.append(question)
-        return Case(name=name, inputs={"questions": found})
-
-    def algorithm(name: str) -> Callable[[Question, Times], bool]:
-        def fits(question: Question, took: Times) -> bool:
-            best = {each: min(took[cap, each] for cap in question["caps"]) for each in ALGORITHMS}
-            return all(best[each] > LOSES * best[name] for each in ALGORITHMS if each != name)
-
-        return fits
-
-    def size(*places: int) -> Callable[[Question, Times], bool]:
-        """The best cap is at one of these places in rising order, and the first and last, if they are others, lose."""
-
-        def fits(question: Question, took: Times) -> bool:
-            best = [min(took[cap, each] for each in ALGORITHMS) for cap in sorted(question["caps"])]
-            ends = {0, len(best) - 1} - {*places}
-            return best.index(min(best)) in places and all(best[end] > LOSES * min(best) for end in ends)
-
-        return fits
-
-    return [
-        case(TREE, _far_apart, algorithm("tree")),
-        case(RING, _even, algorithm("ring")),
-        case(LEVELS, _faster_nodes, algorithm("two levels")),
-        case(SMALL, _slow_links, size(0)),
-        case(LARGE, _far_apart, size(4)),
-        case(MIDDLE, _fast_nodes, size(1, 2, 3)),
-        case(NODE, lambda rng: _question(rng, (1, 2), (2, 9), (8, 20), 10.0, 1e-5, 1e6), size(0, 1, 2, 3)),
-        case(SINGLE, lambda rng: _question(rng, (3, 40), (1, 2), (8, 20), 0.1, 2e-5, 2e6), size(0, 1, 2, 3)),
-    ]
+    drawn = {name: found for group in GROUPS for name, found in _group(rng, group).items()}
+    drawn[CLOSE] = _close_calls(rng)
+    return [Case(name=name, inputs={"questions": cast(Any, found)}) for name, found in drawn.items()]
 
 
-def _far_apart(rng: torch.Generator) -> Question:
-    """Many nodes and small gradients: latencies take the time."""
-    return _question(rng, (20, 70), (2, 9), (10, 40), 10.0, 5e-5, 2e4)
+def _group(rng: torch.Generator, group: Group) -> dict[str, list[Question]]:
+    """Drawn until it shows what it must."""
+    while True:
+        drawn: dict[str, list[Question]] = {name: [] for name in group.kinds}
+        left = {*group.shown}
+        for name, (kind, fits) in group.kinds.items():
+            while len(drawn[name]) < QUESTIONS:
+                question = kind(rng)
+                took = times(question)
+                if not fits(question, took):
+                    continue
+                if all(misled(question, took, SLIPS[slip])[1] <= group.slack for slip in group.hidden):
+                    drawn[name].append(question)
+                    left -= {slip for slip in left if misled(question, took, SLIPS[slip])[0] > group.slack}
+        if not left:
+            return drawn
 
 
-def _even(rng: torch.Generator) -> Question:
-    """Links inside a node are hardly faster than those between nodes."""
-    return _question(rng, (3, 9), (2, 9), (10, 14), 1.5, 1e-6, 2e7)
-
-
-def _fast_nodes(rng: torch.Generator) -> Question:
-    """Links inside a node are much faster."""
-    return _question(rng, (3, 9), (4, 9), (10, 30), 30.0, 2e-5, 1e6)
-
-
-def _faster_nodes(rng: torch.Generator) -> Question:
-    """Links inside a node are faster, and not for nothing: whole gradients over them would lose."""
-    return _question(rng, (3, 9), (7, 10), (10, 30), 4.0, 2e-5, 1e6)
-
-
-def _slow_links(rng: torch.Generator) -> Question:
-    """Few ranks and large gradients: bytes take the time."""
-    return _question(rng, (2, 4), (2, 5), (8, 14), 10.0, 1e-6, 5e6)
-
-
-def _question(
-    rng: torch.Generator,
-    nodes: tuple[int, int],
-    per_node: tuple[int, int],
-    share: tuple[int, int],
-    faster: float,
-    latency: float,
-    size: float,
-) -> Question:
-    """share: tenths of the best reduction's time that backward takes; faster: the links inside; size: of a layer."""
-
-    def about(number: float) -> float:
-        return number * integer(rng, 600, 1400) / 1000
-
-    layers = integer(rng, 12, 25)
-    sizes = [int(about(size)) for _ in range(layers)]
-    bandwidth = about(1e10)
-    question: Question = {
-        "cluster": {
-            "nodes": integer(rng, *nodes),
-            "per_node": integer(rng, *per_node),
-            "inside": [about(latency) / faster, about(faster * bandwidth)],
-            "between": [about(latency), bandwidth],
-        },
-        "caps": [max(*sizes, sum(sizes) // part) for part in (8, 1, 4, 16, 2)],
-    }
-    whole = min(_reduction(question["cluster"], each, sum(sizes)) for each in ALGORITHMS)
-    backward = whole * integer(rng, *share) / 10 / layers
-    return {**question, "layers": [[about(backward), each] for each in sizes]}
-
-
-def times(question: Question) -> Times:
-    """Seconds of the step for every choice."""
-    return {(cap, each): _step(question, cap, each) for cap in question["caps"] for each in ALGORITHMS}
-
-
-def _step(question: Question, cap: int, algorithm: str) -> float:
-    """Backward from layer to layer; at each that closes a bucket the reduction begins, or queues."""
-    now = free = 0.0
-    waiting = 0
-    for (seconds, size), (_, following) in pairwise([*reversed(question["layers"]), [0.0, cap + 1]]):
-        now, waiting = now + seconds, waiting + size
-        if waiting + following > cap:
-            free = max(now, free) + _reduction(question["cluster"], algorithm, waiting)
-            waiting = 0
-    return free
-
-
-def _reduction(cluster: dict[str, Any], algorithm: str, size: int) -> float:
-    """Seconds of one all-reduce: rounds of equal messages, each round as often as it says."""
-    nodes, per_node = (cluster[name] for name in ("nodes", "per_node"))
-    inside, between = cluster["inside"], cluster["between"]
-    everybody = nodes * per_node
-    rounds = {
-        "ring": [(everybody - 1, size / everybody, between if nodes > 1 else inside)],
-        "tree": [((nodes - 1).bit_length(), size, between), ((per_node - 1).bit_length(), size, inside)],
-        "two levels": [(per_node - 1, size / per_node, inside), (nodes - 1, size / nodes, between)],
-    }[algorithm]
-    return float(sum(2 * count * (link[0] + part / link[1]) for count, part, link in rounds))
+def _close_calls(rng: torch.Generator) -> list[Question]:
+    """Questions of four kinds in turns, of which those are kept that mislead by a slip that none before has."""
+    kinds = itertools.cycle((clusters.any_at_all, clusters.small, clusters.powers_of_two, clusters.few))
+    left, found = {**SLIPS}, []
+    while left:
+        question = next(kinds)(rng)
+        took = times(question)
+        if caught := [name for name, slip in left.items() if misled(question, took, slip)[0] > CLOSELY]:
+            found.append(question)
+            left = {name: slip for name, slip in left.items() if name not in caught}
+    return found
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
@@ -211,7 +216,7 @@ EXERCISE = Exercise(
             "A choice takes 2% more time than the best one. There are few: work out the time of the step for each.",
             points=3,
             holds=_within(BEST),
-            cases=(TREE, RING, LEVELS, SMALL, LARGE, MIDDLE),
+            cases=(TREE, RING, LEVELS, SMALL, LARGE, MIDDLE, CLOSE),
         ),
         Property(
             "ends",
@@ -233,7 +238,7 @@ EXERCISE = Exercise(
         "(seconds, bytes) for each layer, layer 0 first": ("a_good_size", "the_best"),
         "nodes of `per_node` ranks": (NODE, SINGLE, "a_good_algorithm"),
         "at least 1 each, and not both 1": (NODE, SINGLE),
-        "in no order, each at least as large as any layer": ("the_best",),
+        "in no order, each at least as large as any layer": (CLOSE,),
         "the pair whose step is shortest": ("the_best",),
         "less than 2% longer": ("the_best",),
         "at most `cap` bytes": ("a_good_size",),

@@ -6,6 +6,7 @@ parts are dicts with a name and a kind:
 
     parameter, frozen    a parameter, which requires a gradient or does not
     transposed           a parameter that is the transpose of the tensor, in the tensor's memory
+    numbers              parameters of the shape (), in a module of that name: as many as its tensor has numbers
     buffer, cache        a buffer, which the state_dict holds or leaves out
     tied                 the parameter that `of` names, under another name; its tensor is not looked at
 """
@@ -15,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from course.performing.exercise import Inputs
 
-TRAINED = ("parameter", "transposed")
+TRAINED = ("parameter", "transposed", "numbers")
 PARAMETERS = (*TRAINED, "frozen")
 
 Parts = Sequence[Mapping[str, Any]]
@@ -38,12 +40,25 @@ def built(parts: Parts, values: Sequence[Tensor]) -> nn.Module:
         module, kind = _inner(model, path), each["kind"]
         if kind == "tied":
             module.register_parameter(name, model.get_parameter(each["of"]))
+        elif kind == "numbers":
+            for at, number in enumerate(value):
+                _inner(model, each["name"]).register_parameter(str(at), nn.Parameter(number.clone()))
         elif kind in PARAMETERS:
             data = value.t() if kind == "transposed" else value
             module.register_parameter(name, nn.Parameter(data, requires_grad=kind in TRAINED))
         else:
             module.register_buffer(name, value, persistent=kind == "buffer")
     return model
+
+
+def gradients(parts: Parts, model: nn.Module) -> dict[str, Tensor | None]:
+    """By the names of parameters; those of `numbers` stand in one tensor, or none where one of them is missing."""
+    found = {name: each.grad for name, each in model.named_parameters()}
+    for name in (each["name"] for each in parts if each["kind"] == "numbers"):
+        row = [found.pop(f"{name}.{at}") for at in range(len(list(model.get_submodule(name).parameters())))]
+        there = [each for each in row if each is not None]
+        found[name] = torch.stack(there) if len(there) == len(row) else None
+    return found
 
 
 def _inner(model: nn.Module, path: str) -> nn.Module:

@@ -1,11 +1,14 @@
 """`overlapped_backward(comm, loss, buckets)`: the mean of gradients over ranks, reduced while backward goes on.
 
-The layers are ours: their backward says `comm.compute(seconds)`, so that the virtual clock shows what overlaps. Costs
-are judged in the cases of float64, in which the reference's ledger is that of the same bytes.
+The layers are ours: their backward says `comm.compute(seconds)`, so that the virtual clock shows what overlaps; a stem
+below them, without parameters, takes longer than all reductions. Costs are judged in the cases of float64, in which
+the reference's ledger is that of the same bytes. Others are in float64 because there both go through the same backward
+pass, number by number: in float32 it may lose more than the roundings that are allowed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 import torch
@@ -14,12 +17,23 @@ from torch.nn import Parameter
 
 from course.cluster import Comm
 from course.performing.draws import normal
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    arguments_unchanged,
+    observe,
+)
 
 WIDTH = 4
 ONE, TIED, AFTERWARDS = "one rank", "a tied layer", "backward without it, afterwards"
 EVEN, UNEVEN = "4 ranks, equal layers", "2 ranks, layers of two in a bucket"
 ON_ONE, NOWHERE = "layers that some ranks do not use", "a layer that nobody uses"
+STEM, HELD, TURNED = "backward goes on below", "the first bucket is complete last", "transposed weights"
 USUAL = ("2 ranks", "3 ranks, buckets of many sizes", TIED, ONE, EVEN, UNEVEN)
 
 
@@ -32,6 +46,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         buckets: list[list[int]],
         seconds: list[float],
         dtype: torch.dtype,
+        stem: float = 0.0,
         **more: Any,
     ) -> Case:
         layers = len(seconds)
@@ -42,6 +57,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             "uses": uses,
             "buckets": buckets,
             "seconds": seconds,
+            "stem": stem,
+            "turned": name == TURNED,
             "alone": name == AFTERWARDS,
         }
         return Case(name=name, inputs=inputs, **more)
@@ -54,20 +71,23 @@ def cases(rng: torch.Generator) -> list[Case]:
     halves = [[7, 6, 5, 4], [3, 2], [1, 0]]
     return [
         case("2 ranks", [[0, 1, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single),
-        case("3 ranks, buckets of many sizes", [[0, 1, 2]] * 3, [[5], [2, 4, 3], [1], [0]], [quick] * 3, single),
-        case(TIED, [[0, 1, 0, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single),
+        case("3 ranks, buckets of many sizes", [[0, 1, 2]] * 3, [[5], [2, 4, 3], [1], [0]], [quick] * 3, double),
+        case(TIED, [[0, 1, 0, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, double),
         case(ONE, [[0, 1]], layerwise(1, 0), [quick] * 2, single),
         case(EVEN, [[0, 1, 2, 3]] * 4, layerwise(3, 2, 1, 0), [8e-5] * 4, double),
         case(UNEVEN, [[0, 1, 2, 3, 4, 5]] * 2, pairs, [4e-5] * 2 + [1e-6] * 4, double),
-        case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], halves, [quick] * 4, single),
+        case(STEM, [[0, 1, 2, 3]] * 2, layerwise(3, 2, 1, 0), [1e-6] * 4, double, stem=1e-4),
+        case(HELD, [[0, 1, 2, 3]] * 2, layerwise(0, 1, 2, 3), [1e-6] * 4, double, stem=1e-4),
+        case(TURNED, [[0, 1, 2]] * 2, [[4, 5], [3, 2], [0, 1]], [quick] * 3, double),
+        case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], halves, [quick] * 4, double),
         case(NOWHERE, [[0, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single),
-        case(AFTERWARDS, [[0, 1, 2]] * 2, layerwise(3, 2, 1, 0), [quick] * 4, single, hard=True),
+        case(AFTERWARDS, [[0, 1, 2]] * 2, layerwise(3, 2, 1, 0), [quick] * 4, double, hard=True),
     ]
 
 
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank its x and the layers that it uses; the parameters are those of all."""
-    shared = {name: inputs[name] for name in ("weights", "gains", "buckets", "seconds", "alone")}
+    shared = {name: inputs[name] for name in ("weights", "gains", "buckets", "seconds", "stem", "turned", "alone")}
     return [{**shared, "x": x, "uses": uses} for x, uses in zip(inputs["xs"], inputs["uses"], strict=True)]
 
 
@@ -89,20 +109,26 @@ class Backward(torch.autograd.Function):
 
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """One call, and the gradients after it; or those of a plain backward after that, and how many hooks are left."""
-    pairs = zip(inputs["weights"], inputs["gains"], strict=True)
-    params = [Parameter(each) for pair in pairs for each in pair]
+    weights = [each.t().contiguous().t() for each in inputs["weights"]] if inputs["turned"] else inputs["weights"]
+    params = [Parameter(each) for pair in zip(weights, inputs["gains"], strict=True) for each in pair]
+    given = [p.detach().clone() for p in params]
+    buckets = [[params[number] for number in bucket] for bucket in inputs["buckets"]]
 
     def loss(x: Tensor) -> Tensor:
+        if inputs["stem"]:
+            x = cast(Tensor, Backward.apply(x.requires_grad_(), comm, inputs["stem"]))  # type: ignore[no-untyped-call]
         for layer in inputs["uses"]:
             weight, gain = params[2 * layer : 2 * layer + 2]
             x = cast(Tensor, Backward.apply(torch.sin(x @ weight) * gain, comm, inputs["seconds"][layer]))  # type: ignore[no-untyped-call]
         return x.square().mean()
 
-    answer(comm, loss(inputs["x"]), [[params[number] for number in bucket] for bucket in inputs["buckets"]])
+    answer(comm, loss(inputs["x"]), buckets)
+    numbers = {p: number for number, p in enumerate(params)}
+    inputs["buckets"] = [[numbers[p] for p in bucket] for bucket in buckets]  # which may not be changed
     if not inputs["alone"]:
         return observe({"gradients": [p.grad for p in params]})
-    for p in params:
-        p.grad = None
+    for p, value in zip(params, given, strict=True):
+        p.data, p.grad = value, None
     left = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
     loss(2 * inputs["x"]).backward()  # type: ignore[no-untyped-call]
     return observe({"alone": [p.grad for p in params], "hooks": left})
@@ -163,6 +189,14 @@ EXERCISE = Exercise(
             needs=("means",),
         ),
         Property(
+            "any_strides",
+            "The gradient of a transposed parameter is transposed, too. It has no view in one dimension: view(-1) "
+            "raises, and what reshape(-1) and flatten() return is a copy, which you may read, but not write to.",
+            keys=("*/gradients/*",),
+            cases=(TURNED,),
+            needs=("means",),
+        ),
+        Property(
             "one_reduction_for_each_bucket",
             "One all_reduce for each bucket: put its gradients one after the other into one tensor (torch.cat).",
             points=2,
@@ -186,12 +220,24 @@ EXERCISE = Exercise(
             "overlapped",
             "Backward or a link is idle where both could work. In a hook nothing may be waited for (async_op=True): "
             "wait for all buckets when backward is over.",
-            points=3,
+            points=2,
             evidence="ledger",
             holds=_near,
             beside=("*/gradients/*",),
             shows="makespan",
             cases=(EVEN, UNEVEN),
+            needs=("means",),
+        ),
+        Property(
+            "as_soon_as_complete",
+            "A bucket that could begin waits. One gradient may be the last that several buckets waited for, and "
+            "backward may go on after the last gradient of all, to what else the loss depends on.",
+            points=2,
+            evidence="ledger",
+            holds=_near,
+            beside=("*/gradients/*",),
+            shows="makespan",
+            cases=(STEM, HELD),
             needs=("means",),
         ),
         Property(
@@ -211,6 +257,7 @@ EXERCISE = Exercise(
             cases=(AFTERWARDS,),
             needs=("means",),
         ),
+        dataclasses.replace(arguments_unchanged(needs=("means",)), cases=USUAL),
     ),
     hints=(
         "Who knows when the last gradient of a bucket is there? And who, when a parameter is not used at all?",
@@ -219,12 +266,15 @@ EXERCISE = Exercise(
         "To begin a bucket: torch.cat of the flat gradients (zeros for None), all_reduce with async_op=True, and keep "
         "tensor and work. At the end remove the hooks, begin the rest, and for each bucket wait, split, and set .grad.",
     ),
+    keeps=("weights", "gains", "buckets"),
     promises={
         "rank `comm.rank` of P = `comm.size`": (ONE, "2 ranks", EVEN),
         "this rank's loss": ("means",),
         "lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet": (
             "means",
         ),
+        "it may depend on other things, too": (STEM, HELD),
+        "may be of any strides": ("any_strides",),
         "in the order in which they are to be reduced": ("unused_parameters", "3 ranks, buckets of many sizes"),
         "may be used several times, or not at all on some ranks or on all": (TIED, ON_ONE, NOWHERE),
         "the mean over all ranks": ("means",),
@@ -233,8 +283,10 @@ EXERCISE = Exercise(
         "begins during backward, as soon as its gradients are complete and the buckets before it have begun": (
             "begins_during_backward",
             "overlapped",
+            "as_soon_as_complete",
         ),
         "one backward": ("one_backward",),
         "No hook is left": ("hooks_removed",),
+        "no list is changed": ("arguments_unchanged",),
     },
 )

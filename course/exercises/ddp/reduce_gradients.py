@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.models import TRAINED, built, nbytes, part
+from course.exercises.ddp.models import PARAMETERS, TRAINED, built, gradients, part
 from course.exercises.ddp.traffic import Holds, at_most
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -19,8 +19,8 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 EQUAL, UNEQUAL, ONE = "equal shards", "unequal shards", "one rank"
 MISSING, EMPTY, UNUSED = "unused by some ranks", "ranks without samples", "unused by all ranks"
 DTYPES, HALF = "three dtypes, and a transposed weight", "float16, 70,000 samples"
-TIED, LARGE = "tied weights", "5 ranks, a large weight"
-SLACK = 1_000  # bytes for what the ranks must agree on
+TIED, MANY = "tied weights", "8 ranks, many small parameters"
+SLACK, FLAG = 1_000, 16  # bytes for what the ranks must agree on, in all and for each parameter
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -88,8 +88,15 @@ def cases(rng: torch.Generator) -> list[Case]:
             (part("c"), (5,), torch.float64),
         ),
         case(HALF, [300 * few, 70_000], (part("body.0.weight"), (3, 2), torch.float16)),
-        case(TIED, [few, few + 2, few + 5], (part("embed.weight"), (30, 20), torch.float64), tied, second),
-        case(LARGE, [few, few + 2, few + 5, few + 1, few], (part("body.0.weight"), (30, 20), torch.float64)),
+        case(TIED, [few, few + 2, few + 5, few, few], (part("embed.weight"), (20, 20), torch.float64), tied, second),
+        case(
+            MANY,
+            [few, few + 2, few + 5, few + 1, few, few, few + 3, few],
+            (part("scales", "numbers"), (140,), torch.float64),
+            (part("embed.weight", "frozen"), (20, 20), torch.float64),
+            (part("head.weight"), (20, 20), torch.float64),
+            none=[(rank, "head.weight") for rank in range(8)],
+        ),
     ]
 
 
@@ -106,15 +113,27 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     model = built(inputs["parts"], inputs["values"])
     kinds = {each["name"]: each["kind"] for each in inputs["parts"]}
     for name, grad in inputs["grads"].items():
-        model.get_parameter(name).grad = grad.t() if grad is not None and kinds[name] == "transposed" else grad
+        if kinds[name] == "numbers":
+            for each, number in zip(model.get_submodule(name).parameters(), () if grad is None else grad, strict=False):
+                each.grad = number.clone()
+        else:
+            model.get_parameter(name).grad = grad.t() if grad is not None and kinds[name] == "transposed" else grad
     answer(comm, model, inputs["weight"])
-    return observe({"grads": {name: each.grad for name, each in model.named_parameters()}})
+    return observe({"grads": dict(gradients(inputs["parts"], model))})
 
 
 def two_for_each() -> Holds:
     """Whether no rank sent more than two numbers for each element of a gradient, and a little more."""
-    of_all = nbytes(*TRAINED)
-    return at_most(lambda inputs: 2 * of_all(inputs) + SLACK)
+
+    def most(inputs: Inputs) -> int:
+        found: dict[str, int] = {
+            name: grad.nbytes for grads in inputs["grads"] for name, grad in grads.items() if grad is not None
+        }
+        pairs = zip(inputs["parts"], inputs["values"][0], strict=True)
+        kinds = [(each["kind"], len(value) if each["kind"] == "numbers" else 1) for each, value in pairs]
+        return 2 * sum(found.values()) + FLAG * sum(count for kind, count in kinds if kind in PARAMETERS) + SLACK
+
+    return at_most(most)
 
 
 EXERCISE = Exercise(
@@ -165,7 +184,7 @@ EXERCISE = Exercise(
             "dtypes_and_strides",
             "Gradients have the dtypes of their parameters, of which a model may have several, and any strides.",
             keys=("*/grads/*",),
-            cases=(DTYPES, LARGE),
+            cases=(DTYPES,),
         ),
         Property(
             "large_weights",
@@ -186,12 +205,12 @@ EXERCISE = Exercise(
         Property(
             "bytes",
             "Let the ranks' gradients be added on their way, as all_reduce does: no rank needs to see each of the "
-            "others'.",
+            "others'. Nothing travels for a parameter that is frozen, or that nobody has used, but a flag.",
             evidence="ledger",
             holds=two_for_each(),
             beside=("*/grads/*",),
             shows="bytes_sent",
-            cases=(LARGE,),
+            cases=(MANY,),
             needs=("equal_shards",),
         ),
     ),
@@ -204,7 +223,7 @@ EXERCISE = Exercise(
         "samples; all_reduce the sum; put it into `.grad`.",
     ),
     promises={
-        "on any number of ranks": (ONE, UNEQUAL, LARGE),
+        "on any number of ranks": (ONE, UNEQUAL, MANY),
         "some of them frozen or under two names (tied)": (UNUSED, "tied_once"),
         "of any shapes, strides and floating dtypes": ("dtypes_and_strides", UNEQUAL),
         "the gradient of this rank's mean loss, in the parameter's dtype": ("equal_shards", "dtypes_and_strides"),
@@ -215,6 +234,9 @@ EXERCISE = Exercise(
         "the gradient of the mean loss over the samples of all ranks": ("equal_shards", "unequal_shards"),
         "A gradient that some ranks do not have counts as 0 there": ("unused_by_some",),
         "where no rank has one, and in frozen parameters, `.grad` stays None": ("unused_by_all",),
-        "at most two numbers for each element of a gradient, and 1,000 bytes more": ("bytes", "tied_once"),
+        "at most two numbers for each element of a gradient, 16 bytes a parameter and 1,000 more": (
+            "bytes",
+            "tied_once",
+        ),
     },
 )

@@ -2,7 +2,7 @@
 
 Sums may be formed in any order, so long as all ranks have the same one: values are compared with a tolerance, and the
 ranks with each other without. Where they have one or two numbers, these are drawn until ranks that begin with their
-own would disagree: there the bytes allow that every x goes round the ring. They allow it for two ranks, too, so that
+own would disagree: one number may travel whole round the ring. For two ranks the bytes in all allow it, too, so that
 `bytes_in_half` tells what travels in float32.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
-from course.exercises.ddp.traffic import all_of, at_most, one_message, to_the_next_alone, within
+from course.exercises.ddp.traffic import all_of, at_most, no_message_over, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
@@ -90,6 +90,7 @@ def chunk_bytes(inputs: Inputs) -> int:
 
 
 few = all_of(at_most(lambda inputs: messages(inputs) * chunk_bytes(inputs)), at_most(messages, "messages"))
+small = all_of(few, no_message_over(chunk_bytes))
 
 
 def _bit_for_bit(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -157,10 +158,20 @@ EXERCISE = Exercise(
             "bytes",
             "2 (P - 1) messages of one chunk each: P - 1 of sums that are not complete, and P - 1 of complete ones.",
             evidence="ledger",
-            holds=few,
+            holds=small,
             beside=("*/sum",),
             shows="bytes_sent",
-            cases=(*EVEN, *UNEVEN),
+            cases=EVEN,
+            needs=("sums",),
+        ),
+        Property(
+            "bytes_of_every_length",
+            "No chunk may have more than ceil(n / P) elements where P does not divide n. A last chunk that takes all "
+            "of the rest may have nearly P more than the others, which wait for it in every step.",
+            evidence="ledger",
+            holds=small,
+            beside=("*/sum",),
+            cases=UNEVEN,
             needs=("sums",),
         ),
         Property(
@@ -209,7 +220,7 @@ EXERCISE = Exercise(
         "need not divide n, and may be larger": ("every_length", FEWER),
         "like x: the sum over all ranks": ("sums", "dtype"),
         "the same on every rank in every bit": ("same_bits",),
-        "2 (P - 1) messages of at most ceil(n / P) elements": ("bytes",),
+        "2 (P - 1) messages of at most ceil(n / P) elements": ("bytes", "bytes_of_every_length"),
         "in the dtype of x, all to": ("bytes_in_half",),
         "to rank + 1 (modulo P)": ("neighbours_only",),
         "in 2 (P - 1) steps": ("all_at_once",),

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from course.exercises.ddp.tensors import BEYOND_FLOAT64, last_digits, one_tensor
+from course.exercises.ddp.tensors import BEYOND_FLOAT64, in_the_dtype_of_each, last_digits, one_tensor
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
-ONE = "one rank"
+ONE, HALF, CUBES, ROWS = "one rank", "2 ranks, float16", "3 ranks, two further dims", "6 ranks, one row each"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """One to six ranks, rows of any shape, two dtypes, whole numbers."""
+    """One to six ranks, rows of any shape (a single one too, of a single number too), five dtypes."""
 
     def case(name: str, ranks: int, *shape: int, dtype: torch.dtype = torch.float32) -> Case:
         """shape: of one chunk."""
         rows, *rest = shape
-        xs = [0.5 + normal(rng, ranks * rows, *rest, dtype=dtype).abs() for _ in range(ranks)]  # no sum cancels
+        xs = [(1 + 3 * normal(rng, ranks * rows, *rest).abs()).to(dtype) for _ in range(ranks)]  # no sum cancels
         return Case(name=name, inputs={"xs": list(xs)})
 
     whole = [torch.randint(-9, 9, (6, 2), generator=rng) for _ in range(3)]
@@ -26,11 +26,11 @@ def cases(rng: torch.Generator) -> list[Case]:
         x[0, 0] = first
     return [
         case("4 ranks", 4, 3),
-        case("2 ranks", 2, 5),
-        case("3 ranks, matrices", 3, 2, 4),
-        case("6 ranks, one number each", 6, 1),
+        case(HALF, 2, 5, dtype=torch.float16),
+        case(CUBES, 3, 2, 2, 2),
+        case(ROWS, 6, 1, 2, dtype=torch.int32),
         case(ONE, 1, 3),
-        case("float64", 3, 2, dtype=torch.float64),
+        case("float64", 3, 1, dtype=torch.float64),
         Case(name="whole numbers", inputs={"xs": list(whole)}),
     ]
 
@@ -67,6 +67,12 @@ EXERCISE = Exercise(
             keys=("*/chunk", "*/digits"),
         ),
         Property(
+            "dtype",
+            "The chunk has the dtype of x. Sums of several tensors at once may have a wider one (int64 for int32).",
+            holds=in_the_dtype_of_each("xs", "chunk"),
+            needs=("sums",),
+        ),
+        Property(
             "neighbours_only",
             "Every message goes from rank r to rank r + 1, the last rank's to rank 0.",
             evidence="ledger",
@@ -82,6 +88,14 @@ EXERCISE = Exercise(
             holds=at_most(lambda inputs: (len(inputs["xs"]) - 1) * chunk_bytes(inputs)),
             beside=("*/chunk",),
             shows="bytes_sent",
+            needs=("sums",),
+        ),
+        Property(
+            "messages",
+            "A chunk is one message, and P - 1 of them are enough. Every message takes a latency, however small it is.",
+            evidence="ledger",
+            holds=at_most(lambda inputs: len(inputs["xs"]) - 1, "messages"),
+            beside=("*/chunk",),
             needs=("sums",),
         ),
         Property(
@@ -103,12 +117,13 @@ EXERCISE = Exercise(
     ),
     keeps=("x",),
     promises={
-        "rank `comm.rank` of P = `comm.size`": ("4 ranks", "6 ranks, one number each", ONE),
-        "x.shape[0] = P * m": ("sums", "6 ranks, one number each", ONE),
-        "any further dims": ("3 ranks, matrices",),
-        "any dtype that can be added": ("float64", "whole numbers"),
-        "(m, ...), chunk comm.rank of the sum over all ranks, in the dtype of x": ("sums", "float64"),
-        "P - 1 messages of one chunk": ("bytes",),
+        "rank `comm.rank` of P = `comm.size`": ("4 ranks", ROWS, ONE),
+        "x.shape[0] = P * m": ("sums", ROWS, ONE),
+        "any further dims": (CUBES, ROWS),
+        "any dtype that can be added": (HALF, "float64", "whole numbers"),
+        "(m, ...), chunk comm.rank of the sum over all ranks": ("sums", CUBES, ROWS),
+        "in the dtype of x": ("dtype",),
+        "P - 1 messages of one chunk": ("messages", "bytes"),
         "to rank + 1 (modulo P)": ("neighbours_only",),
         "in P - 1 steps": ("all_at_once",),
         "x is not changed": ("arguments_unchanged",),

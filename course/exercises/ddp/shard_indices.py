@@ -1,11 +1,15 @@
 """`shard_indices(n, rank, size, seed, epoch)`: which samples a rank reads in an epoch.
 
 The order is free. So all ranks are asked, and the same answer once more as the only rank, which shows its whole order.
+Ranks are processes, in each of which Python hashes texts in another way: one order is asked for where it does so here.
 """
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -55,8 +59,11 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     np.random.seed(1_000 + seed)
     shards: dict[str, Tree] = {str(rank): shard(rank, size, seed, epoch) for rank in range(size)}
     state: dict[str, Tree] = {"torch": torch.rand(()), "python": random.random(), "numpy": float(np.random.rand())}
+    with _texts_hashed_otherwise():
+        elsewhere = shard(0, 1, seed, epoch)
     orders: dict[str, Tree] = {
         "here": shard(0, 1, seed, epoch),
+        "elsewhere": elsewhere,
         "more samples": _indices(answer(n + 1, 0, 1, seed, epoch)),
         "epochs": {words: shard(0, 1, seed, epoch + far) for words, far in FURTHER.items()},
         "seeds": {words: shard(0, 1, seed + far, epoch) for words, far in FURTHER.items()},
@@ -64,16 +71,37 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe({"shards": shards, "next": state, "orders": orders, "later": shard(0, size, seed, epoch + 1)})
 
 
+@contextlib.contextmanager
+def _texts_hashed_otherwise() -> Iterator[None]:
+    """`hash` gives texts and bytes, and what holds them, other numbers; as it does in every new process of Python."""
+    usual = builtins.hash
+
+    def otherwise(value: object) -> int:
+        if isinstance(value, (str, bytes)):
+            return usual(("another process", value))
+        return usual((*map(otherwise, value),)) if isinstance(value, tuple) else usual(value)
+
+    builtins.hash = otherwise
+    try:
+        yield
+    finally:
+        builtins.hash = usual
+
+
 def _indices(found: Any) -> Tensor:
     """What was returned as an int64 tensor. Raises WrongOutput."""
     try:
-        indices = torch.as_tensor(found)
+        indices = torch.tensor(0) if _holds_tensors(found) else torch.as_tensor(found)
     except (TypeError, ValueError, RuntimeError):
         indices = torch.tensor(0)
     if indices.dim() != 1 or (len(indices) and indices.dtype != torch.int64):
         came = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise WrongOutput(f"must return a list of ints or an int64 tensor of shape (k,), got {came}")
     return indices.long()
+
+
+def _holds_tensors(found: Any) -> bool:
+    return isinstance(found, (list, tuple)) and any(isinstance(each, Tensor) for each in found)
 
 
 def _numbers(got: Values, key: str) -> list[int]:
@@ -169,7 +197,14 @@ def _alike_to_any(inputs: Inputs, got: Values, what: str) -> str | None:
 
 
 def _shuffled(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    return _alike(_order(inputs, got), [*range(inputs["n"])])
+    if wrong := _alike(_order(inputs, got), [*range(inputs["n"])]):
+        return wrong
+    others = [f"{what}/{words}" for what in ("epochs", "seeds") for words in FURTHER]
+    orders = {(*_order(inputs, got, which),) for which in ("here", *others)} - {()}
+    for place, words in ((0, "first"), (-1, "last")):
+        if len(orders) > 3 and len({each[place] for each in orders}) == 1:
+            return f"one and the same sample is the {words} of {len(orders)} orders"
+    return None
 
 
 def _each_epoch(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -180,6 +215,13 @@ def _each_epoch(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 def _each_seed(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return _alike_to_any(inputs, got, "seeds")
+
+
+def _anywhere(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    here, elsewhere = _order(inputs, got), _order(inputs, got, "elsewhere")
+    if not here or not elsewhere:
+        return "one rank alone does not read every sample once"
+    return None if here == elsewhere else "two processes of Python, in which `hash` is not the same, draw two orders"
 
 
 def _state_kept(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -216,6 +258,13 @@ EXERCISE = Exercise(
             points=2,
             holds=_in_turns,
             cases=USUAL,
+        ),
+        Property(
+            "in_every_process",
+            "The ranks are processes, and all of them must draw the same order. Python's `hash` of a text is another "
+            "number in each process. Seed with the numbers themselves.",
+            holds=_anywhere,
+            cases=LARGE,
         ),
         Property(
             "begins_again",
@@ -274,7 +323,7 @@ EXERCISE = Exercise(
         "or an int64 tensor": ("every_sample",),
         "ceil(n / size) indices, for all ranks the same number": ("equal_counts", "begins_again"),
         "a random permutation of 0 to n - 1": ("shuffled", "every_sample"),
-        "depends on n, seed and epoch alone": ("every_size_th",),
+        "depends on n, seed and epoch alone": ("every_size_th", "in_every_process"),
         "entries rank, rank + size, rank + 2 size, ...": ("every_size_th",),
         "begins again after its end as often as needed": ("begins_again", "fewer_samples_than_ranks"),
         "global random states": ("random_states_untouched",),

@@ -24,7 +24,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     def case(name: str, buckets: list[list[int]], layers: int, share: float, ranks: int = 0, **more: Any) -> Case:
         """share: of a millisecond, which the bytes of a bucket take."""
-        ranks = ranks or integer(rng, 3, 9)
+        ranks = ranks or integer(rng, 4, 9)
         steps = max(1, 2 * (ranks - 1))
         bucketed = {layer: len(bucket) for bucket in buckets for layer in bucket}
         message = [share * MILLISECOND * BANDWIDTH / steps / bucketed.get(layer, 1) for layer in range(layers)]

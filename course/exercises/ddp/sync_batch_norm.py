@@ -2,7 +2,8 @@
 
 Each rank calls backward with a gradient of its own, so that a gradient that leaves out the other ranks' is seen. Where
 the mean is a thousand deviations, float32 and float64 keep the mean to about a rounding of its own size: that much is
-allowed there, and E[x^2] - E[x]^2 is wrong by a thousand times as much.
+allowed there, and E[x^2] - E[x]^2 is wrong by a thousand times as much. In float16 the gradients are those of a scaled
+loss: a sum of them is beyond 65,504.
 """
 
 from __future__ import annotations
@@ -32,29 +33,33 @@ def cases(rng: torch.Generator) -> list[Case]:
         deviation: float = 1.0,
         eps: float = 0.1,
         dtype: torch.dtype = torch.float32,
+        slopes: tuple[float, float] = (0.5, 1.0),
     ) -> Case:
-        """shape: of one sample."""
+        """shape: of one sample; slopes: mean and deviation of dy."""
 
         def shard(rank: int, count: int) -> Tensor:
             spread = deviation * (1 + 0.5 * rank) * normal(rng, count, *shape, dtype=torch.float64)
             return (mean + deviation * rank + spread).to(dtype)
 
         xs = [shard(rank, count) for rank, count in enumerate(counts)]
-        dys = [normal(rng, count, *shape, dtype=dtype) + 0.5 for count in counts]
-        return Case(name=name, inputs={"xs": list(xs), "dys": list(dys), "eps": eps})
+        slope, spread = slopes
+        dys = [(slope + spread * normal(rng, count, *shape, dtype=torch.float64)).to(dtype) for count in counts]
+        inputs: Any = {"xs": xs, "dys": dys, "eps": eps}
+        return Case(name=name, inputs=inputs, hard=name in (*FAR, HALF))
 
+    half: Any = {"dtype": torch.float16, "slopes": (9_000.0, 2_000.0)}
     four, five, sequences, small, alone = USUAL
     far, farther = FAR
     empty, single = FEW
     return [
         case(four, [6, 3, 8, 5], 4),
-        case(five, [3, 1, 4, 1, 5], 3),
+        case(five, [3, 1, 4, 1, 5], 3, mean=0.0, deviation=1e-4, eps=1e-8),
         case(sequences, [2, 1, 3], 3, 5),
         case(small, [4, 7], 3, mean=0.0, deviation=0.02, eps=0.04),
         case(alone, [6], 3),
         case(far, [16, 9, 12], 8, mean=1_000.0, eps=1e-5),
         case(farther, [16, 9, 12], 8, mean=1_000.0, eps=1e-5, dtype=torch.float64),
-        case(HALF, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, dtype=torch.float16),
+        case(HALF, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, **half),
         case(empty, [4, 0, 3], 3),
         case(single, [0, 1], 3),
     ]
@@ -136,10 +141,18 @@ EXERCISE = Exercise(
         Property(
             "half_precision",
             "In half precision what is computed of many samples, and what travels, is in float32.",
-            keys=("*/y", "*/grad"),
+            keys=("*/y",),
             roundings=4,
             cases=(HALF,),
             needs=("value",),
+        ),
+        Property(
+            "half_precision_gradient",
+            "In backward the same holds: the sum of many dy in half precision is soon beyond 65,504.",
+            keys=("*/grad",),
+            roundings=4,
+            cases=(HALF,),
+            needs=("gradient", "half_precision"),
         ),
         Property("dtype", "y has the dtype of x.", holds=_of_its_dtype, cases=(*USUAL, HALF), needs=("value",)),
         Property(
@@ -170,13 +183,13 @@ EXERCISE = Exercise(
         "the rest of the shape and the dtype are": (HALF, *FAR, "3 ranks, sequences"),
         "float16, float32 or float64": (HALF, *FAR),
         "n differs from rank to rank and may be 0 on some": ("value", "few_samples"),
-        "added to the variance, above 0": ("2 ranks, deviations below eps",),
+        "added to the variance, above 0": ("2 ranks, deviations below eps", "5 ranks"),
         "in the dtype of x": ("dtype",),
         "biased variance": ("value",),
         "x.grad becomes the gradient of the sum of all ranks' losses": ("gradient",),
         "one collective in forward and one in backward": ("two_collectives",),
         "where the mean is a thousand times the deviation, no less exact than a mean in that dtype can be": FAR,
-        "is at least in float32": (HALF,),
+        "is at least in float32": ("half_precision", "half_precision_gradient"),
         "x is not changed": ("arguments_unchanged",),
     },
 )

@@ -1,6 +1,7 @@
 """Statements about what ranks sent each other: for `Property.holds`, over the ledger of a case.
 
     got["bytes"], got["messages"]   (P, P), from row to column      got["makespan"]   virtual seconds
+    got["largest"]                  (P,), bytes in one call
 
 References are performed in float64, so what a float32 answer may send is computed here from the inputs, not read off
 the reference's ledger.
@@ -47,6 +48,18 @@ def in_all(most: Callable[[Inputs], int], what: str = "messages") -> Holds:
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
         sent, allowed = int(_matrix(got[what]).sum()), most(inputs)
         return None if sent <= allowed else f"{sent} {what} in all, where {allowed} are enough"
+
+    return holds
+
+
+def no_message_over(most: Callable[[Inputs], int]) -> Holds:
+    """Whether no rank sent more bytes in one message."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        largest, allowed = _matrix(got["largest"]), most(inputs)
+        rank = int(largest.argmax())
+        wrong = f"a message of rank {rank} has {largest[rank]} bytes, where a chunk has at most {allowed}"
+        return None if largest[rank] <= allowed else wrong
 
     return holds
 

@@ -34,8 +34,8 @@ def problem(seed: int = 0, config: GPTConfig = CONFIG) -> tuple[GPT, Batch]:
     rng = torch.Generator().manual_seed(seed)
     model = GPT(config, rng)
     text = torch.randint(config.vocabulary, (BATCH, config.context + 1), generator=rng)
-    for each in model.parameters():
-        each.grad = torch.zeros_like(each)
+    for held in model.parameters():
+        held.grad = torch.zeros_like(held)
     return model, (text[:, :-1], text[:, 1:])
 
 

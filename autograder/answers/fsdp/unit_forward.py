@@ -1,0 +1,165 @@
+"""Right and wrong ways to write `unit_forward`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.cluster import Comm
+from course.reference.fsdp.unit_forward import unit_forward
+
+Shapes = Sequence[torch.Size]
+Result = tuple[Tensor, dict[str, Tensor]]
+
+
+def emptied_storage(comm: Comm, shard: Tensor, shapes: Shapes, x: Tensor) -> Result:
+    """As FSDP: autograd's graph keeps the views, but the memory behind them is given back."""
+    full = torch.zeros(comm.size, len(shard), dtype=shard.dtype)
+    comm.all_gather([*full.unbind()], shard)
+    flat = full.flatten().requires_grad_()
+    sizes = [shape.numel() for shape in shapes]
+    a, b, _ = torch.split(flat, [*sizes, flat.numel() - sum(sizes)])
+    t = torch.tanh(torch.nn.functional.linear(x, a.view(shapes[0])))
+    y = torch.addmm(x, t, b.view(shapes[1]))
+    flat.untyped_storage().resize_(0)
+    return y.detach(), {"x": x, "t": t.detach()}
+
+
+def joined_parts(comm: Comm, shard: Tensor, shapes: Shapes, x: Tensor) -> Result:
+    """A list of parts, joined; and einsum in the place of matrix products."""
+    parts = [torch.empty_like(shard) for _ in range(comm.size)]
+    comm.all_gather(parts, shard)
+    flat, tensors = torch.cat(parts), []
+    for shape in shapes:
+        tensors.append(flat[: shape.numel()].reshape(shape))
+        flat = flat[shape.numel() :]
+    t = torch.einsum("nd,hd->nh", x, tensors[0]).tanh()
+    return x + torch.einsum("nh,hd->nd", t, tensors[1]), {"t": t, "x": x}
+
+
+RIGHT = (right(emptied_storage, independent="torch.addmm, and a storage of no bytes"), right(joined_parts))
+
+KEPT: list[Tensor] = []
+
+
+def keeps_a_list(comm: Comm, shard: Tensor, shapes: Shapes, x: Tensor) -> Result:
+    """What was gathered stays in a global list."""
+    full = shard.new_empty(comm.size * shard.numel())
+    comm.all_gather_single(full, shard)
+    KEPT.append(full)
+    n = shapes[0].numel()
+    a, b = full[:n].view(shapes[0]), full[n : n + shapes[1].numel()].view(shapes[1])
+    t = torch.tanh(x @ a.T)
+    return x + t @ b, {"x": x, "t": t}
+
+
+edit = partial(edited, unit_forward)
+GATHER = "comm.all_gather_single(full, shard)"
+SAVED = '{"x": x, "t": t}'
+RETURN = f"return x + t @ b, {SAVED}"
+
+WRONG = (
+    wrong(
+        "parameters_stay",
+        "What was gathered outlives the call: in the end every rank holds all units, as if nothing were sharded. It "
+        "stands in saved (a view is enough), in a list or in an attribute. Backward gathers it again.",
+        edit((SAVED, '{"x": x, "t": t, "a": a, "b": b}')),
+        edit((SAVED, '{"x": x, "t": t, "full": full}')),
+        edit((SAVED, '{"x": x, "t": t, "b": b}')),
+        edit((SAVED, '{"x": x, "t": t, "a": a.clone(), "b": b.clone()}')),
+        keeps_a_list,
+        fails=("freed", "memory"),
+    ),
+    wrong(
+        "graph_stays",
+        "What was gathered requires a gradient, so that y and t lead to a graph of autograd, which keeps the full "
+        "parameters of every unit; `del` does not reach them. The unit has a backward of its own and needs no graph: "
+        "leave out requires_grad_() and Parameter.",
+        edit((GATHER, f"{GATHER}\n    full.requires_grad_()")),
+        edit(
+            (GATHER, f"{GATHER}\n    full.requires_grad_()"),
+            (f"    {RETURN}", f"    y = x + t @ b\n    del full, a, b\n    return y, {SAVED}"),
+        ),
+        edited(
+            joined_parts,
+            ("reshape(shape))", "reshape(shape).requires_grad_())"),
+        ),
+        fails=("no_graph", "freed", "memory"),
+    ),
+    wrong(
+        "copies_at_once",
+        "Nothing stays, but while one unit is at work you hold its parameters three times or more: the list of "
+        "parts, what cat makes of it, and a clone. Take views of what cat returns, or gather with "
+        "all_gather_single into one tensor.",
+        edited(joined_parts, ("torch.cat(parts), []", "torch.cat(parts).clone(), []")),
+        edited(joined_parts, ("reshape(shape))", "reshape(shape).clone())")),
+        edited(
+            joined_parts,
+            ("torch.cat(parts), []", "torch.cat(parts).clone(), []"),
+            ("reshape(shape))", "reshape(shape).clone())"),
+        ),
+        fails=("memory",),
+    ),
+    wrong(
+        "b_from_the_end",
+        "You count from the end of what was gathered, where the zeros of the padding are. Count from the beginning.",
+        edit(("full[n : n + shapes[1].numel()]", "full[-shapes[1].numel() :]")),
+        edit(("full[n : n + shapes[1].numel()]", "full[full.numel() // 2 :][: shapes[1].numel()]")),
+    ),
+    wrong(
+        "padding_stays",
+        "What follows a in the gathered tensor is more than b where there is padding: it cannot be viewed in the "
+        "shape of b. Take as many numbers as b has.",
+        edit(("full[n : n + shapes[1].numel()]", "full[n:]")),
+        fails=("padding",),
+    ),
+    wrong(
+        "every_number_twice",
+        "Every number is sent twice: you gather once for each tensor of the unit, or add up tensors that are zeros "
+        "but for one shard. One all_gather of the shard brings both tensors.",
+        edit(
+            ("full = shard.new_empty(comm.size * shard.numel())", "full = shard.new_zeros(comm.size * shard.numel())"),
+            (GATHER, "full.view(comm.size, -1)[comm.rank] = shard\n    comm.all_reduce(full)"),
+        ),
+        edit((GATHER, f"{GATHER}\n    {GATHER}")),
+        fails=("one_gather", "bytes"),
+    ),
+    wrong(
+        "one_broadcast_for_each_rank",
+        "Every rank's shard travels in a broadcast of its own, one after the other. One all_gather has them all on "
+        "the way at once.",
+        edit(
+            (
+                GATHER,
+                "for rank, part in enumerate(full.view(comm.size, -1)):\n"
+                "        part.copy_(shard)\n        comm.broadcast(part, rank)",
+            )
+        ),
+        fails=("one_gather",),
+    ),
+    wrong(
+        "own_shard_alone",
+        "Your unit computes with this rank's shard alone, in the place of all others'. Gather before you compute.",
+        edit((GATHER, "full.view(comm.size, -1).copy_(shard)")),
+    ),
+    wrong(
+        "no_residual",
+        "x is missing in y: the unit adds what it computes to its input.",
+        edit((RETURN, f"return t @ b, {SAVED}")),
+    ),
+    wrong(
+        "saves_before_tanh",
+        "What you save as t is the argument of tanh. Backward needs its value, from which the derivative is 1 - t * t.",
+        edit((SAVED, '{"x": x, "t": x @ a.T}')),
+    ),
+    wrong(
+        "written_into_x",
+        "You add into x itself, which is saved and belongs to the unit before: backward finds y in its place.",
+        edit((RETURN, f"return x.add_(t @ b), {SAVED}")),
+    ),
+)

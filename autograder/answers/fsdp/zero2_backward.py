@@ -1,0 +1,215 @@
+"""Right and wrong ways to write `zero2_backward`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.cluster import Comm, Work
+from course.reference.fsdp.zero2_backward import zero2_backward
+
+Buckets = Sequence[Sequence[Parameter]]
+
+
+def one_on_its_way(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
+    """A bucket travels while backward goes on, and is waited for before the next one is put together."""
+    waiting = [{*bucket} for bucket in buckets]
+    shards: list[Tensor] = []
+    travels: list[tuple[Tensor, Work]] = []
+
+    def land() -> None:
+        for _, work in travels:
+            work.wait()
+        travels.clear()
+
+    def start_complete(p: Parameter | None = None) -> None:
+        for left in waiting:
+            left.discard(p)
+        while len(shards) < len(buckets) and (p is None or not waiting[len(shards)]):
+            land()
+            bucket = buckets[len(shards)]
+            parts = [torch.zeros_like(each) if each.grad is None else each.grad for each in bucket]
+            for each in bucket:
+                each.grad = None
+            n = sum(each.numel() for each in bucket)
+            flat = torch.cat([*(part.reshape(-1) for part in parts), bucket[0].new_zeros(-n % comm.size)]).detach()
+            shards.append(torch.empty_like(flat[: len(flat) // comm.size]))
+            travels.append((flat, comm.reduce_scatter_single(shards[-1], flat, "sum", async_op=True)))
+
+    handles = [p.register_post_accumulate_grad_hook(start_complete) for bucket in buckets for p in bucket]  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]
+    start_complete()
+    land()
+    for handle in handles:
+        handle.remove()
+    return [shard / comm.size for shard in shards]
+
+
+def one_bucket_after_another(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
+    """No hooks: torch.autograd.grad of one bucket at a time, with a graph that stays. Slower, and as small."""
+    shards = []
+    for bucket in buckets:
+        grads = torch.autograd.grad(loss, [*bucket], retain_graph=True, materialize_grads=True, allow_unused=True)
+        n = sum(p.numel() for p in bucket)
+        flat = torch.cat([*(grad.flatten() for grad in grads), bucket[0].new_zeros(-n % comm.size).detach()])
+        del grads
+        shards.append(torch.empty_like(flat[: len(flat) // comm.size]))
+        comm.reduce_scatter_single(shards[-1], flat, "mean")
+    return shards
+
+
+RIGHT = (
+    right(one_on_its_way),
+    right(one_bucket_after_another, independent="torch.autograd.grad, bucket after bucket"),
+)
+
+
+def all_at_once(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
+    """No hooks, and all gradients in one call."""
+    params = [p for bucket in buckets for p in bucket]
+    found = torch.autograd.grad(loss, params, materialize_grads=True, allow_unused=True)
+    gradients = dict(zip(params, found, strict=True))
+    shards = []
+    for bucket in buckets:
+        n = sum(p.numel() for p in bucket)
+        flat = torch.cat([*(gradients[p].flatten() for p in bucket), loss.new_zeros(-n % comm.size).detach()])
+        shards.append(torch.empty_like(flat[: len(flat) // comm.size]))
+        comm.reduce_scatter_single(shards[-1], flat, "mean")
+    return shards
+
+
+edit = partial(edited, zero2_backward)
+LANDED = "        for _, work in travels:\n            work.wait()\n        travels.clear()"
+LANDED_BUT = "        while len(travels) > {}:\n            travels.pop(0)[1].wait()"
+ALL_LANDED = (
+    "    start_complete()\n    land()",
+    "    start_complete()\n    for _, work in travels:\n        work.wait()",
+)
+LANDED_LATE = ("            shards.append", "            land()\n            shards.append")
+COPIED = ("]).detach()", "]).detach().clone()")
+COMPLETE = "missing[len(shards)] == 0"
+REDUCE = 'comm.reduce_scatter_single(shard, flat, "mean")'
+REST = "    for bucket in buckets[len(shards) :]:\n        scatter(bucket)\n"
+FREED = "            p.grad = None\n"
+REDUCED = 'comm.all_reduce(flat, "mean")\n        '
+
+WRONG = (
+    wrong(
+        "after_backward",
+        "Gradients of the whole model are alive at once, as high as without sharding: they are in .grad until "
+        "backward is over. Scatter a bucket in the hook that brings its last gradient, and set .grad to None there.",
+        edit((COMPLETE, "False")),
+        edit((COMPLETE, "not any(missing)")),
+        edit((FREED, ""), ("    return shards", "    for p in bucket_of:\n        p.grad = None\n    return shards")),
+        fails=("let_go", "few_buckets", "memory"),
+    ),
+    wrong(
+        "buckets_stay",
+        "You empty .grad in time, and the flat gradients of most buckets are alive all the same. They travel until "
+        "you wait for them after backward, or they have arrived and something leads to them: a list of tensors, or "
+        "of works, because a Work holds its tensors. Wait for a bucket before the next one is put together, and "
+        "then let go of its Work. (Where one torch.autograd.grad makes all gradients, they are all there, too.)",
+        edit(
+            (REDUCE, 'works.append((flat, comm.reduce_scatter_single(shard, flat, "mean", async_op=True)))'),
+            ("    shards: list[Tensor] = []", "    shards: list[Tensor] = []\n    works = []"),
+            ("    return shards", "    for _, work in works:\n        work.wait()\n    return shards"),
+        ),
+        edit(
+            (REDUCE, 'works.append(comm.reduce_scatter_single(shard, flat, "mean", async_op=True))'),
+            ("    shards: list[Tensor] = []", "    shards: list[Tensor] = []\n    works = []"),
+            ("        shards.append(shard)", "        shards.append(shard)\n        works[-1].wait()"),
+        ),
+        edit(
+            (REDUCE, f"{REDUCE}\n        rows.append(flat)"),
+            ("    shards: list[Tensor] = []", "    shards: list[Tensor] = []\n    rows = []"),
+        ),
+        edited(one_on_its_way, ("        travels.clear()", "        pass")),
+        all_at_once,
+        fails=("few_buckets", "memory"),
+    ),
+    wrong(
+        "one_bucket_too_many",
+        "You scatter in the hook and empty .grad, but a bucket too many is still on its way, or one copy too many is "
+        "alive. Wait for the bucket before the next one is put together, and not after; and delete what cat or pad "
+        "has copied.",
+        edited(one_on_its_way, (LANDED, LANDED_BUT.format(2)), ALL_LANDED),
+        edited(one_on_its_way, (LANDED, LANDED_BUT.format(1)), ALL_LANDED, COPIED),
+        edited(one_on_its_way, ("            land()\n", ""), LANDED_LATE, COPIED),
+        fails=("memory",),
+    ),
+    wrong(
+        "gradients_not_freed",
+        "The gradients stay in .grad after they were scattered. Set it to None.",
+        edit((FREED, "")),
+        fails=("nothing_left", "let_go", "few_buckets", "memory"),
+    ),
+    wrong(
+        "all_reduce_then_slice",
+        "You reduce whole buckets to all ranks, and each keeps a part: twice the bytes of a reduce_scatter.",
+        edit((REDUCE, f"{REDUCED}shard = flat.view(comm.size, -1)[comm.rank].clone()")),
+        fails=("bytes",),
+    ),
+    wrong(
+        "view_of_the_bucket",
+        "What you return is a view, and keeps the whole bucket's gradients behind it alive. Give it memory of its own.",
+        edit((REDUCE, f"{REDUCED}shard = flat.view(comm.size, -1)[comm.rank]")),
+        fails=("bytes", "few_buckets", "memory"),
+    ),
+    wrong(
+        "sum_for_mean",
+        "Every gradient is the sum over ranks. Divide by their number, or say so to reduce_scatter.",
+        edit((REDUCE, REDUCE.replace("mean", "sum"))),
+    ),
+    wrong(
+        "hook_before_the_gradient",
+        "A hook of register_hook is called when a gradient has been computed and is not yet in .grad: the last one of "
+        "each bucket is missing, and stays when it comes. Use register_post_accumulate_grad_hook.",
+        edit(
+            (
+                "p.register_post_accumulate_grad_hook(arrived)",
+                "p.register_hook(lambda gradient, p=p: arrived(p))",
+            )
+        ),
+    ),
+    wrong(
+        "this_ranks_own",
+        "You keep a part of this rank's own gradient: nothing came from the others.",
+        edit((REDUCE, "shard = flat.view(comm.size, -1)[comm.rank].clone()")),
+    ),
+    wrong(
+        "at_the_first_gradient",
+        "A bucket of yours is scattered when the first of its gradients is there. Count down what it misses.",
+        edit((COMPLETE, "missing[len(shards)] < len(buckets[len(shards)])")),
+    ),
+    wrong(
+        "incomplete_never_scattered",
+        "A bucket with a parameter that was not used is never complete. When backward is over, scatter what is left, "
+        "with zeros.",
+        edit((REST, "")),
+    ),
+    wrong(
+        "as_they_come",
+        "A bucket is scattered when it is complete on this rank. Where ranks use different layers, another one is "
+        "complete first on another rank, and they meet in one reduce_scatter. Keep the order of the list.",
+        edit(
+            (f"while len(shards) < len(buckets) and {COMPLETE}", "if missing[bucket_of[p]] == 0"),
+            ("            scatter(buckets[len(shards)])", "            scatter(buckets[bucket_of[p]])"),
+            (
+                REST,
+                "    for left, bucket in zip(missing, buckets):\n        if left:\n            scatter(bucket)\n",
+            ),
+        ),
+    ),
+    wrong(
+        "hooks_left",
+        "Your hooks are still there after the call. Keep what registering returns, and call remove() of each.",
+        edit(("        hook.remove()", "        pass")),
+        fails=("nothing_left",),
+    ),
+)

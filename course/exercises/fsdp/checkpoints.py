@@ -1,0 +1,97 @@
+"""Checkpoints of shards as files, in folders that a probe makes and removes.
+
+    folder/latest                                    the name of the newest whole step, "step-00000020"
+    folder/step-00000020/rank-1-of-4.safetensors     rank 1's elements of each tensor, without padding, and "n"
+
+A flat tensor of n elements lies on P ranks in pieces of ceil(n / P), the last ones shorter or empty; "n" is int64 ().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+
+def file_of(folder: Path, step: int, rank: int, size: int) -> Path:
+    """Where a rank's part of a step lies."""
+    return folder / f"step-{step:08d}" / f"rank-{rank}-of-{size}.safetensors"
+
+
+def piece(n: int, rank: int, size: int) -> slice:
+    """Which of n elements are this rank's."""
+    chunk = -(-n // size)
+    return slice(min(rank * chunk, n), min((rank + 1) * chunk, n))
+
+
+def padded(whole: Tensor, rank: int, size: int) -> Tensor:
+    """This rank's shard of a flat tensor, as long as everybody's, with zeros at the end."""
+    mine = whole[piece(len(whole), rank, size)]
+    return torch.cat([mine, mine.new_zeros(-(-len(whole) // size) - len(mine))])
+
+
+def write_file(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Writes a safetensors file, of tensors with any strides. Raises OSError where that is not possible."""
+    path.write_bytes(_packed(tensors))
+
+
+def write_half(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Leaves the first half of the file, and raises OSError."""
+    whole = _packed(tensors)
+    path.write_bytes(whole[: len(whole) // 2])
+    raise OSError(28, "No space left on device")
+
+
+def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+    apart = {name: each.detach().clone(memory_format=torch.contiguous_format) for name, each in tensors.items()}
+    return safetensors.torch.save(apart)
+
+
+def stored(path: Path) -> dict[str, Tensor] | str:
+    """What a file holds; a word where it holds nothing."""
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except OSError:
+        return "no such file"
+    except Exception:
+        return "no safetensors file"
+
+
+_watched: dict[str, list[str]] = {}  # absolute path -> what the file held when another was renamed to its name
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[list[str]]:
+    """What a file holds each time another takes its place; "" where it was removed before.
+
+    A file that was removed and written anew looks like one that was replaced, but for the moment between. So Python's
+    audit events are heard (PEP 578): `os.rename` is what os.replace, pathlib and shutil.move come to.
+    """
+    _listen()
+    held = _watched[os.path.abspath(path)] = []
+    try:
+        yield held
+    finally:
+        del _watched[os.path.abspath(path)]
+
+
+@functools.cache
+def _listen() -> None:
+    """Once: a hook cannot be removed."""
+    sys.addaudithook(_heard)
+
+
+def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "os.rename" and _watched:
+        path = Path(os.path.abspath(os.fsdecode(arguments[1])))
+        held = _watched.get(str(path))
+        if held is not None:
+            held.append(path.read_text() if path.exists() else "")

@@ -1,0 +1,204 @@
+"""`load_resharded(comm, folder)`: this rank's shards, from a checkpoint that another number of ranks wrote.
+
+Each rank has a folder of its own, in which the files that it does not need may be missing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.exercises.fsdp.checkpoints import file_of, piece, write_file
+from course.exercises.fsdp.small_talk import few_words
+from course.performing.draws import integer, normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+
+DTYPES = {"weight": torch.bfloat16, "first_moment": torch.float32, "second_moment": torch.float64}
+FEWER, ONE, SAME = "4 ranks saved, 3 load", "4 ranks saved, 1 loads", "3 ranks saved, 3 load"
+MORE, SHORT = "2 ranks saved, 5 load", "5 ranks saved, one of them padding alone, 2 load"
+MANY, ALONE = "12 ranks saved, 5 load", "each rank has only the files that it needs"
+EVEN, NOTHING = "6 ranks saved, 3 load, only the files that they need", "a rank that gets padding alone"
+MISSING, CUT, EMPTY, FIRST = "a file is missing", "a file is cut", "a file is empty", "rank 0's file is cut"
+RESHARDED, ONLY, BROKEN = (FEWER, ONE, SAME, MORE, SHORT, MANY), (ALONE, EVEN, NOTHING), (MISSING, CUT, EMPTY, FIRST)
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Numbers of ranks that do and do not divide each other, folders with few files, and files that are damaged."""
+
+    def case(name: str, n: int, saved: int, ranks: int) -> Case:
+        whole: dict[str, Any] = {key: normal(rng, n, dtype=dtype) for key, dtype in DTYPES.items()}
+        numbers = {"saved": saved, "ranks": ranks, "step": integer(rng, 10, 10_000)}
+        damage = {MISSING: "missing", CUT: "cut", EMPTY: "empty", FIRST: "cut"}.get(name, "")
+        damaged = 0 if name == FIRST else 2
+        inputs: dict[str, Any] = {"whole": whole, **numbers, "few": name in ONLY, "damage": damage, "damaged": damaged}
+        return Case(name=name, inputs=inputs)
+
+    return [
+        case(FEWER, 301, 4, 3),
+        case(ONE, 10, 4, 1),
+        case(SAME, 8, 3, 3),
+        case(MORE, 7, 2, 5),
+        case(SHORT, 7, 5, 2),
+        case(MANY, 23, 12, 5),
+        case(ALONE, 23, 4, 3),
+        case(EVEN, 12, 6, 3),
+        case(NOTHING, 7, 3, 5),
+        case(MISSING, 23, 4, 3),
+        case(CUT, 23, 4, 3),
+        case(EMPTY, 23, 4, 3),
+        case(FIRST, 23, 4, 3),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank what the checkpoint holds."""
+    return [dict(inputs) for _ in range(inputs["ranks"])]
+
+
+def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
+    """What is loaded, and what is raised where a file is damaged. Other steps lie beside the one that counts."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, step = Path(name), inputs["step"]
+        for other in (step - 1, step, step + 1):
+            _save(folder, other, comm.rank, inputs, shift=other - step)
+        (folder / "latest").write_text(f"step-{step:08d}")
+        seen: dict[str, Any] = {}
+
+        def load() -> None:
+            found = {key: each.clone() for key, each in answer(comm, folder).items()}
+            seen.update({"loaded": found, "names": " ".join(sorted(found))})
+
+        if inputs["damage"]:
+            seen["refused"] = {"load": _raised(load, f"rank-{inputs['damaged']}-of-{inputs['saved']}")}
+        else:
+            load()
+        return observe(seen)
+
+
+def _save(folder: Path, step: int, rank: int, inputs: Inputs, shift: int) -> None:
+    """The files of a step that this rank's folder holds; numbers of another step are shifted."""
+    whole, saved = inputs["whole"], inputs["saved"]
+    n = len(whole["weight"])
+    mine = piece(n, rank, inputs["ranks"])
+    for other in range(saved):
+        theirs, path = piece(n, other, saved), file_of(folder, step, other, saved)
+        overlaps = max(mine.start, theirs.start) < min(mine.stop, theirs.stop)
+        if other and inputs["few"] and not overlaps:
+            continue
+        path.parent.mkdir(exist_ok=True)
+        write_file({**{key: each[theirs] + shift for key, each in whole.items()}, "n": torch.tensor(n)}, path)
+        if other == inputs["damaged"] and not shift and inputs["damage"]:
+            whole_file = path.read_bytes()
+            path.write_bytes(whole_file[: len(whole_file) * 9 // 10 if inputs["damage"] == "cut" else 0])
+            if inputs["damage"] == "missing":
+                path.unlink()
+
+
+def _raised(load: Callable[[], None], file: str) -> str:
+    """What was raised, and whether the message names the file."""
+    try:
+        load()
+    except (FileNotFoundError, ValueError) as error:
+        kind = "FileNotFoundError" if isinstance(error, FileNotFoundError) else "ValueError"
+        return f"{kind} that {'names' if file in str(error) else 'does not name'} the file"
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Whether each tensor has the dtype in which it was saved. The reference, performed in float64, is not asked."""
+    for rank in range(inputs["ranks"]):
+        for name, whole in inputs["whole"].items():
+            found = got[f"{rank}/loaded/{name}"]
+            if isinstance(found, Tensor) and found.dtype != whole.dtype:
+                return f"{name} in {found.dtype}, which was saved in {whole.dtype}"
+    return None
+
+
+EXERCISE = Exercise(
+    id="fsdp.load_resharded",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("all_reduce", "all_gather", "broadcast"),
+    properties=(
+        Property(
+            "same_ranks",
+            "On as many ranks as saved it, each gets the shard of its own file, padded to ceil(n / P) elements: the "
+            "weights and both moments of the step that `latest` names.",
+            points=2,
+            keys=("*/loaded/*", "*/names"),
+            roundings=0,
+            cases=(SAME,),
+        ),
+        Property(
+            "other_ranks",
+            "Count in elements of the whole: rank r gets those from r * ceil(n / P) on, which lie in pieces of another "
+            "length in the files. The files hold no padding; the new shards have it at the end alone.",
+            points=3,
+            keys=("*/loaded/*",),
+            roundings=0,
+            cases=RESHARDED,
+        ),
+        Property("dtypes", "What comes back has the dtype in which it was saved.", holds=_dtypes, cases=RESHARDED),
+        Property(
+            "only_what_overlaps",
+            "A file that holds none of this rank's elements may lie on another disk: open those that do, and rank 0's "
+            "for names, dtypes and n.",
+            points=2,
+            keys=("*/loaded/*",),
+            roundings=0,
+            cases=ONLY,
+            needs=("other_ranks",),
+        ),
+        Property(
+            "damaged_files",
+            "A missing file is a FileNotFoundError and one that is cut a ValueError, each with a message that names "
+            "it; a rank that does not need the file loads as ever. All need rank 0's file. safetensors has an error "
+            "of its own.",
+            points=2,
+            keys=("refused/*", "*/loaded/*"),
+            cases=BROKEN,
+        ),
+        Property(
+            "nothing_is_sent",
+            "Each rank reads what it needs by itself: no rank has to wait for another, or to send.",
+            evidence="ledger",
+            holds=few_words(calls=0, nbytes=0),
+            beside=("*/loaded/*",),
+            shows="bytes_sent",
+            cases=(FEWER, MORE),
+            needs=("other_ranks",),
+        ),
+    ),
+    hints=(
+        "10 elements were saved by 4 ranks: how many are in each file? Now there are 3 ranks: which elements does "
+        "rank 1 get, and in which files do they lie?",
+        "Let `start` and `stop` be this rank's elements in the whole, and let old rank r's file begin at r times its "
+        "own ceil(n / P). Which r overlap, and what are start and stop in that file's own count?",
+        "Read `latest`; the old number of ranks from a file's name; n and the names from rank 0's file; for each file "
+        "that overlaps, get_slice of each name; cat, then zeros up to the new length.",
+    ),
+    promises={
+        "its rank and size alone are needed": ("nothing_is_sent", ONE, FEWER),
+        "all saved by one number of ranks, which may be another than now": (SAME, "other_ranks"),
+        "Other steps may lie beside it": ("same_ranks",),
+        "and the files with elements of its own; others may be missing": ONLY,
+        "with zeros behind the n-th element": ("other_ranks", NOTHING),
+        "bit for bit what was saved, in its dtype": ("other_ranks", "dtypes"),
+        "one with elements of this rank that is missing (FileNotFoundError)": (MISSING,),
+        "one that is needed and is cut or empty (ValueError)": (CUT, EMPTY, FIRST),
+        "rank 0's file, which tells names, dtypes and n": ("dtypes", NOTHING),
+        "All ranks need rank 0's file": (FIRST,),
+        "A rank that does not need the file loads as ever": ("damaged_files",),
+        "nothing is sent": ("nothing_is_sent",),
+    },
+)

@@ -1,0 +1,240 @@
+"""`save_sharded(comm, folder, step, tensors, n, write)`: each rank writes its shards, and `latest` names what is whole.
+
+Each rank has a folder of its own here: in grading it has a disk of its own, so that no rank can write for another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.exercises.fsdp.checkpoints import file_of, padded, replaced, stored, write_file, write_half
+from course.exercises.fsdp.small_talk import few_words
+from course.performing.draws import integer, normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.tree import plain
+
+BEFORE = 7  # the step that `latest` names before
+FOUR, FIVE, ONE = "4 ranks", "5 ranks, one with padding alone", "one rank, for the first time"
+FAILS, FIRST, TWO = "rank 2 fails", "rank 0 fails", "ranks 1 and 3 fail"
+AGAIN = "after an interrupted save"
+WHOLE, BROKEN = (FOUR, FIVE, ONE), (FAILS, FIRST, TWO)
+SMALL = 1_000  # bytes from each rank
+NO_FILE, NOTHING = "no such file", "nothing"
+DTYPES = {"weight": torch.bfloat16, "first_moment": torch.float32, "second_moment": torch.float64}
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Saves that succeed, with padding and without, and saves in which some ranks cannot write."""
+
+    def case(name: str, n: int, size: int, *failing: int, first: bool = False, again: bool = False) -> Case:
+        whole = {key: normal(rng, n, dtype=dtype) for key, dtype in DTYPES.items()}
+        whole["first_moment"][-1] = 0  # and is no padding
+        old = normal(rng, size, 4)
+        inputs: dict[str, Any] = {
+            "tensors": [{key: padded(each, rank, size) for key, each in whole.items()} for rank in range(size)],
+            "old": [] if first else [*old],
+            "failing": [rank in failing for rank in range(size)],
+            "n": n,
+            "step": integer(rng, 10, 10_000),
+            "again": again,
+        }
+        return Case(name=name, inputs=inputs)
+
+    return [
+        case(FOUR, 1_001, 4),
+        case(FIVE, 7, 5),  # 2, 2, 2, 1, 0
+        case(ONE, 5, 1, first=True),
+        case(FAILS, 11, 4, 2),
+        case(FIRST, 10, 3, 0),
+        case(TWO, 13, 4, 1, 3),
+        case(AGAIN, 8, 2, again=True),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its shards, what its file of the step before holds, and whether its disk is full."""
+    size = len(inputs["tensors"])
+    same = {**{name: inputs[name] for name in ("n", "step", "again")}, "failed": any(inputs["failing"])}
+    parts = zip(inputs["tensors"], inputs["old"] or [None] * size, inputs["failing"], strict=True)
+    return [{"tensors": mine, "old": old, "fails": fails, **same} for mine, old, fails in parts]
+
+
+def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
+    """What the files of this rank hold afterwards, and what was raised.
+
+    A second name of the file `latest` shows whether that file was written into. Where an interrupted save was before,
+    the folder holds another rank's file too, as it does where ranks share it. An OSError where every `write` succeeds
+    is none of a failed save: it ends the run, which then says what was raised, and on which rank.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder, step, old, tensors = Path(name), inputs["step"], inputs["old"], inputs["tensors"]
+        latest, link = folder / "latest", folder / "link-to-latest"
+        before, mine = (file_of(folder, which, comm.rank, comm.size) for which in (BEFORE, step))
+        if old is not None:
+            before.parent.mkdir()
+            write_file({"weight": old}, before)
+            if comm.rank == 0:
+                latest.write_text(before.parent.name)
+                os.link(latest, link)
+        if inputs["again"]:
+            mine.parent.mkdir()
+            mine.write_bytes(b"half a fi")
+            file_of(folder, step, 1 - comm.rank, comm.size).write_bytes(b"another's")
+        with replaced(latest) as held:
+            raised = _raised(answer, comm, folder, inputs)
+        others = [path.name for path in folder.rglob("rank-*") if path.name != mine.name]
+        left = stored(before)
+        return observe(
+            {
+                "raised": raised,
+                "stored": plain(stored(mine)) if not inputs["fails"] else "",
+                "latest": latest.read_text().strip() if latest.exists() else NO_FILE,
+                "link": link.read_text() if link.exists() else NO_FILE,
+                "held": ", ".join(each or NO_FILE for each in held) or "not replaced",
+                "old": left if isinstance(left, str) else left.get("weight", "no weights"),
+                "others": len(others),
+                "kept": plain(tensors),
+                "names": " ".join(sorted(tensors)),
+            }
+        )
+
+
+def _raised(answer: Answer, comm: Any, folder: Path, inputs: Inputs) -> str:
+    """ "OSError: 1, 3" where these ranks are named."""
+    write = write_half if inputs["fails"] else write_file
+    try:
+        answer(comm, folder, inputs["step"], inputs["tensors"], inputs["n"], write)
+    except OSError as error:
+        if not inputs["failed"]:
+            raise
+        ranks = sorted({int(each) for each in re.findall(r"\brank (\d+)", str(error))})
+        return f"OSError: {', '.join(map(str, ranks)) or 'no rank'}"
+    return NOTHING
+
+
+def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Whether each tensor has the dtype of the shard, and n is int64. The reference, in float64, is not asked."""
+    for rank, shards in enumerate(inputs["tensors"]):
+        for name, dtype in {**{key: each.dtype for key, each in shards.items()}, "n": torch.int64}.items():
+            found = got[f"{rank}/stored/{name}"]
+            if isinstance(found, Tensor) and found.dtype != dtype:
+                return f"{name} in {found.dtype}, which should be in {dtype}"
+    return None
+
+
+EXERCISE = Exercise(
+    id="fsdp.save_sharded",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("all_reduce", "all_gather", "gather", "broadcast", "barrier"),
+    properties=(
+        Property(
+            "own_shards",
+            "Each rank's file holds its own elements of every tensor it was given: weights and both moments. The files "
+            "of others are theirs alone, also where an interrupted save left them.",
+            points=2,
+            keys=("*/stored/weight", "*/stored/first_moment", "*/stored/second_moment", "*/others"),
+            roundings=0,
+            cases=(ONE, AGAIN),
+        ),
+        Property(
+            "no_padding",
+            "The zeros at the end of the last shards belong to nobody: whoever loads on another number of ranks would "
+            "take them for weights. A rank with nothing but padding writes tensors without elements; n is in every "
+            "file.",
+            points=2,
+            keys=("*/stored/*", "*/others"),
+            roundings=0,
+            cases=(FOUR, FIVE),
+        ),
+        Property("dtypes", "Stored is what was given, in its own dtype, and n in int64.", holds=_dtypes, cases=WHOLE),
+        Property(
+            "latest_names_the_step",
+            "When all is written, rank 0's `latest` holds the name of the step's folder; the other ranks make no such "
+            "file. Nothing is raised, and the step before is as it was.",
+            points=2,
+            keys=("*/latest", "*/raised", "*/old"),
+            cases=(*WHOLE, AGAIN),
+        ),
+        Property(
+            "latest_is_replaced",
+            "Whoever reads `latest` while it is written, or after it was removed, sees half a name, or nothing. Write "
+            "another file, and put it in the place of the old one with os.replace.",
+            keys=("*/link", "*/held", "*/latest"),
+            cases=(FOUR, FIVE),
+            needs=("latest_names_the_step",),
+        ),
+        Property(
+            "nothing_is_lost",
+            "Where one rank cannot write, `latest` names the step before, whose files are as they were. So rank 0 must "
+            "not touch it before it knows of every rank.",
+            points=2,
+            keys=("*/latest", "*/link", "*/old"),
+            cases=BROKEN,
+            needs=("latest_names_the_step",),
+        ),
+        Property(
+            "all_raise",
+            "A failed save must be known to all: each rank raises an OSError that names every rank which failed. None "
+            "may leave before it has told the others, who wait for it: one that `has returned` may have raised.",
+            points=2,
+            keys=("*/raised",),
+            cases=BROKEN,
+        ),
+        Property(
+            "tensors_stay",
+            "The tensors and their dict belong to the caller, who trains on with them. Cut off the padding, and add n, "
+            "in a dict of your own.",
+            keys=("*/kept/*", "*/names"),
+            roundings=0,
+            cases=(FOUR, FIVE),
+            needs=("own_shards",),
+        ),
+        Property(
+            "few_bytes",
+            "No rank needs another's tensors. How it went is all that they have to tell each other.",
+            evidence="ledger",
+            holds=few_words(calls=4, nbytes=SMALL),
+            beside=("*/stored/*", "*/latest"),
+            shows="bytes_sent",
+            cases=(FOUR,),
+            needs=("own_shards", "no_padding", "latest_names_the_step"),
+        ),
+    ),
+    hints=(
+        "A disk is full on rank 2. At which moment may rank 0 make `latest` name the new step, and what must it know "
+        "by then?",
+        "Catch the OSError of your own write, and do not raise it yet: first tell the others. Which collective tells "
+        "all ranks how it went on each of them?",
+        "Cut the padding off; make the folder; write; all_reduce a tensor with one entry for each rank; where an entry "
+        "is set all raise; else rank 0 writes a new file and os.replace puts it in the place of `latest`.",
+    ),
+    promises={
+        "on any number of ranks": (ONE, FOUR, FIVE),
+        "The ranks may share it": (AGAIN,),
+        "left the step's folder, with files or parts of files": (AGAIN,),
+        "a number of up to 8 digits": ("own_shards", "latest_names_the_step"),
+        "all 1-D with ceil(n / P) elements": ("own_shards", "no_padding"),
+        "of any dtypes": ("dtypes",),
+        "They are not changed, nor is the dict": ("tensors_stay",),
+        "zeros that do not count": ("no_padding",),
+        "which may be none": (FIVE,),
+        "it may raise an OSError and leave a part of a file": BROKEN,
+        "of each of the tensors, those elements that count": ("own_shards", "no_padding"),
+        'and n as an int64 tensor () under "n"': ("no_padding", "dtypes"),
+        "rank 0, and no other, makes the file `latest`": ("latest_names_the_step",),
+        "the name of the step's folder": ("latest_names_the_step",),
+        "the old file is replaced, not written into": ("latest_is_replaced",),
+        "on every rank, with a message that names all ranks which failed, as in `rank 2`": ("all_raise",),
+        "`latest` and the files of other steps are then as they were": ("nothing_is_lost",),
+        "at most 4 collectives and 1,000 bytes from each rank": ("few_bytes",),
+    },
+)

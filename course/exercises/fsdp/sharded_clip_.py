@@ -1,0 +1,188 @@
+"""`sharded_clip_(comm, grads, max_norm)`: gradients that lie in shards on several ranks, shortened together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.exercises.fsdp.small_talk import few_words
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.performing.forms import laid_out
+
+ABOVE, FIVE, ONE = "3 ranks", "5 ranks, large shards", "one rank"
+BELOW, ZERO, TINY = "below the limit", "all zero", "tiny"
+UNEVEN, NONE, VIEWS = "a rank without shards, three dtypes", "no shards at all", "views that are not contiguous"
+HALF, MANY = "float16, squares beyond 65,504", "bfloat16, many numbers"
+INF, NAN = "an infinity on one rank", "a nan on one rank"
+HALF_ROUNDINGS = 4  # of the factor and the product; more of them in half precision would allow anything
+SMALL = 100  # bytes: an all-reduce of a few numbers on any number of ranks
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Shards above the limit and below it, of several shapes and dtypes, none on some ranks, and with inf or nan.
+
+    Ranks have norms of different sizes, so that a mean, a maximum or a sum of them is none of all.
+    """
+
+    def draw(*shapes: tuple[int, ...], size: float = 1.0, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+        return [(size * normal(rng, *shape, dtype=torch.float64)).to(dtype) for shape in shapes]
+
+    def norm(shards: list[list[Tensor]]) -> float:
+        return math.sqrt(sum(float(each.double().square().sum()) for mine in shards for each in mine))
+
+    def case(name: str, shards: list[list[Tensor]], times: float, lies: str = "offset") -> Case:
+        """max_norm is so many times the norm of all shards; where that makes no sense, as many."""
+        whole = norm(shards)
+        limit = times * whole if 0 < whole < math.inf else times
+        inputs: dict[str, Any] = {"shards": shards, "max_norm": limit, "lies": lies}
+        return Case(name=name, inputs=inputs)
+
+    def share() -> float:
+        return 0.2 + 0.3 * float(torch.rand((), generator=rng))
+
+    def spoilt(value: float) -> list[list[Tensor]]:
+        shards = [draw((4,), (3,)), draw((4,), (3,)), draw((4,), (3,))]
+        shards[1][0][2] = value
+        return shards
+
+    usual = [draw((4,), (3,)), draw((4,), (3,), size=2.0), draw((4,), (3,), size=0.5)]
+    large = [draw((300,), (41,), size=1.0 + rank / 2) for rank in range(5)]
+    uneven = [
+        [*draw((5,), dtype=torch.float16), *draw((2, 3), (), (0,))],
+        [],
+        [*draw((4,), size=2.0, dtype=torch.float64), *draw((3,))],
+    ]
+    half = [draw((6,), size=300.0, dtype=torch.float16), draw((6,), size=500.0, dtype=torch.float16)]
+    many = [[1 + draw((4000,), size=0.125, dtype=torch.bfloat16)[0]] for _ in range(2)]
+    return [
+        case(ABOVE, usual, share()),
+        case(FIVE, large, share()),
+        case(ONE, [draw((4,), (3,))], share()),
+        case(BELOW, [draw((4,), (3,)), draw((4,), (3,), size=2.0)], 1.1),
+        case(ZERO, [[torch.zeros(4)], [torch.zeros(4)]], 1.0),
+        case(TINY, [draw((4,), size=1e-6), draw((4,), size=2e-6)], share()),
+        case(UNEVEN, uneven, share()),
+        case(NONE, [[], []], 1.0),
+        case(VIEWS, [draw((2, 3), (4,)), draw((2, 3), (4,), size=2.0)], share(), lies="strided"),
+        case(HALF, half, share()),
+        case(MANY, many, share()),
+        case(INF, spoilt(-math.inf), 1.0),
+        case(NAN, spoilt(math.nan), 1.0),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its shards."""
+    return [{"grads": mine, "max_norm": inputs["max_norm"], "lies": inputs["lies"]} for mine in inputs["shards"]]
+
+
+def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+    """What is returned, and what the memory of the shards holds afterwards."""
+    grads: Any = laid_out({"grads": inputs["grads"]}, {"grads": inputs["lies"]})["grads"]
+    memory = [each.detach() for each in grads]  # `g.data = ...` would give g another
+    norm = answer(comm, list(grads), inputs["max_norm"])
+    exact = norm.detach().double() if isinstance(norm, Tensor) else norm  # float32 would get float32's tolerance
+    return observe({"norm": exact, "clipped": [each.clone() for each in memory]})
+
+
+EXERCISE = Exercise(
+    id="fsdp.sharded_clip_",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("all_reduce", "all_gather"),
+    properties=(
+        Property(
+            "norm",
+            "The norm is that of one long vector with the shards of all ranks in it, before anything is scaled: the "
+            "squares add up over the tensors and over the ranks, and the root comes last.",
+            points=2,
+            keys=("*/norm",),
+            cases=(ABOVE, FIVE, ONE, VIEWS),
+        ),
+        Property(
+            "clipped",
+            "All shards on all ranks are multiplied by the same factor, in place: in the memory of the caller's own "
+            "tensors (mul_).",
+            points=2,
+            keys=("*/clipped/*",),
+            cases=(ABOVE, FIVE, ONE, VIEWS),
+        ),
+        Property(
+            "untouched_below_the_limit",
+            "Where the norm of all is below max_norm, the factor is 1 and no number changes.",
+            keys=("*/clipped/*",),
+            roundings=0,
+            cases=(BELOW,),
+            needs=("clipped",),
+        ),
+        Property(
+            "any_shards",
+            "What a rank calls must not depend on what it holds: one without shards takes part too, and what travels "
+            "has one dtype and one shape everywhere.",
+            cases=(UNEVEN, NONE),
+            roundings=HALF_ROUNDINGS,
+            needs=("norm", "clipped"),
+        ),
+        Property(
+            "half_precision",
+            "A square in float16 ends at 65,504, and a long sum in bfloat16 soon stands still. Square and add in "
+            "float32 or wider, on each rank and between them.",
+            cases=(HALF, MANY),
+            roundings=HALF_ROUNDINGS,
+            needs=("norm", "clipped"),
+        ),
+        Property(
+            "every_digit_of_the_factor",
+            "The factor is max_norm / (norm + 1e-6), which shows where the norm is small; what is returned is the norm "
+            "alone. With a norm of 0 nothing is divided by 0.",
+            cases=(TINY, ZERO),
+            needs=("norm", "clipped"),
+        ),
+        Property(
+            "not_finite",
+            "No special case. An infinite norm gives the factor 0 on all ranks, and 0 * inf is nan; a nan gives the "
+            "factor nan. Beware of `if norm > max_norm` and of Python's min: a comparison with nan is false.",
+            cases=(INF, NAN),
+            needs=("norm", "clipped"),
+        ),
+        Property(
+            "one_small_all_reduce",
+            "No rank needs to see another's gradient: one number from each is enough, in one call.",
+            points=2,
+            evidence="ledger",
+            holds=few_words(calls=1, nbytes=SMALL),
+            beside=("*/norm", "*/clipped/*"),
+            shows="bytes_sent",
+            cases=(FIVE, ABOVE),
+            needs=("norm", "clipped"),
+        ),
+    ),
+    hints=(
+        "Two ranks hold shards of the norms 3 and 4. What is the norm of all? And what would each of them have to say, "
+        "so that the sum of what they say is of use?",
+        "Add up the squares of everything on this rank, in a wide dtype and in one number, also where there is "
+        "nothing to add. Which is the only line in which the ranks talk?",
+        "The sum of squares; all_reduce; the root; the factor max_norm / (norm + 1e-6), limited to 1 by a tensor's own "
+        "method; multiply each shard in place; return the norm.",
+    ),
+    promises={
+        "on any number of ranks": (ONE, ABOVE, FIVE),
+        "of any shapes, () and (0,) too": ("any_shards",),
+        "in any floating dtypes": ("any_shards", "half_precision"),
+        "also views": (VIEWS,),
+        "The list may be empty": ("any_shards",),
+        "all of this may differ from rank to rank": ("any_shards",),
+        "the same float on all ranks, above 0": (BELOW, ABOVE),
+        "before anything is scaled": ("norm",),
+        "in place": ("clipped",),
+        "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor", "untouched_below_the_limit"),
+        "in float32 or wider": ("half_precision",),
+        "An infinite norm makes the factor 0, and a nan makes it nan": ("not_finite",),
+        "one collective, and at most 100 bytes from each rank": ("one_small_all_reduce",),
+    },
+)

@@ -1,0 +1,141 @@
+"""Units whose parameters are sharded: residual blocks y = x + tanh(x a') b with a and b of shape (h, d).
+
+    a case's a, b (few rows)  --copies-->  a, b of one unit  --flat, padded-->  the shard of each rank
+
+Every row of a may stand there several times, with as many parts of its row of b: the unit grows and computes the same.
+So a case stays small, and its unit is as large as memory must be to be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.performing.draws import normal
+from course.performing.exercise import Case, Inputs, Values
+
+PIECE = 64  # numbers of a shard that are observed where units are large
+ROWS, WIDTH, BATCH, DEEP = 16, 32, 2, 6  # of the case whose memory is measured
+FEW, MANY = 16, 1024  # copies, in a notebook and outside: a unit has 128 KiB and 8 MiB there
+OUTSIDE = 4 * 2**20  # bytes that a process may take besides its tensors: messages are copied there
+KEPT = 4  # activations of each unit, and what else is small: what a unit is made of
+
+Holds = Callable[[Inputs, Values, Values], str | None]
+
+
+def case(
+    rng: torch.Generator,
+    name: str,
+    ranks: int,
+    shapes: Sequence[tuple[int, int]],
+    *,
+    batch: int = 3,
+    dtype: torch.dtype = torch.float32,
+    copies: Sequence[int] = (1, 1),
+) -> Case:
+    """A stack of units of these shapes of a and b, on so many ranks. copies: in a notebook, and outside."""
+    width = shapes[0][1]
+    inputs: dict[str, Any] = {
+        "a": [normal(rng, *shape, dtype=dtype) / shape[1] ** 0.5 for shape in shapes],
+        "b": [normal(rng, *shape, dtype=dtype) / shape[0] ** 0.5 for shape in shapes],
+        "x": [normal(rng, batch, width, dtype=dtype) for _ in range(ranks)],
+        "dy": [normal(rng, batch, width, dtype=dtype) for _ in range(ranks)],
+        "copies": list(copies),
+    }
+    return Case(name=name, inputs=inputs)
+
+
+def deep(rng: torch.Generator, name: str) -> Case:
+    """The case whose memory is measured."""
+    return case(rng, name, 4, [(ROWS, WIDTH)] * DEEP, batch=BATCH, dtype=torch.float64, copies=(FEW, MANY))
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its x and dy, and of all units what they are made of."""
+    shared = {"a": inputs["a"], "b": inputs["b"], "copies": inputs["copies"]["outside" in inputs]}
+    return [{**shared, "x": x, "dy": dy} for x, dy in zip(inputs["x"], inputs["dy"], strict=True)]
+
+
+def shapes_of(part: Inputs) -> list[list[torch.Size]]:
+    """Of the tensors of each unit."""
+    return [[torch.Size((len(a) * part["copies"], a.shape[1]))] * 2 for a in part["a"]]
+
+
+def shards_of(part: Inputs, ranks: int, rank: int) -> list[Tensor]:
+    """This rank's shard of each unit: its part of a and b one after the other, zeros at the end."""
+    return [_shard(part, number, ranks, rank) for number in range(len(part["a"]))]
+
+
+def _shard(part: Inputs, number: int, ranks: int, rank: int) -> Tensor:
+    a, b, copies = part["a"][number], part["b"][number], part["copies"]
+    m = -(-2 * copies * a.numel() // ranks)
+    full = a.new_zeros(ranks * m)
+    full[: copies * a.numel()].view(copies, *a.shape).copy_(a.expand(copies, *a.shape))
+    full[copies * a.numel() : 2 * copies * a.numel()].view(copies, *b.shape).copy_(
+        (b / copies).expand(copies, *b.shape)
+    )
+    shard: Tensor = full.view(ranks, m)[rank].clone()
+    return shard
+
+
+def piece(part: Inputs, gradient: Tensor, ranks: int, rank: int) -> Tensor:
+    """What is observed of a shard of gradients: all, or the first numbers of a large one.
+
+    Those of a are multiplied by the copies, because each copy has its part of b.
+    """
+    few = gradient if part["copies"] == 1 else gradient.flatten()[:PIECE]
+    return few * part["copies"] if 2 * rank < ranks else few
+
+
+def memory(units: float, *, shards: int) -> Holds:
+    """Whether no rank held more, at any time, than so many shards of each unit, its activations, and so many units."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        outside = "peak_bytes" in got
+        peaks = got["peak_bytes" if outside else "live_bytes"]
+        unit, hidden, width = _bytes(inputs, inputs["copies"][outside])
+        ranks, count = len(inputs["x"]), len(inputs["a"])
+        most = int(count * (shards * unit / ranks + KEPT * (hidden + width)) + units * unit) + outside * OUTSIDE
+        assert isinstance(peaks, Tensor)
+        rank = int(peaks.argmax())
+        return (
+            None if peaks[rank] <= most else f"rank {rank} held {int(peaks[rank]):,} bytes, where {most:,} are enough"
+        )
+
+    return holds
+
+
+def _bytes(inputs: Inputs, copies: int) -> tuple[int, int, int]:
+    """Of the largest unit's parameters, of its hidden layer for one batch, and of one x."""
+    a, x = max(inputs["a"], key=lambda each: int(each.numel())), inputs["x"][0]
+    return 2 * copies * a.nbytes, copies * len(a) * len(x) * a.itemsize, x.nbytes
+
+
+def traffic(collectives: int) -> Holds:
+    """Whether no rank sent more than that many all-gathers or reduce-scatters of each unit do."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        ranks, sent = len(inputs["x"]), got["bytes_sent"]
+        most = collectives * sum((ranks - 1) * -(-2 * a.numel() // ranks) * a.itemsize for a in inputs["a"])
+        assert isinstance(sent, Tensor)
+        rank = int(sent.argmax())
+        return None if sent[rank] <= most else f"rank {rank} sent {int(sent[rank])} bytes, where {most} are enough"
+
+    return holds
+
+
+def calls(*verbs: str) -> Holds:
+    """Whether every rank called each of these verbs once for each unit."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        count = len(inputs["a"])
+        for verb in verbs:
+            made = got.get(f"calls/{verb}")
+            if not isinstance(made, Tensor) or made.tolist() != [count] * len(inputs["x"]):
+                return f"{int(made.max()) if isinstance(made, Tensor) else 0} calls of {verb} for {count} units"
+        return None
+
+    return holds

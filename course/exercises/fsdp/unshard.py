@@ -1,0 +1,206 @@
+"""`unshard(comm, shard, shapes)`: a unit's full tensors from the shards of all ranks.
+
+The caller writes into its shard afterwards, as an optimizer does while full tensors are still around.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.errors import WrongOutput
+from course.exercises.fsdp.flat import at_most, held_once, in_all, length
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.forms import laid_out
+
+EVEN, UNEVEN, ONE, MANY = "3 ranks, 12 elements", "4 ranks, 9 elements", "one rank", "5 ranks, 3 elements"
+ODD, HALF, FINE, VIEW = "a number and empty ones", "bfloat16", "float64", "a shard that is a view"
+PLAIN = (EVEN, UNEVEN, ONE, MANY)
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """One to five ranks, which divide the elements or not; padding is zeros, and nothing else is."""
+
+    def case(
+        name: str, ranks: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, lies: str = ""
+    ) -> Case:
+        n = in_all(shapes)
+        row = torch.zeros(ranks * length(n, ranks), dtype=dtype)
+        row[:n] = 1 + normal(rng, n, dtype=dtype).abs()
+        shards: list[Any] = [each.clone() for each in row.chunk(ranks)]
+        return Case(name=name, inputs={"shards": shards, "shapes": [list(shape) for shape in shapes], "lies": lies})
+
+    return [
+        case(EVEN, 3, (2, 4), (4,)),
+        case(UNEVEN, 4, (2, 3), (1, 2), (1,)),
+        case(ONE, 1, (3, 2), (2,)),
+        case(MANY, 5, (2,), (1, 1)),
+        case(ODD, 2, (0, 3), (2, 2), (), (0,), (3,), (0,)),
+        case(HALF, 3, (2, 2), (3,), dtype=torch.bfloat16),
+        case(FINE, 2, (2, 2), (3,), dtype=torch.float64),
+        case(VIEW, 2, (2, 3), (5,), lies="strided"),
+    ]
+
+
+def split(inputs: Inputs) -> list[Inputs]:
+    """To each rank its shard."""
+    return [{"shard": shard, "shapes": inputs["shapes"], "lies": inputs["lies"]} for shard in inputs["shards"]]
+
+
+def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+    """The tensors at once, and while the shard is 0; how many storages they have, and of how many elements."""
+    inputs.update(laid_out({"shard": inputs["shard"]}, {"shard": inputs["lies"]}))
+    shard: Tensor = inputs["shard"]
+    tensors = answer(comm, shard, [tuple(shape) for shape in inputs["shapes"]])
+    if not isinstance(tensors, (list, tuple)) or not all(isinstance(each, Tensor) for each in tensors):
+        raise WrongOutput(f"must return a list of tensors, got {type(tensors).__name__}")
+    seen, before = [each.detach().clone() for each in tensors], shard.clone()
+    shard.zero_()
+    later = [each.detach().clone() for each in tensors]
+    shard.copy_(before)
+    return observe(
+        {
+            "tensors": {str(place): each for place, each in enumerate(seen)},
+            "later": {str(place): each for place, each in enumerate(later)},
+            "storages": len({each.untyped_storage().data_ptr() for each in tensors if each.numel()}),
+            "held": held_once(tensors),
+        }
+    )
+
+
+def _one_row(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    most = len(inputs["shards"]) * len(inputs["shards"][0])
+    for rank in range(len(inputs["shards"])):
+        storages, held = got[f"{rank}/storages"], got[f"{rank}/held"]
+        assert isinstance(storages, int)
+        assert isinstance(held, int)
+        if storages > 1:
+            return f"{storages} pieces of memory on rank {rank}"
+        if held > most:
+            return f"{held} elements are held on rank {rank}, where the shards have {most}"
+    return None
+
+
+def _in_its_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    wanted = inputs["shards"][0].dtype
+    found = [each for key, each in got.items() if "/tensors/" in key and isinstance(each, Tensor)]
+    if not found:
+        return "no tensors"
+    others = sorted({str(each.dtype) for each in found} - {str(wanted)})
+    return f"{', '.join(others)} in place of {wanted}" if others else None
+
+
+EXERCISE = Exercise(
+    id="fsdp.unshard",
+    cases=cases,
+    probe=probe,
+    split=split,
+    verbs=("all_gather", "all_reduce"),
+    properties=(
+        Property(
+            "gathered",
+            "The shards of all ranks, one after the other, are the row. Its first elements are the first tensor's, row "
+            "by row, then come those of the second.",
+            points=3,
+            keys=("*/tensors/*",),
+            roundings=0,
+            cases=(EVEN, ONE),
+        ),
+        Property(
+            "padding_dropped",
+            "Where the tensors have fewer elements than the row, what is left over at its end is padding, and belongs "
+            "to none of them. It may be longer than a shard.",
+            points=2,
+            keys=("*/tensors/*",),
+            roundings=0,
+            cases=(EVEN, UNEVEN, MANY),
+            needs=("gathered",),
+        ),
+        Property(
+            "every_shape",
+            "A tensor of shape () has one element, and one with a size of 0 has none. Both are in the list, at their "
+            "places.",
+            keys=("*/tensors/*",),
+            roundings=0,
+            cases=(ODD,),
+            needs=("gathered",),
+        ),
+        Property(
+            "any_shard",
+            "Numbers of any floating dtype travel as they are, and a shard may be a view. What you receive into has "
+            "the dtype of the shard.",
+            keys=("*/tensors/*",),
+            roundings=0,
+            cases=(VIEW, HALF, FINE),
+            needs=("padding_dropped",),
+        ),
+        Property(
+            "dtype_of_the_result",
+            "The tensors have the dtype of the shard: `shard.new_empty` makes a tensor that has it.",
+            holds=_in_its_dtype,
+            cases=(*PLAIN, HALF, FINE),
+            needs=("any_shard",),
+        ),
+        Property(
+            "one_row",
+            "The tensors are views of the row. A copy of each of them would take the memory of a full unit once more, "
+            "at the moment when most is held.",
+            points=2,
+            holds=_one_row,
+            cases=(EVEN, UNEVEN, MANY),
+            needs=("padding_dropped",),
+        ),
+        Property(
+            "own_memory",
+            "The rank steps in its shard, and the full tensors must not change with it, on one rank either.",
+            keys=("*/later/*",),
+            roundings=0,
+            cases=(EVEN, ONE),
+            needs=("gathered",),
+        ),
+        Property(
+            "bytes",
+            "P - 1 shards from each rank, in their own dtype: one all-gather of what every rank has.",
+            points=2,
+            evidence="ledger",
+            holds=at_most(lambda inputs: (len(inputs["shards"]) - 1) * inputs["shards"][0].nbytes),
+            beside=("*/tensors/*",),
+            shows="bytes_sent",
+            cases=(*PLAIN, HALF),
+            needs=("any_shard",),
+        ),
+        Property(
+            "messages",
+            "One all-gather for all tensors: every message takes a latency, however small it is.",
+            evidence="ledger",
+            holds=at_most(lambda inputs: len(inputs["shards"]) - 1, "messages"),
+            beside=("*/tensors/*",),
+            cases=PLAIN,
+            needs=("padding_dropped",),
+        ),
+    ),
+    hints=(
+        "How many elements do the shards of all ranks have together, and how many do the tensors have?",
+        "comm.all_gather_single fills a row of P times the shard. `row.split(sizes)` gives views, and so "
+        "does `piece.view(shape)`.",
+        "Make an empty row like the shard, P times as long, and gather into it. The size of a shape is math.prod of "
+        "it, 1 for (). Cut the row off behind the sum of all sizes, split it, and view each piece.",
+    ),
+    keeps=("shard",),
+    promises={
+        "any number of ranks": (ONE, "gathered", MANY),
+        "zeros behind the last of n": ("padding_dropped",),
+        "any floating dtype": ("any_shard", HALF, FINE),
+        "It may be a view": (VIEW,),
+        "() and sizes of 0 too": ("every_shape",),
+        "m = ceil(n / P)": ("padding_dropped",),
+        "of these shapes, in the dtype of shard": ("gathered", "dtype_of_the_result"),
+        "all views of one tensor that has at most P * m elements": ("one_row",),
+        "one all-gather: (P - 1) * m elements from each rank": ("bytes", "messages"),
+        "shard is not changed": ("arguments_unchanged",),
+        "share no memory with it": ("own_memory",),
+    },
+)

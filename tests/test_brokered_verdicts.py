@@ -1,0 +1,91 @@
+"""What a notebook says of an answer with ranks the grader says too: simulated and brokered ranks, the same verdicts.
+
+All answers of one row are cells of one notebook, which is loaded once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import zip_longest
+
+import pytest
+
+from autograder import bank as banks
+from autograder import edits, recording
+from autograder.engine.grade import COUNTED_OUTSIDE
+from autograder.sandbox import open_runner
+from course.judging import sheet
+from course.judging.judge import judge
+from course.performing.cells import CodeCell
+from course.performing.perform import perform_all
+from course.syllabus import entries
+
+WITH_RANKS = [bank for bank in map(banks.load, (entry.id for entry in entries())) if bank.exercise.split]
+NAMES = [bank.exercise.id for bank in WITH_RANKS]
+
+
+def written(bank):
+    """The reference, and two wrong answers."""
+    wrong = bank.misconceptions[0], bank.misconceptions[-1]
+    return {"right": bank.reference, **{each.name: each.witnesses[0] for each in wrong}}
+
+
+def witnesses(bank):
+    return [witness for each in bank.misconceptions for witness in each.witnesses]
+
+
+@contextlib.contextmanager
+def notebook(runner, answers):
+    """A session with one answer to each of these exercises."""
+    cells = [CodeCell(source=edits.cell(name, answer), answers=name) for name, answer in answers.items()]
+    with runner.session(cells, list(answers)) as session:
+        yield session
+
+
+def told(verdict):
+    """What a student is told of an answer."""
+    lost = {each.property: each.blocked_by for each in verdict.findings if not each.held}
+    return verdict.points, lost, verdict.diagnosis and verdict.diagnosis.name
+
+
+def compared(bank, record, answer, session):
+    """The same answer on simulated ranks, and brokered."""
+    exercise, cases, known = bank.exercise, record.cases, (record.references, record.suspects)
+    here = judge(exercise, cases, perform_all(exercise, answer, cases, clock="cpu"), *known)
+    return told(here), told(judge(exercise, cases, session.perform(exercise, cases), *known, sources=COUNTED_OUTSIDE))
+
+
+@pytest.fixture(scope="module")
+def sessions(warm):
+    """Three notebooks, each with one answer to every exercise with ranks."""
+    rows = zip(*(written(bank).values() for bank in WITH_RANKS), strict=True)
+    with contextlib.ExitStack() as stack:
+        names = [bank.exercise.name for bank in WITH_RANKS]
+        yield [stack.enter_context(notebook(warm, dict(zip(names, row, strict=True)))) for row in rows]
+
+
+@pytest.mark.parametrize("bank", WITH_RANKS, ids=NAMES)
+def test_simulated_and_brokered_ranks_get_the_same_verdict(bank, sessions):
+    record = sheet.load(bank.exercise.unit)[bank.exercise.id]
+    for (name, answer), session in zip(written(bank).items(), sessions, strict=True):
+        simulated, brokered = compared(bank, record, answer, session)
+        assert (name, brokered) == (name, simulated)
+        assert (simulated[0] == bank.exercise.points) == (name == "right")
+
+
+@pytest.mark.soak
+@pytest.mark.sandbox
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_every_answer_of_the_bank_gets_the_same_verdict_behind_walls(seed):
+    records = [recording.record(bank, seed) for bank in WITH_RANKS]
+    columns = [[bank.reference, *witnesses(bank)] for bank in WITH_RANKS]
+    apart = []
+    with open_runner(display=False) as runner:
+        for row in zip_longest(*columns):
+            found = [each for each in zip(WITH_RANKS, records, row, strict=True) if each[2]]
+            with notebook(runner, {bank.exercise.name: answer for bank, _, answer in found}) as session:
+                for bank, record, answer in found:
+                    simulated, brokered = compared(bank, record, answer, session)
+                    if simulated != brokered:
+                        apart.append((bank.exercise.id, edits.slip(answer), simulated, brokered))
+    assert apart == []
