@@ -158,15 +158,6 @@ def _wait(values: Values) -> float:
     return (cast(float, values["makespan"]) - float(cast(Tensor, values["computed"]).max())) / max(made, 1)
 
 
-def _held(inside: float, *, outside: float) -> units.Holds:
-    """What `Property.holds` takes: so many full units at most; outside with the messages that they are copied to."""
-
-    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
-        return units.memory(units=outside if "peak_bytes" in got else inside, shards=2)(inputs, got, expected)
-
-    return holds
-
-
 EXERCISE = Exercise(
     id="fsdp.run_units",
     cases=cases,
@@ -240,7 +231,7 @@ EXERCISE = Exercise(
             "holds its tensor until it means another one, or is deleted: so it does while the next unit is gathered.",
             points=2,
             evidence="ledger",
-            holds=_held(2.25, outside=4.65),
+            holds=units.memory(2.25, shards=2, outside=4.65),
             beside=GIVEN,
             shows="live_bytes",
             roundings=8192,  # sums over many copies, always in the same direction
@@ -253,7 +244,7 @@ EXERCISE = Exercise(
             "its tensors, too: let go of it when it was waited for.",
             points=2,
             evidence="ledger",
-            holds=_held(4.25, outside=7.0),
+            holds=units.memory(4.25, shards=2, outside=7.0),
             beside=GIVEN,
             shows="live_bytes",
             roundings=8192,

@@ -139,7 +139,7 @@ EXERCISE = Exercise(
             "optimizer's step: a shard that is a view of the full gradient keeps all of it.",
             points=2,
             evidence="ledger",
-            holds=units.memory(units=STAYS, shards=2),
+            holds=units.memory(STAYS, shards=2, outside=5.5),
             beside=("*/dshard/*",),
             shows="live_bytes",
             roundings=8192,  # sums over many copies, always in the same direction
@@ -151,7 +151,7 @@ EXERCISE = Exercise(
             "More is alive at once than one unit's full parameters, its full gradients and one copy of either. What "
             "cat makes is a copy, what pad makes of it another, even if it adds nothing: delete what was used.",
             evidence="ledger",
-            holds=units.memory(units=3.5, shards=2),
+            holds=units.memory(3.5, shards=2, outside=4.0),
             beside=("*/dshard/*",),
             shows="live_bytes",
             roundings=8192,  # sums over many copies, always in the same direction

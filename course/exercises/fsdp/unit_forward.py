@@ -133,7 +133,7 @@ EXERCISE = Exercise(
             "of saved, no view, no global, and no graph of autograd.",
             points=2,
             evidence="ledger",
-            holds=units.memory(units=STAYS, shards=1),
+            holds=units.memory(STAYS, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
             roundings=8192,  # sums over many copies, always in the same direction
@@ -145,7 +145,7 @@ EXERCISE = Exercise(
             "More is alive at once than the full parameters of one unit and one copy of them. A list of parts, what "
             "cat makes of it, and each clone are all as large as the unit.",
             evidence="ledger",
-            holds=units.memory(units=2.5, shards=1),
+            holds=units.memory(2.5, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
             roundings=8192,  # sums over many copies, always in the same direction

@@ -90,15 +90,20 @@ def piece(part: Inputs, gradient: Tensor, ranks: int, rank: int) -> Tensor:
     return few * part["copies"] if 2 * rank < ranks else few
 
 
-def memory(units: float, *, shards: int) -> Holds:
-    """Whether no rank held more, at any time, than so many shards of each unit, its activations, and so many units."""
+def memory(units: float, *, shards: int, outside: float | None = None) -> Holds:
+    """Whether no rank held more, at any time, than so many shards of each unit, its activations, and so many units.
+
+    outside: as many units where that is measured from outside, if there messages need more.
+    """
+    most_outside = units if outside is None else outside
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
-        outside = "peak_bytes" in got
-        peaks = got["peak_bytes" if outside else "live_bytes"]
-        unit, hidden, width = _bytes(inputs, inputs["copies"][outside])
+        measured = "peak_bytes" in got
+        peaks = got["peak_bytes" if measured else "live_bytes"]
+        unit, hidden, width = _bytes(inputs, inputs["copies"][measured])
         ranks, count = len(inputs["x"]), len(inputs["a"])
-        most = int(count * (shards * unit / ranks + KEPT * (hidden + width)) + units * unit) + outside * OUTSIDE
+        kept = count * (shards * unit / ranks + KEPT * (hidden + width))
+        most = int(kept + most_outside * unit) + OUTSIDE if measured else int(kept + units * unit)
         assert isinstance(peaks, Tensor)
         rank = int(peaks.argmax())
         return (

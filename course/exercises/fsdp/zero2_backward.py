@@ -109,7 +109,7 @@ def _held(full: float) -> units.Holds:
     """What `Property.holds` takes: besides all parameters, their shards of gradients and so many buckets."""
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
-        return units.memory(units=full + len(inputs["a"]), shards=1)(inputs, got, expected)
+        return units.memory(full + len(inputs["a"]), shards=1)(inputs, got, expected)
 
     return holds
 
