@@ -184,6 +184,25 @@ UNITS: tuple[Unit, ...] = (
         ("save_sharded", 25, 4),
         ("load_resharded", 30, 4),
     ),
+    _unit(
+        7,
+        "lora",
+        "LoRA",
+        "How few numbers must change?",
+        ("best_rank_r", 12, 2),
+        ("lora_parameters", 10, 2),
+        ("lora_grads", 15, 3),
+        ("LoRALinear", 20, 3),
+        ("merge_", 12, 2),
+        ("unmerge_", 8, 2),
+        ("inject", 20, 3),
+        ("mend_the_adapters", 15, 3),
+        ("adapter_state", 10, 2),
+        ("load_adapter", 15, 3),
+        ("mixed_adapter_forward", 20, 3),
+        ("finetune_bytes", 12, 2),
+        ("choose_ranks", 25, 4),
+    ),
 )
 
 
