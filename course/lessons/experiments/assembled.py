@@ -18,10 +18,12 @@ class Parts:
 
     torchs  name of an exercise -> what does the same with torch
     names   of all exercises that take part, in the order in which they are told
+    whence  whose the others are
     """
 
     torchs: Named
     names: Sequence[str]
+    whence: str = "PyTorch's"
 
     def passed(self, written: Mapping[str, Any], solved: Callable[[Any], bool]) -> dict[str, Callable[..., Any]]:
         """Your answers that pass their checks, by name; `written` holds all that a notebook has defined."""
@@ -34,8 +36,8 @@ class Parts:
 
     def whose(self, yours: Named) -> str:
         """One line: `yours: adamw_step; PyTorch's: clip_grad_norm_, warmup_cosine`."""
-        owners = {each: "yours" if each in yours else "PyTorch's" for each in self.names}
-        groups = {owner: [each for each in self.names if owners[each] == owner] for owner in ("yours", "PyTorch's")}
+        owners = {each: "yours" if each in yours else self.whence for each in self.names}
+        groups = {owner: [each for each in self.names if owners[each] == owner] for owner in ("yours", self.whence)}
         return "; ".join(f"{owner}: {', '.join(names)}" for owner, names in groups.items() if names)
 
 

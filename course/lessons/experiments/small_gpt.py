@@ -83,7 +83,7 @@ def train() -> GPT:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate)
     for _ in track(range(STEPS), description="training"):
         inputs, targets = grammar.batch(tokens, BATCH, CONTEXT, rng)
-        next_token_loss(model(inputs), targets).backward()
+        torch.autograd.backward(next_token_loss(model(inputs), targets))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
