@@ -78,12 +78,12 @@ MIRROR = respelt(grammar.NORTH, "mirror", lambda word: word[::-1])
 SHIFTED = respelt(grammar.NORTH, "shifted", lambda word: "".join(chr((ord(c) - 96) % 26 + 97) for c in word))
 
 
-def batches(dialect: grammar.Dialect, steps: int, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(dialect: grammar.Dialect, steps: int, count: int = BATCH, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """Windows to tune on, always the same ones for a seed."""
     rng = torch.Generator().manual_seed(seed)
     tokens = grammar.encode(grammar.text(dialect, CHARACTERS, rng))
     for _ in range(steps):
-        yield grammar.batch(tokens, BATCH, CONTEXT, rng)
+        yield grammar.batch(tokens, count, CONTEXT, rng)
 
 
 def tune(

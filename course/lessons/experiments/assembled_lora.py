@@ -38,6 +38,7 @@ from course.lessons.models import GPT
 
 DIALECTS = {each.name: each for each in (grammar.SOUTH, MIRROR, SHIFTED)}
 WINDOWS = 64  # that a loss is the mean of
+BATCH = 8  # windows of a step: small, so that all of it takes seconds
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -80,6 +81,10 @@ class Trained(Adapted):
         """x (..., n) to (..., m)."""
         y: Tensor = self.base(x) if self.merged else self._computes[0](x)
         return y
+
+    def rescale(self, scale: float) -> None:
+        """Lets the adapter count more or less."""
+        self.scale = self._computes[0].scale = scale
 
 
 class Mixed(nn.Module):
@@ -149,7 +154,7 @@ def adapted(parts: Functions, setting: Setting = USUAL) -> GPT:
 def trained(parts: Functions, dialect: grammar.Dialect, setting: Setting = USUAL) -> GPT:
     """The small GPT, adapted and tuned to the dialect."""
     model = adapted(parts, setting)
-    for _ in tune(model, list(batches(dialect, setting.steps)), rate=setting.rate):
+    for _ in tune(model, list(batches(dialect, setting.steps, BATCH)), rate=setting.rate):
         pass
     return model
 
@@ -168,6 +173,14 @@ def make_files(parts: Functions, folder: Path) -> Iterator[str]:
         yield (
             f"{name:8}  {before:7.3f}  {after:6.3f}  {least:6.3f}  {path.stat().st_size / 1e3:10.1f}  {seconds:7.1f}"
         )
+
+
+def adapters_in(folder: Path) -> dict[str, dict[str, Tensor]]:
+    """The factors of every file, by the dialect's name."""
+    return {
+        name: {key: each.float() for key, each in load_file(folder / f"{name}.safetensors").items()}
+        for name in DIALECTS
+    }
 
 
 def swapped(parts: Functions, model: GPT, path: Path) -> GPT:
