@@ -23,6 +23,7 @@ from course.planner.memory import (
 from course.planner.sharding import A100, GPT3, RANKS, SEVEN_AND_A_HALF, STAGES, sharded_state_bytes, training_days
 
 FILE = Path(__file__).with_name("published.tsv")
+GPT3_LAYERS, GPT3_WIDTH = 96, 12_288  # Brown et al., arXiv 2005.14165, table 2.1
 SETTING = Batch(sequence=1024, size=32)  # of ZeRO's section 3.2
 
 
@@ -50,6 +51,7 @@ def figures() -> dict[str, Figure]:
 def planned() -> dict[str, float]:
     """What the formulas give for each figure, in its unit.
 
+    checkpoint    at 2 bytes a number
     checkpointed  all activations divided by the square root of the number of layers. The paper says "approximately the
                   square root of the total activations", which has no unit: this is one reading of it.
     """
@@ -61,6 +63,10 @@ def planned() -> dict[str, float]:
     }
     return {
         **stages,
+        "adapter, r = 1": _adapter(1),
+        "adapter, r = 8": _adapter(8),
+        "checkpoint, full": 2 * GPT3 / GB,
+        "checkpoint, r = 4": 2 * _adapter(4) / 1e6,
         "days of 175B": training_days(GPT3, 300e9, gpus=128, share=0.51),
         "throughput of 175B": 0.51 * A100 / 1e12,
         "throughput of 1T": 0.27 * A100 / 1e12,
@@ -70,6 +76,11 @@ def planned() -> dict[str, float]:
         "recomputation": 100 * recomputation_overhead(),
         "buffer": fused_buffer_bytes(GPT2.parameters) / GB,
     }
+
+
+def _adapter(r: int) -> float:
+    """Numbers of an adapter of GPT-3's query and value matrices, which are square."""
+    return GPT3_LAYERS * 2 * r * 2 * GPT3_WIDTH
 
 
 # GPT-2 large on two GPUs with 24 GB each: the largest batch of a GPU that fits, and minutes. Mangrulkar et al.,
