@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 from typing import cast
+
+import torch
 
 from course.lessons.experiments import fine_tuning, small_gpt
 from course.planner.published import GPT3_LAYERS, GPT3_WIDTH
@@ -37,6 +40,32 @@ def directions() -> int:
     """That hold nine tenths of the squares, in the median matrix."""
     values = fine_tuning.loaded().data.singular.values()
     return statistics.median_low(fine_tuning.effective_rank(each) for each in values)
+
+
+def directions_of_noise() -> int:
+    """The same of normal numbers, 64 x 64."""
+    drawn = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    return fine_tuning.effective_rank(torch.linalg.svdvals(drawn).tolist())
+
+
+def section_of_methods() -> int:
+    """Where the methods are compared."""
+    lines = Path(__file__).parents[1].joinpath("07_lora.py").read_text(encoding="utf-8").splitlines()
+    (number,) = (line.split()[2] for line in lines if line.startswith("# ## ") and line.endswith("What the numbers buy"))
+    return int(number.removesuffix("."))
+
+
+def cut_at_4() -> float:
+    """Above the floor, full fine-tuning cut down to r = 4."""
+    found = fine_tuning.loaded().data
+    return found.cut[fine_tuning.CUT.index(4)] - found.least
+
+
+def trained_at_4() -> float:
+    """Above the floor, LoRA with r = 4."""
+    found = fine_tuning.loaded().data
+    (method,) = (each for each in found.methods if each.name == "LoRA, r = 4")
+    return method.losses[-1] - found.least
 
 
 def steps() -> int:

@@ -55,17 +55,18 @@ class Setting:
 
 
 USUAL = Setting()
+SHORT = replace(USUAL, steps=100)
 VARIANTS: dict[str, Setting] = {
-    "as above": USUAL,
-    "r = 1": replace(USUAL, r=1),
-    "r = 16": replace(USUAL, r=16),
-    "alpha / 16": replace(USUAL, alpha=1.0),
-    "alpha x 16": replace(USUAL, alpha=256.0),
-    "attention only": replace(USUAL, where=ATTENTION),
-    "MLP only": replace(USUAL, where=MLP),
-    "queries, values": replace(USUAL, where=QUERIES_AND_VALUES),
-    "rate / 10": replace(USUAL, rate=USUAL.rate / 10),
-    "rate x 10": replace(USUAL, rate=USUAL.rate * 10),
+    "r = 4": SHORT,
+    "r = 1": replace(SHORT, r=1),
+    "r = 16": replace(SHORT, r=16),
+    "alpha / 16": replace(SHORT, alpha=1.0),
+    "alpha x 16": replace(SHORT, alpha=256.0),
+    "attention only": replace(SHORT, where=ATTENTION),
+    "MLP only": replace(SHORT, where=MLP),
+    "queries, values": replace(SHORT, where=QUERIES_AND_VALUES),
+    "rate / 10": replace(SHORT, rate=SHORT.rate / 10),
+    "rate x 10": replace(SHORT, rate=SHORT.rate * 10),
 }
 
 

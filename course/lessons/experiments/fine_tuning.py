@@ -26,7 +26,7 @@ NAME = "fine_tuning"
 STEPS, EVERY, WINDOWS = 300, 10, 128
 RANKS = (1, 2, 4, 8, 16)
 ALPHA = 16.0
-RATES = {"full": (3e-4, 1e-3, 3e-3), "last layer": (3e-3, 1e-2, 3e-2), "LoRA": (1e-3, 3e-3, 1e-2)}
+RATES = {"full": (1e-3, 3e-3, 1e-2), "last layer": (1e-2, 3e-2, 1e-1), "LoRA": (3e-3, 1e-2, 3e-2)}
 CUT = (0, 1, 2, 4, 8, 16, 32, 64)
 
 

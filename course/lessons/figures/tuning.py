@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from matplotlib.ticker import NullLocator
 
 from course.lessons.experiments.fine_tuning import Measured
-from course.lessons.figures.charts import COLOURS, LINES, MARKERS, Picture, picture
+from course.lessons.figures.charts import COLOURS, MARKERS, Picture, picture
+from course.lessons.figures.convergence import DASHES
 
 BYTES_OF_STATE = 8  # for each number trained: two moments in float32
 
@@ -18,14 +20,12 @@ def tuning_curves(measured: Measured, *, title: str) -> Picture:
     figure = picture(title, 4.0)
     axes = figure.subplots()
     for place, each in enumerate(measured.methods):
-        style: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "ls": LINES[place % len(LINES)]}
-        mark = MARKERS[place % len(MARKERS)]
+        style: dict[str, Any] = {"color": (*COLOURS, "dimgrey")[place], "ls": (*DASHES, "-")[place], "ms": 5}
+        mark = (*MARKERS, "v", "P", "X")[place]
         axes.plot(measured.steps, each.losses, marker=mark, markevery=(place, 6), label=each.name, **style)
     axes.axhline(measured.least, color="black", lw=1, label="floor")
     axes.set(xlabel="steps", ylabel="loss on southern text (nats per character)", yscale="log")
-    ticks = [0.4, 0.5, 0.7, 1, 2, 4]
-    axes.set_yticks(ticks, [f"{each:g}" for each in ticks])
-    axes.minorticks_off()
+    _plainly(axes.yaxis, [0.4, 0.5, 0.7, 1, 2, 4])
     _tidy(axes)
     figure.legend(loc="outside right center", frameon=False)
     return figure
@@ -44,11 +44,16 @@ def loss_over_numbers(measured: Measured, *, title: str) -> Picture:
         color, mark = style[each.name.partition(",")[0]]
         above = each.losses[-1] - measured.least
         axes.plot(each.numbers, above, mark, color=color, ms=8)
-        axes.annotate(each.name, (each.numbers, above), xytext=(0, 9), textcoords="offset points", ha="center")
+        name = each.name.removeprefix("LoRA, ")
+        axes.annotate(name, (each.numbers, above), xytext=(0, 9), textcoords="offset points", ha="center")
     axes.set(xlabel="numbers that are trained", ylabel="loss above the floor (nats per character)")
     axes.margins(0.12, 0.2)
+    _plainly(axes.yaxis, [0.02, 0.05, 0.1, 0.2, 0.5])
+    _plainly(axes.xaxis, [2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000])
     _tidy(axes)
-    axes.secondary_xaxis("top", functions=(_kilobytes, _numbers)).set_xlabel("kB of AdamW's moments")
+    above_axis = axes.secondary_xaxis("top", functions=(_kilobytes, _numbers))
+    above_axis.set_xlabel("kB of AdamW's moments")
+    _plainly(above_axis.xaxis, [20, 50, 100, 200, 500, 1_000])
     return figure
 
 
@@ -72,6 +77,12 @@ def singular_values(values: Mapping[str, Sequence[float]], width: int, *, title:
     labels = ["what tuning added", "normal numbers"]
     figure.legend([added, random], labels, loc="outside lower center", ncols=2, frameon=False)
     return figure
+
+
+def _plainly(axis: Any, ticks: Sequence[float]) -> None:
+    """These ticks of a logarithmic axis, as people write them."""
+    axis.set_ticks(ticks, labels=[f"{each:,g}" for each in ticks])
+    axis.set_minor_locator(NullLocator())
 
 
 def _kilobytes(numbers: Any) -> Any:
