@@ -43,7 +43,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     def matrix(m: int, n: int, *values: float) -> Tensor:
         k = len(values)
         left, right = (torch.linalg.qr(normal(rng, size, k, dtype=torch.float64))[0] for size in (m, n))
-        return (left * torch.tensor(values, dtype=torch.float64) @ right.T).float()
+        made: Tensor = left * torch.tensor(values, dtype=torch.float64) @ right.T
+        return made.float()
 
     def case(name: str, delta: Tensor, r: int) -> Case:
         return Case(name=name, inputs={"delta": delta, "r": r})
