@@ -72,7 +72,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         key: each.double() if isinstance(each, Tensor) else each for key, each in drawn((4,), 5, 3, 2, 3.0).items()
     }
     double["weight"] += 2.0**-40
-    draw = {"seed": integer(rng, 0, 2**31), "weight": normal(rng, M, N), "bias": None}
+    draw: dict[str, Any] = {"seed": integer(rng, 0, 2**31), "weight": normal(rng, M, N), "bias": None}
     large = drawn((3,), SMALL, SMALL, 2, 3.0, steps=1)
     return [
         case(USUAL, drawn((6,), 5, 4, 2, 3.0)),
@@ -172,7 +172,7 @@ def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     """What the layer says while its adapter stands in the weight, and after."""
     layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))
-    found = {}
+    found: dict[str, Any] = {}
     with torch.no_grad():
         layer.B.copy_(inputs["B"])
         for merged in (True, False):
