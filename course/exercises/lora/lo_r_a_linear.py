@@ -1,0 +1,439 @@
+"""`LoRALinear(base, r, alpha, rng)`: a frozen linear layer with an adapter beside it.
+
+A few steps of plain gradient descent with weight decay are taken on whatever requires a gradient. The probe sets A, so
+that no random number has a part in them; the draw has a case of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course.exercises.lora.large import SMALL, corner, large_case, no_large_matrix, size_of, with_costs
+from course.performing.blocks import Sample
+from course.performing.draws import integer, normal
+from course.performing.exercise import (
+    Answer,
+    Ask,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    every_form,
+    observe,
+)
+from course.performing.forms import at_once, cut, in_dtype, put
+from course.performing.refusals import all_refused, refused, refused_in_time
+
+USUAL, SQUARE, DECAY = "five steps", "all sizes equal", "five steps with weight decay"
+BARE, SINGLE, WIDE = "no bias, two leading dimensions", "no leading dimension", "r above n and m"
+DOUBLE, DRAW, MERGED, ASKED = "in float64", "the draw of A", "merged", "what is refused"
+LARGE = "a large layer"
+TRAINED = (USUAL, SQUARE)
+PEAK = 24 * 2**20  # bytes in grading: a matrix (m, n) has 64 MiB
+N, M, R = 64, 16, 32  # of the layer whose A is looked at: 2,048 numbers
+NONSENSE: dict[str, tuple[int, float]] = {
+    "r = 0": (0, 4.0),
+    "a negative r": (-2, -4.0),
+    "alpha = 0": (2, 0.0),
+    "a negative alpha": (2, -4.0),
+}
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Layers that are trained for some steps; one whose A is looked at, one that is merged, a large one."""
+
+    def drawn(
+        lead: tuple[int, ...], n: int, m: int, r: int, alpha: float, *, bias: bool = True, steps: int = 5
+    ) -> dict[str, Any]:
+        return {
+            "weight": normal(rng, m, n) / n**0.5,
+            "bias": normal(rng, m) if bias else None,
+            "r": r,
+            "alpha": alpha,
+            "A": normal(rng, r, n) / n**0.5,
+            "x": normal(rng, steps, *lead, n),
+            "target": normal(rng, steps, *lead, m),
+            "rate": 0.25,
+            "decay": 0.0,
+            "asks": "training",
+        }
+
+    def case(name: str, inputs: dict[str, Any], **more: Any) -> Case:
+        return Case(name=name, inputs={**inputs, **more})
+
+    double = {
+        key: each.double() if isinstance(each, Tensor) else each for key, each in drawn((4,), 5, 3, 2, 3.0).items()
+    }
+    double["weight"] += 2.0**-40
+    draw: dict[str, Any] = {"seed": integer(rng, 0, 2**31), "weight": normal(rng, M, N), "bias": None}
+    large = drawn((3,), SMALL, SMALL, 2, 3.0, steps=1)
+    return [
+        case(USUAL, drawn((6,), 5, 4, 2, 3.0)),
+        case(SQUARE, drawn((5,), 3, 3, 3, 2.0)),
+        case(DECAY, drawn((6,), 4, 5, 2, 3.0), decay=0.5),
+        case(BARE, drawn((2, 3), 4, 5, 1, 0.5, bias=False, steps=2)),
+        case(SINGLE, drawn((), 4, 3, 2, 5.0, steps=2)),
+        case(WIDE, drawn((4,), 3, 2, 5, 7.0, steps=2)),
+        Case(name=DOUBLE, inputs=double),
+        Case(name=DRAW, inputs={**draw, "asks": "draw"}),
+        case(MERGED, drawn((4,), 5, 3, 2, 3.0), asks="merged", B=normal(rng, 3, 2)),
+        case(ASKED, drawn((4,), 5, 3, 2, 3.0), asks="refusals"),
+        large_case(LARGE, {**large, "B": normal(rng, SMALL, 2)}),
+    ]
+
+
+def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """The scenario that the case asks for."""
+    if "corner" in inputs:
+        return _large(answer, inputs["corner"], ask)
+    return observe(SCENARIOS[inputs["asks"]](answer, inputs))
+
+
+def _base(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """A layer with these parameters, which draws none that nobody needs."""
+    base = nn.Linear(1, 1, bias=bias is not None)
+    base.out_features, base.in_features = weight.shape
+    base.weight = nn.Parameter(weight)
+    if bias is not None:
+        base.bias = nn.Parameter(bias)
+    return base
+
+
+def _layer(answer: Answer, inputs: Inputs, base: nn.Linear) -> Any:
+    """The answer's layer, whose A is then the case's."""
+    layer = answer(base, inputs["r"], inputs["alpha"], torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        layer.A.copy_(inputs["A"])
+    return layer
+
+
+def _training(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    """The layer as it is made, steps of it, and the base afterwards."""
+    weight, bias = inputs["weight"].clone(), inputs["bias"]
+    base = _base(weight, None if bias is None else bias.clone())
+    parameters = {"weight": base.weight, "bias": base.bias}
+    layer = _layer(answer, inputs, base)
+    named = dict(layer.named_parameters())
+    with torch.no_grad():
+        found: dict[str, Any] = {"start": layer(inputs["x"][0]), "base": base(inputs["x"][0])}
+    found["same"] = [layer.base is base, *(layer.base._parameters[name] is each for name, each in parameters.items())]
+    found["scale"], found["merged"] = (getattr(layer, name, "is missing") for name in ("scale", "merged"))
+    found["parameters"] = " ".join(sorted(named))
+    found["trainable"] = " ".join(sorted(name for name, each in named.items() if each.requires_grad))
+    found["dtypes"] = {"A": str(layer.A.dtype), "B": str(layer.B.dtype), "y": str(found["start"].dtype)}
+    steps: dict[str, list[Any]] = {"y": [], "dx": [], "A": [], "B": []}
+    for x, target in zip(inputs["x"], inputs["target"], strict=True):
+        x = x.clone().requires_grad_()
+        y = layer(x)
+        steps["y"].append(y.detach().clone())
+        torch.autograd.backward(y, (y.detach() - target) / max(1, x.shape[:-1].numel()))
+        steps["dx"].append(x.grad)
+        _descend(named.values(), inputs["rate"], inputs["decay"])
+        for name in ("A", "B"):
+            steps[name].append(getattr(layer, name).detach().clone())
+    left = {name: None if each is None else each.detach().clone() for name, each in parameters.items()}
+    return {**found, **steps, "base after": left}
+
+
+@torch.no_grad()
+def _descend(parameters: Any, rate: float, decay: float) -> None:
+    """A step of SGD with weight decay apart from the gradient, on what has a gradient, as torch's optimizers do."""
+    for each in parameters:
+        if each.grad is not None:
+            each.mul_(1 - rate * decay).sub_(rate * each.grad)
+            each.grad = None
+
+
+def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    """Two layers from one generator, and one from another with the same seed."""
+    first, again = (torch.Generator().manual_seed(inputs["seed"]) for _ in range(2))
+    drawn = [answer(_base(inputs["weight"].clone(), None), R, 8.0, rng) for rng in (first, first, again)]
+    numbers = [each.A.detach().double() for each in drawn]
+    unit = numbers[0] * N**0.5
+    found: dict[str, Any] = {"shapes": [str(tuple(each.shape)) for each in (drawn[0].A, drawn[0].B)]}
+    found["moments"] = {
+        "mean": unit.mean(),
+        "square": unit.square().mean(),
+        "fourth": (unit / unit.std()).pow(4).mean(),
+    }
+    found["again"] = torch.equal(numbers[0], numbers[2])  # numbers that are free to differ would tell nobody apart
+    found["anew"] = not torch.equal(numbers[0], numbers[1])
+    found["B"] = drawn[0].B.detach().clone()
+    return found
+
+
+def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    """What the layer says while its adapter stands in the weight, and after."""
+    layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))
+    found: dict[str, Any] = {}
+    with torch.no_grad():
+        layer.B.copy_(inputs["B"])
+        for merged in (True, False):
+            layer.merged = merged
+            found[f"merged is {merged}"] = layer(inputs["x"][0])
+    return found
+
+
+def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    """What each call raised that makes no sense, and whether the base may still be trained."""
+    bases = {words: _base(inputs["weight"].clone(), inputs["bias"].clone()) for words in NONSENSE}
+    calls = {
+        words: partial(answer, bases[words], r, alpha, torch.Generator().manual_seed(0))
+        for words, (r, alpha) in NONSENSE.items()
+    }
+    came = refused(calls)
+    y = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))(inputs["x"][0])
+    left = {words: " ".join(str(each.requires_grad) for each in base.parameters()) for words, base in bases.items()}
+    return {"y": y, "refused": {**came, "left": left}}
+
+
+SCENARIOS: dict[str, Callable[[Answer, Inputs], dict[str, Any]]] = {
+    "training": _training,
+    "draw": _draw,
+    "merged": _merged,
+    "refusals": _refusals,
+}
+
+
+def _large(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
+    """Forward and backward through a layer whose weight is large; of the results what belongs to the small one."""
+    size, r = size_of(ask), inputs["r"]
+    base = _base(corner(inputs["weight"], size, size), corner(inputs["bias"], size))
+    x = corner(inputs["x"][0], 3, size).requires_grad_()
+    dy = corner(inputs["target"][0], 3, size)
+
+    def run() -> tuple[Any, Tensor]:
+        layer = answer(base, r, inputs["alpha"], torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            layer.A.copy_(corner(inputs["A"], r, size))
+            layer.B.copy_(corner(inputs["B"], size, r))
+        y = layer(x)
+        torch.autograd.backward(y, dy)
+        return layer, y.detach()
+
+    (layer, y), ledger = with_costs(run, ask)
+    seen = {"y": y[:, :SMALL].clone(), "dA": layer.A.grad[:, :SMALL].clone(), "dB": layer.B.grad[:SMALL].clone()}
+    return observe({**seen, "dx": None if x.grad is None else x.grad[:, :SMALL].clone()}, ledger)
+
+
+def _as_the_base(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: no bit differs at the start."""
+    start, base = got["start"], got["base"]
+    assert isinstance(start, Tensor)
+    assert isinstance(base, Tensor)
+    if start.shape == base.shape and torch.equal(start.double(), base.double()):
+        return None
+    return "before the first step y differs from what the base alone says"
+
+
+def _as_drawn(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: mean, size and shape of a normal distribution, six times as far off as chance is."""
+    bands = {"mean": (-0.15, 0.15), "square": (0.8, 1.2), "fourth": (2.3, 3.7)}
+    told = {
+        "mean": "A has a mean",
+        "square": "n times the mean square of A's numbers",
+        "fourth": "the fourth moment of A (of a normal distribution: 3)",
+    }
+    for name, (low, high) in bands.items():
+        value = got[f"moments/{name}"]
+        if not (isinstance(value, Tensor) and low <= float(value) <= high):
+            return f"{told[name]} is {float(value) if isinstance(value, Tensor) else value:.3g}"
+    zero = got["B"]
+    return None if isinstance(zero, Tensor) and not zero.any() else "B is not 0 at the start"
+
+
+def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: A, B and y are in the dtype of the base."""
+    wanted = str(inputs["weight"].dtype)
+    others = [f"{name} in {got[f'dtypes/{name}']}" for name in ("A", "B", "y") if got[f"dtypes/{name}"] != wanted]
+    return f"{', '.join(others)}, where the base is in {wanted}" if others else None
+
+
+STEPS = ("y/*", "A/*", "B/*")
+FLOATS = ("weight", "bias", "A", "x", "target")
+TWO_STEPS = cut("two steps", x=(0, 2), target=(0, 2))
+
+EXERCISE = Exercise(
+    id="lora.LoRALinear",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            "starts_as_the_base",
+            "With B = 0 the adapter adds nothing: the model that is fine-tuned begins as the model that was trained, "
+            "to the last bit.",
+            holds=_as_the_base,
+            cases=(USUAL, SQUARE, BARE, SINGLE, WIDE, DOUBLE),
+        ),
+        Property(
+            "A_normal_B_zero",
+            "A is drawn from a normal distribution with mean 0 and standard deviation 1 / sqrt(n), n the width of the "
+            "input; B is 0.",
+            points=2,
+            holds=_as_drawn,
+            cases=(DRAW,),
+        ),
+        Property(
+            "A_from_rng",
+            "All random numbers come from `rng`: the same seed must give the same layer, and the next layer made with "
+            "the same generator another one. Do not seed it yourself.",
+            keys=("again", "anew"),
+            cases=(DRAW,),
+            needs=("A_normal_B_zero",),
+        ),
+        Property(
+            "shapes",
+            "A is (r, n) and B is (m, r), where the weight of base is (m, n).",
+            keys=("shapes*",),
+            cases=(DRAW,),
+        ),
+        Property(
+            "trainables",
+            "A and B are nn.Parameters of the layer and the only ones that require a gradient: freeze base's weight, "
+            "and its bias too. `base` stays a part of the layer.",
+            points=2,
+            keys=("parameters", "trainable"),
+            cases=(USUAL, BARE),
+        ),
+        Property(
+            "same_base",
+            "layer.base must be the very module that came in, with the very parameters that it had: others may hold "
+            "them too, and a copy costs the memory of another weight.",
+            keys=("same",),
+            cases=(USUAL, BARE),
+        ),
+        Property(
+            "base_unchanged",
+            "After five steps the base has other bits than before. What is frozen requires no gradient, and gets none.",
+            roundings=0,
+            keys=("base after/*",),
+            cases=(USUAL, SQUARE, DECAY),
+            needs=("starts_as_the_base",),
+        ),
+        Property(
+            "B_moves_first",
+            "In the first step the gradient of A is 0, because B is 0, and that of B is not.",
+            roundings=0,
+            keys=("A/0",),
+            cases=TRAINED,
+        ),
+        Property(
+            "training",
+            "y = base(x) + scale (x A') B', with scale = alpha / r. Both factors must learn: nothing detached, no "
+            ".data in forward.",
+            points=3,
+            keys=STEPS,
+            cases=(*TRAINED, DECAY),
+            needs=("starts_as_the_base",),
+        ),
+        Property(
+            "gradient_of_x",
+            "The layer before wants its gradient, and it comes through the base and through the adapter. A frozen "
+            "weight takes part in backward: no torch.no_grad and no detach around the base.",
+            keys=("dx/*",),
+            cases=(*TRAINED, BARE),
+        ),
+        Property(
+            "scale",
+            "The attribute scale is alpha / r, a number, and merged is False at the start.",
+            keys=("scale", "merged"),
+            cases=(USUAL, SQUARE, BARE),
+        ),
+        Property(
+            "any_layer",
+            "x has any number of leading dimensions, also none; base may have no bias; r may be 1, and above n and m.",
+            points=2,
+            keys=STEPS,
+            cases=(BARE, SINGLE, WIDE),
+            needs=("starts_as_the_base",),
+        ),
+        Property(
+            "merged_counts_once",
+            "While merged is True the weight of base holds the adapter already: forward is base(x) alone. It looks at "
+            "the attribute each time.",
+            cases=(MERGED,),
+        ),
+        Property(
+            "every_digit_in_float64",
+            "Beside a base in float64 all is in float64, A and B too: look for tensors that are made without dtype=.",
+            keys=STEPS,
+            cases=(DOUBLE,),
+            needs=("starts_as_the_base",),
+        ),
+        Property(
+            "dtype_of_base",
+            "A, B and y are in the dtype of base's weight: a factor in float32 beside a weight in half precision is "
+            "an error in the product, or makes y float32.",
+            holds=_dtypes,
+            cases=(USUAL, DOUBLE, "in bfloat16", "in float16"),
+        ),
+        every_form(needs=("starts_as_the_base",), keys=STEPS),
+        Property(
+            "refusals",
+            "An r below 1 and an alpha that is not above 0 is a ValueError.",
+            holds=all_refused,
+            cases=(ASKED,),
+        ),
+        refused_in_time(ASKED),
+        Property(
+            "no_large_matrix",
+            "A tensor as large as the weight was made: W + scale B A, B A alone, a copy of W, or a gradient of it. "
+            "Multiply x by the two thin factors one after the other.",
+            points=2,
+            evidence="ledger",
+            holds=no_large_matrix(PEAK),
+            beside=("y", "dA", "dB"),
+            shows="largest_tensor",
+            cases=(LARGE,),
+            needs=("training",),
+        ),
+    ),
+    hints=(
+        "What must the layer compute before the first step, and which of its parameters may an optimizer find?",
+        "Three lines of forward: what the base says; x through A and through B; their sum, the second with its scale. "
+        "F.linear(x, A) is x A' for any leading dimensions.",
+        "__init__: refuse; super().__init__(); keep base and turn requires_grad off for all of its parameters; draw A "
+        "with generator=rng in the weight's dtype and divide by sqrt(n); B is zeros; keep scale and merged.",
+    ),
+    forms=(
+        at_once("in bfloat16", in_dtype(torch.bfloat16, *FLOATS), TWO_STEPS),
+        at_once("in float16", in_dtype(torch.float16, *FLOATS), TWO_STEPS),
+        at_once("an empty batch", cut("no rows", x=(1, 0), target=(1, 0)), TWO_STEPS),
+        at_once("one row", cut("one row", x=(1, 1), target=(1, 1)), TWO_STEPS),
+        put("alpha a whole number", alpha=3),
+    ),
+    promises={
+        "with a bias or without": ("any_layer", USUAL),
+        "in any floating dtype": ("in bfloat16", "in float16", DOUBLE, "every_digit_in_float64"),
+        "at least 1": ("refusals", "any_layer"),
+        "may be above n and m": (WIDE,),
+        "above 0, an int or a float": ("alpha a whole number", "refusals"),
+        "the only source of random numbers": ("A_from_rng",),
+        "the very module that came in": ("same_base",),
+        "no longer requires a gradient": ("trainables", "base_unchanged"),
+        "(r, n), normal with mean 0 and standard deviation 1 / sqrt(n)": ("A_normal_B_zero", "shapes"),
+        "(m, r), 0": ("A_normal_B_zero", "shapes"),
+        "in the dtype of base's weight": ("dtype_of_base",),
+        "alpha / r": ("scale",),
+        "False; others may set it": ("scale", "merged_counts_once"),
+        "scale (x A') B'": ("training",),
+        "base(x) alone while merged is True": ("merged_counts_once",),
+        "any number of leading dimensions, also none": ("any_layer",),
+        "a batch may be empty": ("an empty batch",),
+        "With B = 0 it is base(x) bit for bit": ("starts_as_the_base",),
+        "Gradients reach A, B and x": ("training", "gradient_of_x"),
+        "no tensor of (m, n) is made": ("no_large_matrix",),
+        "before base is touched": ("refused_before_any_change",),
+        "an r below 1": ("refusals",),
+        "an alpha that is not above 0": ("refusals",),
+    },
+    oracle=Sample,
+    measured=(LARGE,),
+)
