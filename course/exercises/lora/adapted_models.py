@@ -1,0 +1,79 @@
+"""Models with adapted layers, made from a case's paths and factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course.exercises.lora.adapted import Adapted
+from course.performing.draws import integer, normal
+from course.performing.exercise import Inputs
+
+PATHS = ("layers.1.q", "layers.1.v", "layers.0.q", "head.up", "down")  # no name is the beginning of another
+
+
+class LaterAdapted(Adapted):
+    """A kind of `Adapted`."""
+
+
+def drawn(rng: torch.Generator, *paths: str, **others: Any) -> dict[str, Any]:
+    """Inputs for `built`: factors of another r and shape at each path.
+
+    copies   pairs: at the first path stands the module of the second again
+    tied     pairs: the adapter at the first path has the factor A of that at the second
+    like     paths of parameters and buffers that only have the names of factors
+    """
+    factors: dict[str, list[Tensor]] = {"A": [], "B": []}
+    for _ in paths:
+        r, n, m = integer(rng, 2, 4), integer(rng, 5, 8), integer(rng, 8, 11)
+        factors["A"].append(normal(rng, r, n))
+        factors["B"].append(normal(rng, m, r))
+    rest: dict[str, Any] = {"copies": [], "tied": [], "like": [], "frozen": [], "merged": [], "later": []}
+    return {"paths": list(paths), **factors, **rest, **others}
+
+
+def built(inputs: Inputs) -> nn.Module:
+    """The model, in which the factors are those of the inputs, lying in memory as they do."""
+    model = nn.Module()
+    for path, a, b in zip(inputs["paths"], inputs["A"], inputs["B"], strict=True):
+        (_, n), m = a.shape, len(b)
+        kind = LaterAdapted if path in inputs["later"] else Adapted
+        made = kind(nn.Linear(n, m, dtype=a.dtype), a, b, 0.5)
+        made.merged = path in inputs["merged"]
+        made.requires_grad_(path not in inputs["frozen"])
+        made.base.requires_grad_(False)
+        if not path:
+            return made
+        _put(model, path, made)
+    for path, other in inputs["copies"]:
+        _put(model, path, model.get_submodule(other))
+    for path, other in inputs["tied"]:
+        model.get_submodule(path).A = model.get_submodule(other).A
+    for path in inputs["like"]:
+        parent, _, name = path.rpartition(".")
+        _put(model, parent, nn.Module())
+        model.get_submodule(parent).register_parameter(name, nn.Parameter(torch.ones(3)))
+        model.get_submodule(parent).register_buffer("A" if name == "B" else "B", torch.ones(2))
+    return model
+
+
+def factors(model: nn.Module, inputs: Inputs) -> dict[str, nn.Parameter]:
+    """The factors of all adapters by name, in the order of the inputs."""
+    found = {}
+    for path in inputs["paths"]:
+        for name in ("A", "B"):
+            whole = f"{path}.{name}" if path else name
+            found[whole] = model.get_parameter(whole)
+    return found
+
+
+def _put(model: nn.Module, path: str, made: nn.Module) -> None:
+    """Puts a module at that path; on the way stand empty ones."""
+    *way, last = path.split(".")
+    for name in way:
+        if name not in dict(model.named_children()):
+            model.add_module(name, nn.Module())
+        model = model.get_submodule(name)
+    model.add_module(last, made)
