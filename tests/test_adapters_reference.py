@@ -95,7 +95,7 @@ def test_a_layer_in_two_places_is_wrapped_once_and_the_model_stays_in_one_piece(
     shared = nn.Linear(4, 4)
     model = nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, nn.Linear(4, 2))})
     assert inject(model, "a|b.*", 2, 2.0) == ["a", "b.1"]
-    assert model["a"] is model["b"][0]  # type: ignore[index]
+    assert model["a"] is model["b"][0]
     assert trained(model) == ["a.A", "a.B", "b.1.A", "b.1.B"]
 
 

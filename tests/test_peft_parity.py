@@ -164,7 +164,7 @@ def test_files_are_as_large_and_have_the_same_tensors(tmp_path: Path) -> None:
 
     mine = ours()
     save_adapter(mine, tmp_path / "ours")
-    peers(mine).save_pretrained(tmp_path / "theirs")  # type: ignore[operator]
+    peers(mine).save_pretrained(tmp_path / "theirs")
     a, b = (load_file(tmp_path / each / TENSORS) for each in ("ours", "theirs"))
     assert a.keys() == b.keys()
     assert all(torch.equal(a[name], b[name]) for name in a)
