@@ -1,0 +1,235 @@
+"""`mixed_adapter_forward(x, ids, linear, adapters)`: one pass of a layer in which each row has an adapter of its own.
+
+Costs are those of torch's own operators: products by their shapes, and the numbers in the largest tensor that is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course.meter import metered
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.refusals import all_refused, refused
+from course.tree import Tree
+
+MIXED, UNUSED, NONE, SQUARE = "three adapters", "adapters that nobody uses", "rows without an adapter", "a square layer"
+COST, REFUSALS = "what it costs", "ids of no adapter"
+TENSORS = ("x", "weight", "bias", "adapters")
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Rows in no order, several with one adapter, adapters of different r; and a layer whose weight is large."""
+
+    def case(name: str, ids: Sequence[int], rs: Sequence[int], sizes: tuple[int, int, int] = (3, 5, 4)) -> Case:
+        time, n, m = sizes
+        inputs: dict[str, Any] = {
+            "x": normal(rng, len(ids), time, n),
+            "ids": _shuffled(ids, rng),
+            "weight": normal(rng, m, n),
+            "bias": normal(rng, m),
+            "adapters": [_adapter(rng, r, n, m) for r in rs],
+        }
+        return Case(name=name, inputs=inputs)
+
+    square = case(SQUARE, (-1, 0, 0, 1, 1), (4, 1), (2, 4, 4))
+    square.inputs["bias"] = None
+    refusing = case(REFUSALS, (-1, 0, 1), (1, 2))
+    refusing.inputs["refusals"] = True
+    cost = case(COST, (-1, -1, 0, 1, 1, 1, 3), (2, 3, 4, 1), (2, 24, 20))
+    cost.inputs["cost"] = True
+    return [
+        case(MIXED, (-1, 0, 0, 1, 2, 2, 2), (1, 3, 2)),
+        case(UNUSED, (1, 1, 3, 3, 3), (2, 1, 3, 1, 2)),
+        case(NONE, (-1, -1, -1), (2, 3)),
+        square,
+        refusing,
+        cost,
+    ]
+
+
+def _adapter(rng: torch.Generator, r: int, n: int, m: int) -> dict[str, Tree]:
+    """No scale is near 1 or near another's."""
+    return {"A": normal(rng, r, n), "B": normal(rng, m, r), "scale": 2 + r + float(torch.rand((), generator=rng)) / 4}
+
+
+def _shuffled(ids: Sequence[int], rng: torch.Generator) -> Tensor:
+    """In an order that sorting changes, and that sorting twice does not bring back; -1 is not the last."""
+    given = torch.tensor(ids)
+    if len(set(ids)) == 1:
+        return given
+    while True:
+        found = given[torch.randperm(len(given), generator=rng)]
+        order = found.argsort(stable=True)
+        if found[-1] >= 0 and not torch.equal(order[order], torch.arange(len(ids))) and found[0] != found[-1]:
+            return found
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """One call, with a layer that holds the weight and the bias of the case."""
+    weight, bias = inputs["weight"], inputs["bias"]
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype)
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, requires_grad=False)
+    adapters = [(each["A"], each["B"], each["scale"]) for each in inputs["adapters"]]
+    x, ids = inputs["x"], inputs["ids"]
+    if not inputs.get("cost"):
+        values: dict[str, Any] = {"y": answer(x, ids, linear, adapters)}
+        if inputs.get("refusals"):
+            call = partial(answer, x, linear=linear, adapters=adapters)
+            unknown = {"an id of -2": -2, "an id of 2 where there are 2 adapters": 2, "an id of 9": 9}
+            values["refused"] = refused({words: partial(call, _with(ids, it)) for words, it in unknown.items()})
+        return observe(values)
+    with metered(evaluations=[linear]) as run:
+        y = answer(x, ids, linear, adapters)
+    largest = run.largest.bytes // run.largest.dtype.itemsize if run.largest else 0
+    return observe({"y": y, "calls": run.evaluations[linear], "flops": sum(run.flops.values()), "largest": largest})
+
+
+def _with(ids: Tensor, unknown: int) -> Tensor:
+    """The ids, the second one replaced."""
+    changed = ids.clone()
+    changed[1] = unknown
+    return changed
+
+
+def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: calls of the layer."""
+    return None if got["calls"] == 1 else f"linear was called {got['calls']} times, where once is enough for all rows"
+
+
+def _own_rows(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: the products of the base with all rows, and of each adapter with its own."""
+    (batch, time, n), m = inputs["x"].shape, len(inputs["weight"])
+    uses = [int((inputs["ids"] == number).sum()) for number in range(len(inputs["adapters"]))]
+    products = sum(count * len(each["A"]) for count, each in zip(uses, inputs["adapters"], strict=True)) * (m + n)
+    most, flops = 2 * time * (batch * m * n + products), got["flops"]
+    if isinstance(flops, int) and flops <= most:
+        return None
+    return f"{flops} FLOPs, where {most} are enough: {2 * time * batch * m * n} of the base, the rest of the adapters"
+
+
+def _nothing_merged(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: all tensors are smaller than the weight."""
+    largest, limit = got["largest"], inputs["weight"].numel()
+    if isinstance(largest, int) and largest < limit:
+        return None
+    return f"a tensor of {largest} numbers was made, and the weight has {limit}"
+
+
+def _dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: y in the dtype of x. The reference, which is performed in float64, is not asked."""
+    y, wanted = got["y"], inputs["x"].dtype
+    return f"y is in {y.dtype}, where x is in {wanted}" if isinstance(y, Tensor) and y.dtype != wanted else None
+
+
+HALVES = ("in float16", "in bfloat16")
+FORMS = (
+    in_dtype(torch.float64, *TENSORS),
+    in_dtype(torch.float16, *TENSORS),
+    in_dtype(torch.bfloat16, *TENSORS),
+    strided("x", of=UNUSED, name="an x that is not contiguous"),
+    cut("a batch of 1", x=(0, 1), ids=(0, 1), of=UNUSED),
+    cut("one token", x=(1, 1), of=SQUARE),
+    cut("an empty batch", x=(0, 0), ids=(0, 0)),
+    put("no adapters at all", adapters=[], of=NONE),
+    put("all rows with one adapter", ids=torch.ones(5, dtype=torch.int64), of=SQUARE),
+)
+
+EXERCISE = Exercise(
+    id="lora.mixed_adapter_forward",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            "value",
+            "Row i is linear(x[i]) + scale * x[i] A' B' with A, B and scale of the adapter that ids[i] names, in the "
+            "place where row i stood. A row of x is (time, n): all its tokens have the same adapter.",
+            points=3,
+            keys=("y",),
+            cases=(MIXED, UNUSED, SQUARE),
+        ),
+        Property(
+            "rows_without_adapter",
+            "-1 means none: such a row is the base's result. As an index, -1 would be the last adapter.",
+            keys=("y",),
+            cases=(NONE, COST),
+        ),
+        Property(
+            "dtype_of_x",
+            "y comes in the dtype of x, which is that of the weight and of the factors. A buffer made without a dtype "
+            "is in float32.",
+            holds=_dtype,
+            cases=(MIXED, "in float64", *HALVES),
+            needs=("value",),
+        ),
+        Property(
+            "base_once",
+            "Call linear once, with all rows. The base's product is nearly all of the work, and it is the same "
+            "whatever the adapter.",
+            points=2,
+            holds=_once,
+            cases=(COST,),
+            needs=("value",),
+        ),
+        Property(
+            "adapters_on_their_own_rows",
+            "Take the rows of an adapter out of x first, then multiply these by A' and the result by B'. To multiply "
+            "all rows and mask most of them pays for every adapter on every row; to pad all factors to one r pays for "
+            "the largest.",
+            points=2,
+            holds=_own_rows,
+            cases=(COST,),
+            needs=("value",),
+        ),
+        Property(
+            "nothing_merged",
+            "No product B A, and no weight with an adapter in it: both are as large as the weight. Multiply the rows "
+            "by A' first, which leaves r numbers of each token.",
+            holds=_nothing_merged,
+            cases=(COST,),
+            needs=("value",),
+        ),
+        Property(
+            "refusals",
+            "An id below -1, or one that is not below the number of adapters, names nothing. Raise a ValueError: a "
+            "caller with a wrong id would take the base's result, or another customer's, for its own.",
+            holds=all_refused,
+            cases=(REFUSALS,),
+            needs=("value",),
+        ),
+    ),
+    hints=(
+        "Which part of y is the same for all rows, and which rows need anything besides?",
+        "The base first, for all rows. Then for each adapter the numbers of the rows that use it: `ids == number` "
+        "says which. Indexing with a tensor copies, and an assignment to an indexed tensor writes into it.",
+        "y = linear(x). For each adapter: the rows where ids is its number; x of these times A' times B' times scale, "
+        "added to y at these rows.",
+    ),
+    keeps=("x", "ids", "weight", "bias", "adapters"),
+    forms=FORMS,
+    promises={
+        "any floating dtype": ("in float64", *HALVES),
+        "views too": ("an x that is not contiguous",),
+        "batch may be 0": ("an empty batch", "a batch of 1"),
+        "in any order": ("value",),
+        "-1: none": ("rows_without_adapter",),
+        "with its bias or without": (SQUARE,),
+        "may be empty": ("no adapters at all",),
+        "r may differ": ("value",),
+        "some used by no row": (UNUSED,),
+        "in the dtype of x": ("dtype_of_x",),
+        "called once": ("base_once",),
+        "with the rows that use it, and no others": ("adapters_on_their_own_rows",),
+        "No tensor as large as the weight": ("nothing_merged",),
+        "None of the arguments is changed": ("arguments_unchanged",),
+        "an id below -1, or not below the number of adapters": ("refusals",),
+    },
+)
