@@ -10,7 +10,7 @@ from torch import nn
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 from course.reference.lora.inject import inject
 
 

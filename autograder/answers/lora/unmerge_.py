@@ -8,7 +8,7 @@ import torch
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 from course.reference.lora.unmerge_ import unmerge_
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 from course.performing.draws import integer, normal
 from course.performing.exercise import Inputs
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from course.errors import WrongOutput
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 

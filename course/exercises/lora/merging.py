@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 from course.meter import kept_bytes
 from course.performing.compare import EPS
 from course.performing.draws import normal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 
 
 def adapter_state(model: nn.Module) -> dict[str, Tensor]:

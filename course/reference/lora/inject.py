@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 
 
 def inject(model: nn.Module, pattern: str, wrap: Callable[[nn.Linear], Adapted]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 
 
 @torch.no_grad()
