@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 from course.errors import DeclarationError
 from course.performing.exercise import Exercise
@@ -30,5 +31,8 @@ def _load(entry: Entry) -> Exercise:
 
 
 def module_name(entry: str) -> str:
-    """The module of an entry: its own name, or in snake case where it is a class (`SaveLess`: `save_less`)."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in entry).lstrip("_")
+    """The module of an entry: its own name, or in snake case where it is a class (`SaveLess`: `save_less`).
+
+    Capitals in a row stay together: `LoRALinear` is in `lora_linear`.
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])|(?<=[A-Z]{2})(?=[A-Z][a-z])", "_", entry).lower()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from autograder.bank import right, wrong
 from autograder.edits import edited
 from course.lessons.adapted import Adapted
-from course.reference.lora.lo_r_a_linear import LoRALinear
+from course.reference.lora.lora_linear import LoRALinear
 
 
 class ByNumpy(torch.autograd.Function):
