@@ -121,14 +121,12 @@ def best_rank_r(delta: Tensor, r: int) -> tuple[Tensor, Tensor]:
 check(best_rank_r)
 
 # %%
-from course.reference.lora.best_rank_r import best_rank_r as nearest
-
 diagonal = torch.diag(torch.tensor([4.0, 3.0, 2.0, 1.0]))
 drawn = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
 for words, delta, r in (("diagonal", diagonal, 2), ("random", drawn, 2), ("random", drawn, 32)):
-    B, A = nearest(delta, r)
+    best = torch.linalg.svdvals(delta)[r:].norm()
     rows = torch.cat([delta[:r], torch.zeros_like(delta[r:])])
-    print(f"{words:8} r = {r:2}: best {(delta - B @ A).norm():5.2f}, first rows {(delta - rows).norm():5.2f}", end="")
+    print(f"{words:8} r = {r:2}: best {best:5.2f}, first rows {(delta - rows).norm():5.2f}", end="")
     print(f" of {delta.norm():5.2f}")
 
 # %% [markdown]
@@ -172,11 +170,9 @@ def lora_parameters(shapes: Mapping[str, tuple[int, int]], r: int) -> int:
 check(lora_parameters)
 
 # %%
-from course.reference.lora.lora_parameters import lora_parameters as counted
-
 matrices = {f"layers.{layer}.{name}": (12_288, 12_288) for layer in range(96) for name in ("q_proj", "v_proj")}
-for r in (1, 8, 64):
-    trained = counted(matrices, r)
+for r in (1, 8, 64) if solved(lora_parameters) else ():
+    trained = lora_parameters(matrices, r)
     print(f"r = {r:2}: {trained:11,} numbers, {trained / 175e9:.4%} of 175 billion")
 
 # %% [markdown]
@@ -262,13 +258,11 @@ check(lora_grads)
 # the layers before need it. In PyTorch one flag does all three. Which of the three does `torch.no_grad()` around the
 # base get wrong?
 #
-# The scale $s$ divides by $r$, so that a larger $r$ does not make larger steps (arXiv 2106.09685, section 4.1: one
-# sets $\alpha$ once and need not tune it again when $r$ varies).
+# The scale divides by $r$, so that $\alpha$ need not be tuned again for another $r$ (arXiv 2106.09685, section 4.1).
 #
 # How large must $A$ be? A number of $x A^\top$ is a sum of $n$ products. With independent numbers of variance 1 in
-# $x$, and a standard deviation of $1 / \sqrt n$ in $A$, it has variance 1 again. The paper says "random Gaussian" and
-# not how large; peft draws uniform numbers by Kaiming's rule. As $B$ begins at 0, the size of $A$ does not change
-# what the layer computes at first, only how fast $B$ learns.
+# $x$, and a standard deviation of $1 / \sqrt n$ in $A$, it has variance 1 again. (The paper says "random Gaussian";
+# peft draws uniform numbers by Kaiming's rule.) As $B$ begins at 0, the size of $A$ only decides how fast $B$ learns.
 #
 # **Predict.** A layer has $m = n = 4{,}096$ and $r = 8$. How many numbers does the adapter train, in percent of $W$?
 
@@ -873,8 +867,6 @@ def finetune_bytes(
 check(finetune_bytes)
 
 # %%
-from course.reference.lora.finetune_bytes import finetune_bytes as held
-
 width, inner = 8_192, 22_016
 block = {f"{name}_proj": (width, width) for name in "qkvo"} | {"gate": (inner, width), "up": (inner, width)}
 block |= {"down": (width, inner), "norm1": (width,), "norm2": (width,)}
@@ -883,8 +875,9 @@ matrices = [name for name, shape in model.items() if len(shape) == 2]
 model |= {"embedding": (32_000, width), "head": (32_000, width), "norm": (width,)}
 trained = {"weights": 2, "gradients": 2, "states": 8}
 
-for words, r, base in (("full", None, 2), ("adapters, 16 bits", 64, 2), ("adapters, 4 bits", 64, 4 / 8 + 4 / 64)):
-    print(f"{words:18} {held(model, matrices, r, {**trained, 'base': base, 'others': 2}) / 1e9:6.1f} GB")
+methods = (("full", None, 2), ("adapters, 16 bits", 64, 2), ("adapters, 4 bits", 64, 4 / 8 + 4 / 64))
+for words, r, base in methods if solved(finetune_bytes) else ():
+    print(f"{words:18} {finetune_bytes(model, matrices, r, {**trained, 'base': base, 'others': 2}) / 1e9:6.1f} GB")
 
 # %% [markdown]
 # The abstract of QLoRA (arXiv 2305.14314) has "more than 780 GB" for the first and "less than 48 GB" for the last.
@@ -970,12 +963,11 @@ check(choose_ranks)
 
 # %%
 from course.exercises.lora.choose_ranks import left, spent, uniform
-from course.reference.lora.choose_ranks import choose_ranks as chosen
 
 falling = [1 / k for k in range(1, 65)]
-for h in (1.0, 0.5):
+for h in (1.0, 0.5) if solved(choose_ranks) else ():
     two = [((64, 64), falling, h), ((256, 64), falling, 1.0)]
-    print(f"square with a sensitivity of {h}, and long with one of 1.0: {chosen(two, 6_000)}")
+    print(f"square with a sensitivity of {h}, and long with one of 1.0: {choose_ranks(two, 6_000)}")
 
 shapes = {"q_proj": (64, 64), "v_proj": (64, 64), "up": (256, 64), "down": (64, 256)}
 changes = [
@@ -983,8 +975,10 @@ changes = [
     for shape, power in zip(shapes.values(), (2.0, 0.7, 0.5, 1.0), strict=True)
 ]
 question = {"changes": changes, "budget": 8 * sum(m + n for m, n in shapes.values())}
-mine = chosen([(each["shape"], each["values"], each["h"]) for each in changes], question["budget"])
-for words, ranks in (("one r for all", uniform(question)), ("chosen", mine)):
+found = {"one r for all": uniform(question)}
+if solved(choose_ranks):
+    found["chosen"] = choose_ranks([(each["shape"], each["values"], each["h"]) for each in changes],
+question["budget"]) for words, ranks in found.items():
     by_name = dict(zip(shapes, ranks, strict=True))
     print(f"{words:13} {by_name}: {spent(question, ranks):,} numbers, {left(question, ranks):.2f} of the loss left")
 

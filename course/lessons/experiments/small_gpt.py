@@ -35,7 +35,7 @@ JUDGED = 256  # windows of another text
 def small_gpt() -> GPT:
     """The trained GPT, in float32 and in training mode, as its file has it; a new one at each call.
 
-    204,608 parameters in 410 kB, at half precision. Raises CourseError if the file is damaged.
+    205,952 parameters in 410 kB, at half precision. Raises CourseError if the file is damaged.
     """
     model = GPT(CONFIG, torch.Generator().manual_seed(0))
     try:
