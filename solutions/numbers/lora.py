@@ -51,8 +51,8 @@ def directions_of_noise() -> int:
 def section_of_methods() -> int:
     """Where the methods are compared."""
     lines = Path(__file__).parents[1].joinpath("07_lora.py").read_text(encoding="utf-8").splitlines()
-    (number,) = (line.split()[2] for line in lines if line.startswith("# ## ") and line.endswith("What the numbers buy"))
-    return int(number.removesuffix("."))
+    (heading,) = (line for line in lines if line.startswith("# ## ") and line.endswith("What the numbers buy"))
+    return int(heading.split()[2].removesuffix("."))
 
 
 def cut_at_4() -> float:
