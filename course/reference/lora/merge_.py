@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from course.exercises.lora.adapted import Adapted
+import torch
 
 
 @torch.no_grad()
-def merge_(layer: Adapted) -> None:
-    """Adds scale B A into base's weight (m, n), in its memory; does nothing where that is done already.
+def merge_(layer: Any) -> None:
+    """Adds scale B A into the weight (m, n) of `layer.base`, a LoRALinear or its like; once merged, does nothing.
 
     Computed in float32 or finer and rounded once, so that outputs stay the same up to a rounding of the weight. Costs
     2 m n r FLOPs, and three tensors of (m, n) for a moment.

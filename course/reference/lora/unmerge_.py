@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from course.exercises.lora.adapted import Adapted
+import torch
 
 
 @torch.no_grad()
-def unmerge_(layer: Adapted) -> None:
-    """Takes scale B A off base's weight (m, n), in its memory; does nothing where it is not merged.
+def unmerge_(layer: Any) -> None:
+    """Takes scale B A off the weight (m, n) of `layer.base`, a LoRALinear or its like; not merged, does nothing.
 
     What the rounding of the sum lost stays lost: the weight is what it was before, up to one rounding of the merged one
     and one of its own. Source: Hu et al., LoRA (arXiv:2106.09685), section 4.1.
