@@ -10,7 +10,6 @@ from torch import Tensor
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
-from course.exercises.computational_graphs.tensors import DIGITS, EVERY_DIGIT
 from course.reference.lora.lora_grads import lora_grads
 
 Gradients = tuple[Tensor, ...]
@@ -186,12 +185,13 @@ WRONG = (
     ),
     wrong(
         "digits_lost_in_float64",
-        DIGITS,
+        "With numbers in float64 you compute in float32 on the way, which keeps 7 digits of 15, whatever it is "
+        "converted to at the end. Leave the tensors in their dtype.",
         folded(
             (FOLD, f"dtype = A.dtype\n    {FOLD}\n    x, dy, A, B = (each.float() for each in (x, dy, A, B))"),
             (RETURN, "return dA.to(dtype), dB.to(dtype)"),
         ),
-        fails=(EVERY_DIGIT,),
+        fails=("every_digit_in_float64",),
     ),
     wrong(
         "takes_the_gradient_away",

@@ -6,18 +6,12 @@ in the corners of large tensors that are 0 elsewhere, so that what is observed i
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from course.exercises.computational_graphs.tensors import (
-    every_digit_in_float64,
-    require_gradients,
-    tensors_in_the_dtype_of,
-    unchanged,
-    with_dtypes,
-)
 from course.exercises.lora.large import SMALL, corner, large_case, no_large_matrix, size_of, with_costs
 from course.performing.blocks import Sample
 from course.performing.exercise import (
@@ -28,7 +22,9 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
+    arguments_unchanged,
     every_form,
+    in_the_dtype_of,
     observe,
     outputs,
 )
@@ -77,7 +73,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     if "corner" in inputs:
         return _large(answer, inputs["corner"], ask)
     gradients = outputs(answer(*(inputs[name] for name in ALL), inputs["scale"]), *GRADIENTS)
-    return observe({**with_dtypes(gradients), "after": require_gradients(inputs, *ALL)})
+    return observe({**gradients, "after": {f"{name}.requires_grad": inputs[name].requires_grad for name in ALL}})
 
 
 def _large(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
@@ -126,16 +122,25 @@ EXERCISE = Exercise(
             keys=GRADIENTS,
             cases=(WIDE, ONE),
         ),
-        every_digit_in_float64(*GRADIENTS, cases=(DOUBLE,)),
+        Property(
+            "every_digit_in_float64",
+            "Numbers that come in float64 have some 15 digits, and yours are not right to the last of them: look for "
+            ".float() and for new tensors without dtype=.",
+            keys=GRADIENTS,
+            cases=(DOUBLE,),
+        ),
         Property(
             "dtype_of_A",
             "Both gradients are tensors in the dtype of A: float64 where it is, and not otherwise.",
-            holds=tensors_in_the_dtype_of("A", *GRADIENTS),
+            holds=in_the_dtype_of("A", *GRADIENTS),
             cases=(USUAL, DOUBLE, "in float16", "in bfloat16"),
             needs=("gradient_of_A", "gradient_of_B"),
         ),
-        unchanged(
-            needs=("gradient_of_A", "gradient_of_B"), cases=(USUAL, SQUARE, NONE, TWO, WIDE, DOUBLE, LEAVES.name)
+        dataclasses.replace(
+            arguments_unchanged(needs=("gradient_of_A", "gradient_of_B")),
+            hint="An argument was changed: in place (+=, sub_, out=), or by `requires_grad_`. The caller needs it as "
+            "it was: `x.detach()` makes a tensor of your own with the same numbers.",
+            cases=(USUAL, SQUARE, NONE, TWO, WIDE, DOUBLE, LEAVES.name),
         ),
         every_form(needs=("gradient_of_B",), keys=GRADIENTS),
         Property(
