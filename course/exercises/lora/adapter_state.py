@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from course.errors import WrongOutput
-from course.lessons.adapted_models import PATHS, built, drawn, factors
+from course.exercises.lora.adapted_models import PATHS, built, drawn, factors
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, offset, strided, transposed
 
