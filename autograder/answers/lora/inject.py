@@ -38,23 +38,24 @@ def with_set_submodule(model: nn.Module, pattern: str, wrap: Callable[[nn.Linear
 def by_recursion(model: nn.Module, pattern: str, wrap: Callable[[nn.Linear], Adapted]) -> list[str]:
     """Walks parents and children itself, and freezes all but what it has made at the end."""
 
-    def places(parent: nn.Module, path: str) -> Iterator[tuple[nn.Module, str, str]]:
+    def places(parent: nn.Module, path: str) -> Iterator[tuple[nn.Module, str, str, nn.Linear]]:
         for name, child in parent._modules.items():
             if isinstance(child, nn.Linear):
-                yield parent, name, path + name
+                yield parent, name, path + name, child
             elif child is not None and not isinstance(child, Adapted):
                 yield from places(child, f"{path}{name}.")
 
     every = [] if isinstance(model, Adapted) else list(places(model, ""))
-    names: dict[nn.Module, str] = {}
-    for parent, name, path in every:
-        names.setdefault(parent._modules[name], path)
-    matched = {parent._modules[name] for parent, name, path in every if re.fullmatch(pattern, path)}
+    names: dict[nn.Linear, str] = {}
+    for _, _, path, child in every:
+        names.setdefault(child, path)
+    matched = {child for _, _, path, child in every if re.fullmatch(pattern, path)}
     if not matched:
         raise ValueError(f"no match: {pattern}")
     new = {child: wrap(child) for child in names if child in matched}
-    for parent, name, _ in every:
-        parent._modules[name] = new.get(parent._modules[name], parent._modules[name])
+    for parent, name, _, child in every:
+        if child in matched:
+            parent._modules[name] = new[child]
     mine = {factor for each in new.values() for factor in (each.A, each.B)}
     for p in model.parameters():
         p.requires_grad = p in mine

@@ -162,7 +162,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     parameters = dict(model.named_parameters())
     found: list[Any] = []
     raised = _raised(lambda: found.append(answer(model, inputs["pattern"], wrap)), inputs["pattern"])
-    left = {"stands": _stands(model, modules, wrap), "trains": _trains(parameters)}
+    left: Any = {"stands": _stands(model, modules, wrap), "trains": _trains(parameters)}
     if raised:
         return observe({"refused": {"call": raised, "left": left}})
     (names,) = found
@@ -171,7 +171,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     first = {id(module): name for name, module in reversed(modules.items())}
     numbers = sum(p.numel() for p in model.parameters() if p.requires_grad)
     calls = [first.get(id(each.base), "a module that is not in the model") for each in wrap.made]
-    values = {
+    values: dict[str, Any] = {
         "names": _text([str(each) for each in names]),
         "calls": _text(calls),
         "stands": left["stands"],
