@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from autograder.bank import right, wrong
 from autograder.edits import edited
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 from course.reference.lora.load_adapter import load_adapter
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from course.errors import WrongOutput
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 from course.lessons.experiments.programs import Programs
 
 PROGRAMS = Programs(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from course.exercises.lora.adapted import Adapted
+from course.lessons.adapted import Adapted
 
 
 def load_adapter(model: nn.Module, state: Mapping[str, Tensor]) -> None:
