@@ -178,9 +178,9 @@ from torch import Tensor
 def shard_flat(params: Sequence[Tensor], size: int, rank: int) -> Tensor:
     """This rank's piece of all parameters, written one after the other into a row.
 
-    params   at least one tensor, of any shapes, () and sizes of 0 too, and any strides; all of one floating dtype. They
-             may require a gradient. One that is tied stands here several times, as the same object, and counts where
-             it stands first.
+    params   at least one tensor, of any shapes, () and sizes of 0 too, and any strides; all of one floating dtype. Some
+             may require a gradient, and others not. One that is tied stands here several times, as the same object,
+             and counts where it stands first. Another object counts by itself, even if it lies in the same memory.
     size     how many ranks there are, at least 1; may exceed the number of elements
     rank     whose piece it is, 0 to size - 1
     Returns  (m,), m = ceil(n / size) of the n elements of all parameters: those from rank * m to rank * m + m - 1 in
@@ -188,7 +188,7 @@ def shard_flat(params: Sequence[Tensor], size: int, rank: int) -> Tensor:
              no gradient.
     Example  Parameters [[1, 2], [3, 4]] and [5], 2 ranks: rank 0 gets [1, 2, 3], and rank 1 [4, 5, 0].
 
-    The parameters are not changed.
+    The parameters are not changed, nor are their gradients and `requires_grad`.
     """
     row = torch.cat([each.detach().reshape(-1) for each in dict.fromkeys(params)])
     m = -(-len(row) // size)
@@ -252,7 +252,7 @@ def unshard(comm: Comm, shard: Tensor, shapes: Sequence[tuple[int, ...]]) -> lis
     Example  Two ranks with shard = [1, 2, 3] and [4, 5, 0], and shapes = [(2, 2), (1,)]: both return
              [[[1, 2], [3, 4]], [5]].
 
-    shard is not changed, and the tensors share no memory with it.
+    shard is not changed. The tensors share no memory with it, nor with those of other calls.
     """
     row = shard.new_empty(comm.size * len(shard))
     comm.all_gather_single(row, shard)
@@ -351,9 +351,10 @@ def zero1_step(
     frozen    a parameter that requires no gradient stays as it is, and is left out of everything; not all are frozen
     state     a dict, empty before the first step; then it comes back as you left it, or a copy of it. Afterwards it has
               "step", the number of steps, and "m" and "v", the moments, uncorrected, each (m,), m = ceil(n / P) of n
-              elements, of the parameters' dtype, with zeros at the end as in `shard_flat`; nothing else in it, and it
-              keeps no other memory alive
-    options   lr, betas, eps (above 0), weight_decay: those of torch.optim.AdamW
+              elements in the order of params, of their dtype, with zeros at the end as in `shard_flat`; nothing else in
+              it, and it keeps no other memory alive
+    options   lr (at least 0), betas, eps (above 0), weight_decay: those of torch.optim.AdamW. With an lr of 0 the
+              moments move all the same
     Result    the parameters of every rank are as one process with the mean of all ranks' gradients would have them
     Cost      2 (P - 1) * m elements from each rank, in one reduce-scatter and one all-gather
     """
