@@ -138,10 +138,11 @@ WRONG = (
         edit((ALL, "in list({q.untyped_storage().data_ptr(): q for q in params[::-1]}.values())[::-1]")),
     ),
     wrong(
-        "frozen_left_out",
-        "You leave out parameters that require no gradient. They are part of the model all the same, and nobody else "
-        "holds them.",
+        "frozen_set_apart",
+        "You leave out parameters that require no gradient, or put them behind the others. They are part of the model "
+        "all the same, and stand in the row where they stand in the list.",
         edit((ALL, "in dict.fromkeys(params) if each.requires_grad")),
+        edit((ALL, "in sorted(dict.fromkeys(params), key=lambda q: not q.requires_grad)")),
     ),
     wrong(
         "the_callers_parameters_changed",

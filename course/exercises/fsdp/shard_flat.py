@@ -119,7 +119,7 @@ def _in_their_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None
 HALF, BRAIN = (in_dtype(each, "values") for each in (torch.float16, torch.bfloat16))
 FINER = times("with more digits than float32 has", 1 + 2.0**-40, "values")
 DOUBLE = at_once("in float64", in_dtype(torch.float64, "values"), FINER)
-SOME = put("a parameter that requires no gradient", frozen=[1])
+SOME = put("a parameter that requires no gradient", frozen=[0])
 TURNED, SCATTERED = transposed("values"), strided("values", of=EVEN)
 
 EXERCISE = Exercise(
