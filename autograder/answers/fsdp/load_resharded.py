@@ -184,8 +184,10 @@ WRONG = (
     wrong(
         "other_dtype",
         "You convert what you load, or join it with zeros of another dtype: torch.cat then converts to the wider one. "
-        "It must come back in the dtype in which it was saved, and new_zeros makes zeros of the same.",
+        "It must come back in the dtype in which it was saved, whole numbers bit for bit, and new_zeros makes zeros of "
+        "the same dtype.",
         edit((PADDED, f"{PADDED}.double()")),
+        edit((PADDED, f"{PADDED}.double().to(each[0].dtype)")),
         edit(("each[0].new_zeros(", "torch.zeros(")),
         fails=("dtypes",),
     ),
@@ -198,10 +200,13 @@ WRONG = (
     ),
     wrong(
         "takes_the_highest_step",
-        "You load the folder with the highest number (or the lowest). It may be a save that was interrupted: `latest` "
-        "names the one that is whole.",
+        "You load the folder with the highest number (or the lowest), or take from it how many ranks saved, or n. It may "
+        "be a save that was interrupted, or on other ranks: `latest` names the one that is whole.",
         edit((STEP, 'max(path.name for path in folder.glob("step-*"))')),
         edit((STEP, 'min(path.name for path in folder.glob("step-*"))')),
+        edit((COUNT, 'max(int(path.stem.split("-")[-1]) for path in folder.rglob("rank-*"))')),
+        edit((COUNT, 'min(int(path.stem.split("-")[-1]) for path in folder.rglob("rank-*"))')),
+        edit(('file.get_tensor("n")', 'safe_open(max(folder.glob("step-*/rank-0-*")), "pt").get_tensor("n")')),
     ),
     wrong(
         "files_in_order_of_names",
