@@ -140,6 +140,7 @@ MISSING, DAMAGED, BOTH = "FileNotFoundError", "ValueError", "(FileNotFoundError,
 FIRST = "with opened(0) as file"
 OWN = "comm.rank * saved // comm.size"
 COUNT = 'int(next(part.glob("rank-*")).stem.split("-")[-1])'
+IN_FLOAT64 = "torch.zeros(chunk - stop + start, dtype=torch.float64)"
 PADDED = "torch.cat([*each, each[0].new_zeros(chunk - stop + start)])"
 
 WRONG = (
@@ -188,20 +189,22 @@ WRONG = (
         "the same dtype.",
         edit((PADDED, f"{PADDED}.double()")),
         edit((PADDED, f"{PADDED}.double().to(each[0].dtype)")),
-        edit(("each[0].new_zeros(", "torch.zeros(")),
+        edit((PADDED, PADDED.replace("each[0].new_zeros(chunk - stop + start)", IN_FLOAT64))),
         fails=("dtypes",),
     ),
     wrong(
         "through_float32",
-        "What you load goes through float32, and a float64 moment loses half of its digits.",
+        "What you load goes through float32, as it does where it is joined with zeros of that dtype. A float64 moment "
+        "loses half of its digits, and so do large whole numbers.",
         edit((PADDED, f"{PADDED}.float()")),
         edit((PADDED, f"{PADDED}.float().to(each[0].dtype)")),
+        edit(("each[0].new_zeros(", "torch.zeros(")),
         rounds_to=torch.float32,
     ),
     wrong(
         "takes_the_highest_step",
-        "You load the folder with the highest number (or the lowest), or take from it how many ranks saved, or n. It may "
-        "be a save that was interrupted, or on other ranks: `latest` names the one that is whole.",
+        "You load the folder with the highest number (or the lowest), or take from it how many ranks saved, or n. It "
+        "may be a save that was interrupted, or of other ranks: `latest` names the one that is whole.",
         edit((STEP, 'max(path.name for path in folder.glob("step-*"))')),
         edit((STEP, 'min(path.name for path in folder.glob("step-*"))')),
         edit((COUNT, 'max(int(path.stem.split("-")[-1]) for path in folder.rglob("rank-*"))')),

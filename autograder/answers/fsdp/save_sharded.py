@@ -267,8 +267,8 @@ WRONG = (
     ),
     wrong(
         "clears_up_after_a_failure",
-        "Where a save has failed you remove the step's folder. Ranks that share it may still be writing there, and break "
-        "on it: then too many are named. A rank touches its own file alone.",
+        "Where a save has failed you remove the step's folder. Ranks that share it may still be writing there, and "
+        "break on it: then too many are named. A rank touches its own file alone.",
         edit((CAUGHT, f"{CAUGHT}        import shutil; shutil.rmtree(part, ignore_errors=True)\n")),
         edit((ASKED, f"{ASKED}        import shutil; shutil.rmtree(part, ignore_errors=True)\n")),
         fails=("nothing_is_lost",),

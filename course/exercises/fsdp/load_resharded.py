@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.fsdp.checkpoints import file_of, in_all_dtypes, piece, write_file
+from course.exercises.fsdp.checkpoints import differ_beyond_float64, file_of, in_all_dtypes, piece, write_file
 from course.exercises.fsdp.small_talk import few_words
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -129,7 +129,7 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
                 return f"no tensor {name}"
             if found.dtype != whole.dtype:
                 return f"{name} in {found.dtype}, which was saved in {whole.dtype}"
-            if whole.dtype == torch.int64 and not torch.equal(found, right):
+            if differ_beyond_float64(found, right):
                 return f"{name} with other whole numbers: was it converted to a float and back?"
     return None
 

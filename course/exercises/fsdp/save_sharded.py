@@ -14,7 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.fsdp.checkpoints import file_of, in_all_dtypes, padded, replaced, stored, write_file, write_half
+from course.exercises.fsdp.checkpoints import (
+    differ_beyond_float64,
+    file_of,
+    in_all_dtypes,
+    padded,
+    replaced,
+    stored,
+    write_file,
+    write_half,
+)
 from course.exercises.fsdp.small_talk import few_words
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -129,7 +138,7 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
                 return f"no tensor {name}"
             if found.dtype != dtype:
                 return f"{name} in {found.dtype}, which should be in {dtype}"
-            if dtype == torch.int64 and not torch.equal(found, right):
+            if differ_beyond_float64(found, right):
                 return f"{name} with other whole numbers: was it converted to a float and back?"
     return None
 
@@ -143,8 +152,8 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "own_shards",
-            "Each rank's file holds its own elements of every tensor it was given, bit for bit. The files of others are "
-            "theirs alone, also where an interrupted save left them.",
+            "Each rank's file holds its own elements of every tensor it was given. The files of others are theirs "
+            "alone, also where an interrupted save left them.",
             points=2,
             keys=("*/stored/weight", "*/stored/*_moment", "*/stored/updates", "*/others"),
             roundings=0,
