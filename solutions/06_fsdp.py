@@ -1208,7 +1208,7 @@ def sharded_clip_(comm: Comm, grads: list[Tensor], max_norm: float) -> Tensor:
     Returns   a tensor (), on each rank the norm of all shards of all ranks, before anything is scaled. All numbers of
               all shards are multiplied in place by one factor, the smaller of 1 and max_norm / (norm + 1e-6). An
               infinite norm makes the factor 0, and a nan makes it nan, as torch has it.
-    Digits    squares are formed, added and sent in float32 or wider
+    Digits    squares are formed, added and sent in float32 or wider; norm and factor are not rounded further
     Cost      one collective, and at most 100 bytes from each rank
     Example   Shards [3.] and [4.] on two ranks, max_norm 1: both return 5, and the shards are about [0.6] and [0.8].
     """
@@ -1285,11 +1285,11 @@ def sharded_scaler_step(
                 (0,) too, in float32 or bfloat16, also views. The list may be empty, and all of this may differ from
                 rank to rank.
     step        step() is the optimizer's step of this rank's shards. It reads the very tensors in grads.
-    scale       the loss scale, a power of 2, the same on all ranks
+    scale       the loss scale, a power of 2, below 1 too, the same on all ranks
     good_steps  how many good steps in a row came before this one, the same on all ranks, less than interval
     interval    how many good steps in a row make the scale grow, at least 1
-    Good        No number was inf, -inf or nan on any rank. Then grads are divided by the scale in place, and step is
-                called once on every rank, also on one without shards.
+    Good        No number was inf, -inf or nan on any rank (looked at before the division or after it). Then grads are
+                divided by the scale in place, and step is called once on every rank, also on one without shards.
     Skipped     Else step is not called on any rank, and the scale is halved. Nobody reads grads then.
     Returns     the next scale and the next good_steps, on all ranks the same. The scale is doubled after `interval`
                 good steps in a row; good_steps is 0 after a skip and after a growth.
@@ -1359,7 +1359,8 @@ def save_sharded(
 
     comm      has all_reduce, all_gather, gather, broadcast and barrier, on any number of ranks
     folder    is there, and holds older steps, or nothing. The ranks may share it, or each has a disk of its own. An
-              interrupted save on as many ranks may have left the step's folder, with files or parts of files.
+              interrupted save on as many ranks may have left the step's folder, with files or parts of files. A rank
+              replaces its own, and touches no file of another rank.
     step      a number of up to 8 digits
     tensors   this rank's shards of weights and moments, by name: all 1-D with ceil(n / P) elements, of any dtypes. The
               shards of all P ranks, one after the other, are n elements, at least 1, and then zeros that do not
@@ -1449,8 +1450,8 @@ def load_resharded(comm: Comm, folder: Path) -> dict[str, Tensor]:
     comm      its rank and size alone are needed
     folder    holds what section 16 describes: the file `latest` names the step's folder, with files such as
               `rank-1-of-4.safetensors`, all saved by one number of ranks, which may be another than now. Other steps
-              may lie beside it. Each rank's disk holds `latest`, rank 0's file, which tells names, dtypes and n, and
-              the files with elements of its own; others may be missing.
+              may lie beside it, of other numbers of ranks or elements. Each rank's disk holds `latest`, rank 0's file,
+              which tells names, dtypes and n, and the files with elements of its own; others may be missing.
     Returns   by name (all but "n") this rank's shards, 1-D with ceil(n / P) elements for the P ranks of comm: elements
               rank * ceil(n / P) and on of the whole, with zeros behind the n-th element. All is bit for bit what was
               saved, in its dtype.
