@@ -107,17 +107,21 @@ def as_float(value: bool | int | float) -> float:
 # --- pack and unpack -------------------------------------------------------------------------------
 
 
-def pack(tree: Tree, tensors: dict[str, Tensor]) -> Any:
-    """JSON-ready form of a tree; its tensors go into `tensors`, in place of each stands a reference."""
+def pack(tree: Tree, tensors: dict[str, Tensor], *, copied: bool = True) -> Any:
+    """JSON-ready form of a tree; its tensors go into `tensors`, in place of each stands a reference.
+
+    copied  whether they get memory of their own; else those of the tree must stay as they are until they are stored
+    """
     if isinstance(tree, Tensor):
-        stored = tree.detach().clone(memory_format=torch.contiguous_format)
+        layout = torch.contiguous_format
+        stored = tree.detach().clone(memory_format=layout) if copied else tree.detach().contiguous()
         name = _digest(stored)  # equal tensors are stored once
         tensors[name] = stored
         return {"$tensor": name}
     if isinstance(tree, dict):
-        return {"$dict": {key: pack(tree[key], tensors) for key in sorted(tree)}}
+        return {"$dict": {key: pack(tree[key], tensors, copied=copied) for key in sorted(tree)}}
     if isinstance(tree, list):
-        return [pack(value, tensors) for value in tree]
+        return [pack(value, tensors, copied=copied) for value in tree]
     if isinstance(tree, float) and not math.isfinite(tree):
         return {"$float": repr(tree)}
     return tree
@@ -125,8 +129,14 @@ def pack(tree: Tree, tensors: dict[str, Tensor]) -> Any:
 
 def _digest(tensor: Tensor) -> str:
     """A name for what a contiguous tensor holds: dtype, shape and bytes."""
-    data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + data).hexdigest()[:20]
+    digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    digest.update(memory_of(tensor))
+    return digest.hexdigest()[:20]
+
+
+def memory_of(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor, as they lie in its memory."""
+    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor], depth: int = MAX_PACKED_DEPTH) -> Tree:
