@@ -10,6 +10,7 @@ A tree is a tensor, a number, a string, None, or a list or dict (with string key
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -135,8 +136,17 @@ def _digest(tensor: Tensor) -> str:
 
 
 def memory_of(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous tensor, as they lie in its memory."""
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    """The bytes of a contiguous tensor as they lie in its memory, which lives as long as they do.
+
+    Raises TypeError for one without memory. An array of NumPy over it would forbid for ever to resize its storage.
+    """
+    if not tensor.nbytes:
+        return memoryview(b"")
+    if not tensor.data_ptr() or tensor.is_conj() or tensor.is_neg():
+        raise TypeError("a tensor must have its numbers in memory")
+    memory = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
+    memory.tensor = tensor  # type: ignore[attr-defined]
+    return memoryview(memory).cast("B")
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor], depth: int = MAX_PACKED_DEPTH) -> Tree:

@@ -231,7 +231,7 @@ EXERCISE = Exercise(
             "holds its tensor until it means another one, or is deleted: so it does while the next unit is gathered.",
             points=2,
             evidence="ledger",
-            holds=units.memory(2.25, shards=2, outside=4.65),
+            holds=units.memory(2.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
             roundings=8192,  # sums over many copies, always in the same direction
@@ -244,7 +244,7 @@ EXERCISE = Exercise(
             "its tensors, too: let go of it when it was waited for.",
             points=2,
             evidence="ledger",
-            holds=units.memory(4.25, shards=2, outside=7.0),
+            holds=units.memory(4.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
             roundings=8192,
