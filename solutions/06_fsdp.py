@@ -721,6 +721,8 @@ def unit_backward(
     Memory   Many units stand in a row. Besides the shards, what is saved, and what was returned, each rank holds at any
              time never more than one unit's full parameters, its full gradients and one copy of either (what `cat`
              makes is a copy, and what `pad` makes of it another); and nothing full is left after the call.
+
+    The shard is not changed.
     """
     full = shard.new_empty(comm.size * shard.numel())
     comm.all_gather_single(full, shard)
@@ -815,7 +817,7 @@ def run_units(
               all-gather of the next unit begins before this one computes, in both passes, and gradients are scattered
               while the next unit computes.
     Returns   (y, dx, dshards): y of the last unit; dx of unit 0; for each unit, in the order of shards, this rank's
-              part of the mean over ranks of dfull, (m,)
+              part of the mean over ranks of dfull, (m,), in the dtype of the shards, which are not changed
     Cost      at most two all_gathers and one reduce_scatter for each unit. The last unit may be kept between the
               passes, or gathered again.
     Memory    besides the shards, what is returned and each unit's x, never more than full parameters and full

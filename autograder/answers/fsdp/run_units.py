@@ -260,6 +260,18 @@ WRONG = (
         edit(("dy, dfull = backward", "dx, dfull = backward"), ("return xs[-1], dy", "return xs[-1], dx")),
     ),
     wrong(
+        "written_into_the_shards",
+        "The gradients come into the shards themselves, over the parameters that the optimizer is to change. Make "
+        "tensors like the shards for them.",
+        edit(("[torch.empty_like(shard) for shard in shards]", "[*shards]")),
+    ),
+    wrong(
+        "in_float32",
+        "Your shards of gradients are in float32, whatever the shards have: make tensors like them.",
+        edit(("return xs[-1], dy, dshards", "return xs[-1], dy, [each.float() for each in dshards]")),
+        rounds_to=torch.float32,
+    ),
+    wrong(
         "sum_for_mean",
         "Your gradients are sums over the ranks. Divide by their number, or say so to reduce_scatter.",
         edit((', "mean"', "")),

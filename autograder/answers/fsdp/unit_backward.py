@@ -189,6 +189,12 @@ WRONG = (
         rounds_to=torch.float32,
     ),
     wrong(
+        "written_into_the_shard",
+        "The gradient comes into the shard itself, over the parameters that the optimizer is to change. It needs a "
+        "tensor like the shard.",
+        edit((OWN, "dshard = shard")),
+    ),
+    wrong(
         "sum_for_mean",
         "Your gradients are sums over the ranks. Each rank's loss is the mean of its own samples, so that all ranks "
         "together want the mean.",

@@ -106,6 +106,7 @@ EACH = (
     "            comm.reduce(part, rank)\n"
     "        shard.copy_(flat.view(comm.size, -1)[comm.rank] / comm.size)"
 )
+NEW = "shard = bucket[0].new_empty(-(-sum(p.numel() for p in bucket) // comm.size))"
 FREED = "            p.grad = None\n"
 REDUCED = 'comm.all_reduce(flat, "mean")\n        '
 
@@ -152,6 +153,37 @@ WRONG = (
         edited(one_on_its_way, ("            land()\n", ""), LANDED_LATE),
         edited(one_on_its_way, COPIED),
         fails=("memory",),
+    ),
+    wrong(
+        "one_bucket_late",
+        "When backward comes to the first layer, more than a bucket of gradients is in .grad, although you empty it: "
+        "a bucket that is complete is scattered later, as when the next one is complete, too. Scatter it in the "
+        "hook that brings its last gradient.",
+        edit((COMPLETE, "sum(missing[len(shards) : len(shards) + 2]) == 0")),
+        fails=("let_go",),
+    ),
+    wrong(
+        "row_of_the_bucket_before",
+        "You put a bucket together where the one before was: what you do not write is that one's. Fill the row with "
+        "zeros first, or at least the places of parameters without a gradient and the padding.",
+        edit(
+            (
+                "flat = shard.new_zeros(comm.size * len(shard))",
+                "flat = rows.setdefault(len(shard), shard.new_zeros(comm.size * len(shard)))",
+            ),
+            ("    shards: list[Tensor] = []", "    shards: list[Tensor] = []\n    rows = {}"),
+        ),
+    ),
+    wrong(
+        "in_float32",
+        "You put buckets together in torch's default dtype, whatever the parameters have: bucket[0].new_zeros(n) is "
+        "like them.",
+        edit((NEW, NEW.replace("bucket[0].new_empty(", "torch.empty("))),
+        edit(
+            (NEW, NEW.replace("bucket[0].new_empty(", "torch.empty(")),
+            ("shards.append(shard)", "shards.append(shard.to(bucket[0].dtype))"),
+        ),
+        rounds_to=torch.float32,
     ),
     wrong(
         "gradients_not_freed",

@@ -39,19 +39,20 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     saved = _forward(inputs)
     dxs: list[Any] = []
     gradients: list[Tensor] = []
-    dtypes = {"dx": True, "dshard": True}
+    dtypes, writes = {"dx": True, "dshard": True}, 0
     for number in reversed(range(len(shards))):
-        dy = inputs["dy"].roll(number, 1)
+        dy, before = inputs["dy"].roll(number, 1), shards[number]._version
         one = outputs(answer(comm, shards[number], shapes[number], saved[number], dy), "dx", "dshard")
         dxs.append(_tensor("dx", one["dx"], dy.shape).clone())
         gradients.append(_tensor("dshard", one["dshard"], shards[number].shape))
         dtypes = {name: same and one[name].dtype == dy.dtype for name, same in dtypes.items()}
+        writes += shards[number]._version - before
     units.room(inputs, 3)  # what a call may hold
     pieces: list[Any] = [
         _parts(units.piece(inputs, each, comm.size, comm.rank), shape[0].numel(), comm.rank * len(each))
         for each, shape in zip(gradients, reversed(shapes), strict=True)
     ]
-    return observe({"dx": dxs, "dshard": pieces, "dtypes": dtypes})
+    return observe({"dx": dxs, "dshard": pieces, "dtypes": dtypes, "writes": writes})
 
 
 def _parts(shard: Tensor, n: int, start: int) -> dict[str, Tensor]:
@@ -97,9 +98,9 @@ EXERCISE = Exercise(
         Property(
             "da",
             "The gradient of a comes first in the flat gradient. It needs dy, b, the derivative of the tanh, and x. "
-            "Rank r gets part r of the mean over ranks.",
+            "Rank r gets part r of the mean over ranks, in a tensor of its own: the shard keeps its parameters.",
             points=2,
-            keys=("*/dshard/*/a", "*/dtypes/dshard"),
+            keys=("*/dshard/*/a", "*/dtypes/dshard", "*/writes"),
             cases=(USUAL, ONE, DOUBLE),
         ),
         Property(
@@ -182,6 +183,7 @@ EXERCISE = Exercise(
         "the gradient of this rank's own loss": ("dx",),
         "the mean over all ranks of their flat gradients": ("da", "db"),
         "zeros where the shard has its padding": ("padding",),
+        "The shard is not changed": ("da",),
         "one all_gather and one reduce_scatter": ("one_of_each", "bytes"),
         "never more than one unit's full parameters, its full gradients and one copy of either": ("memory",),
         "nothing full is left after the call": ("freed",),

@@ -86,7 +86,8 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     left = [p.grad is not None for p in params]
     hooks = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
     late = {"late": max(there, default=0) > max(map(len, inputs["buckets"]))} if copies > 1 else {}
-    return observe({"shards": pieces, "left": {"grads": sum(left), "hooks": hooks}, **late})
+    alike = all(isinstance(each, Tensor) and each.dtype == params[0].dtype for each in shards)
+    return observe({"shards": pieces, "alike": alike, "left": {"grads": sum(left), "hooks": hooks}, **late})
 
 
 def _piece(shard: Tensor, comm: Comm, copies: int) -> Tensor:
@@ -132,8 +133,8 @@ EXERCISE = Exercise(
         Property(
             "shards",
             "Rank r gets part r of the mean over ranks of each bucket's gradients, one after the other as they stand "
-            "in the bucket. A bucket is complete when the last of its gradients is there, whichever that is: in .grad, "
-            "where a hook of register_hook does not find it yet.",
+            "in the bucket. A bucket is complete when the last of its gradients is there, whichever that is: in "
+            ".grad, where a hook of register_hook does not find it yet.",
             keys=VALUES,
             cases=(USUAL, TIED),
         ),
@@ -152,8 +153,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "padding",
-            "Where the ranks do not divide a bucket's elements, zeros follow at the end, so that all parts are alike.",
-            keys=VALUES,
+            "Where the ranks do not divide a bucket's elements, zeros follow at the end, so that all parts are "
+            "alike, in the dtype of the parameters.",
+            keys=(*VALUES, "*/alike"),
             cases=(UNEVEN,),
         ),
         Property(
@@ -195,8 +197,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "let_go",
-            "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket in "
-            "the hook that brings its last gradient, and set .grad to None there.",
+            "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket "
+            "in the hook that brings its last gradient, and set .grad to None there.",
             keys=("*/late", *VALUES),
             roundings=8192,  # sums over many copies, always in the same direction
             cases=(DEEP,),
@@ -216,8 +218,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "memory",
-            "More is alive at once than the full gradients of one bucket, a copy of them, and those that the layer at "
-            "work has just made. Wait for a bucket before you put the next one together.",
+            "More is alive at once than the full gradients of one bucket, a copy of them, and those that the layer "
+            "at work has just made. Wait for a bucket before you put the next one together.",
             evidence="ledger",
             holds=_held(ONE_BUCKET),
             beside=VALUES,
