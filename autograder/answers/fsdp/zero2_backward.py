@@ -178,9 +178,9 @@ WRONG = (
         "in_float32",
         "You put buckets together in torch's default dtype, whatever the parameters have: bucket[0].new_zeros(n) is "
         "like them.",
-        edit((NEW, NEW.replace("bucket[0].new_empty(", "torch.empty("))),
+        edit((NEW, f"{NEW}.float()")),
         edit(
-            (NEW, NEW.replace("bucket[0].new_empty(", "torch.empty(")),
+            (NEW, f"{NEW}.float()"),
             ("shards.append(shard)", "shards.append(shard.to(bucket[0].dtype))"),
         ),
         rounds_to=torch.float32,
