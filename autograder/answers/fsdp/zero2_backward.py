@@ -160,7 +160,7 @@ WRONG = (
         "a bucket that is complete is scattered later, as when the next one is complete, too. Scatter it in the "
         "hook that brings its last gradient.",
         edit((COMPLETE, "sum(missing[len(shards) : len(shards) + 2]) == 0")),
-        fails=("let_go",),
+        fails=("let_go", "memory"),
     ),
     wrong(
         "row_of_the_bucket_before",
