@@ -449,12 +449,12 @@ def zero2_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Paramete
     comm     rank `comm.rank` of P = `comm.size`; it has reduce_scatter (and reduce_scatter_single), all_reduce, reduce
              and all_gather
     loss     this rank's loss, a tensor of shape ()
-    buckets  lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet. The
-             buckets are the same on every rank, and stand in the order in which they are to be scattered. A parameter
-             may be used several times, or not at all on some ranks or on all.
-    Returns  for each bucket a tensor (m,) on rank r: part r of the mean over all ranks of the bucket's gradients, flat
-             and one after the other, cut into P parts of m elements, with zeros at the end where P does not divide its
-             elements; a rank that did not use it counts with zeros
+    buckets  lists of parameters of one dtype, float32 or float64, each in one bucket, which all require a gradient and
+             have none yet. The buckets are the same on every rank, and stand in the order in which they are to be
+             scattered. A parameter may be used several times, or not at all on some ranks or on all.
+    Returns  for each bucket a tensor (m,) of their dtype on rank r: part r of the mean over all ranks of the bucket's
+             gradients, flat and one after the other, cut into P parts of m elements, with zeros at the end where P does
+             not divide its elements; a rank that did not use it counts with zeros
     Cost     one reduce_scatter for each bucket: every rank sends (P - 1) m elements
     Memory   If all parameters are used and buckets stand in the order of backward, a rank never holds, at any time of
              backward, more than the full gradients of one bucket, and a copy of them, besides those that the layer at
@@ -634,7 +634,8 @@ def unit_forward(
              elements, with zeros at the end where P does not divide their number; float32 or float64. P may be larger
              than what is left for the last ranks: their part is zeros alone.
     shapes   of a and b: two times (h, d)
-    x        (samples, d), in the dtype of shard; as many samples on every rank, and no rank's x is another's
+    x        (samples, d), in the dtype of shard, as are y, x and t; as many samples on every rank, and no rank's x is
+             another's
     Returns  (y, saved): y, (samples, d), the unit's output; saved, a dict of what backward will need, "x" and "t"
              with t = tanh(x a'), and of nothing that it can gather again; neither requires a gradient
     Cost     one all_gather of the shard: every rank sends (P - 1) m elements
@@ -642,7 +643,7 @@ def unit_forward(
              than one unit's full parameters and one copy of them (a list of their parts is one, too), and nothing
              full is left after the call.
 
-    x is not changed.
+    Neither x nor shard is changed.
     """
     full = shard.new_empty(comm.size * shard.numel())
     comm.all_gather_single(full, shard)
@@ -715,11 +716,14 @@ def unit_backward(
     saved    {"x": x, "t": tanh(x a')}, of shapes (samples, d) and (samples, h), as forward left it
     dy       (samples, d), the gradient of this rank's own loss with respect to y
     Returns  (dx, dshard): dx, (samples, d), the gradient of this rank's own loss with respect to x; dshard, (m,), this
-             rank's part of the mean over all ranks of their flat gradients, with zeros where the shard has its padding
+             rank's part of the mean over all ranks of their flat gradients, with zeros where the shard has its padding;
+             both in the dtype of shard
     Cost     one all_gather and one reduce_scatter: every rank sends 2 (P - 1) m elements
     Memory   Many units stand in a row. Besides the shards, what is saved, and what was returned, each rank holds at any
              time never more than one unit's full parameters, its full gradients and one copy of either (what `cat`
              makes is a copy, and what `pad` makes of it another); and nothing full is left after the call.
+
+    The shard is not changed.
     """
     full = shard.new_empty(comm.size * shard.numel())
     comm.all_gather_single(full, shard)
@@ -814,7 +818,7 @@ def run_units(
               all-gather of the next unit begins before this one computes, in both passes, and gradients are scattered
               while the next unit computes.
     Returns   (y, dx, dshards): y of the last unit; dx of unit 0; for each unit, in the order of shards, this rank's
-              part of the mean over ranks of dfull, (m,)
+              part of the mean over ranks of dfull, (m,), in the dtype of the shards, which are not changed
     Cost      at most two all_gathers and one reduce_scatter for each unit. The last unit may be kept between the
               passes, or gathered again.
     Memory    besides the shards, what is returned and each unit's x, never more than full parameters and full
