@@ -12,7 +12,7 @@ import fnmatch
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -43,12 +43,16 @@ Weighed: TypeAlias = tuple[tuple[bool, float], Callable[[], Comparison]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Judged:
-    """One case with what was seen and what should have been seen."""
+    """One case with what was seen and what should have been seen.
+
+    measured  what was compared before, by key, roundings and kind of evidence: several properties ask for one value
+    """
 
     case: Case
     got: Observation
     expected: Observation
     dtype: torch.dtype
+    measured: dict[tuple[str, int, bool], Measured] = field(default_factory=dict, init=False)
 
 
 def judge(
@@ -287,7 +291,10 @@ def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run:
     if key not in got:
         failed = run.got.error
         return _told(_missing(f"a value for {key}", f"{failed.type}" if failed else "nothing"))
-    found = measure(got[key], expected[key], run.dtype, roundings=roundings)
+    asked = (key, roundings, got is run.got.values)
+    found = run.measured.get(asked)
+    if found is None:
+        found = run.measured[asked] = measure(got[key], expected[key], run.dtype, roundings=roundings)
 
     def tell() -> Comparison:
         comparison = described(found, got[key], expected[key])
