@@ -67,7 +67,21 @@ def write_half(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _packed(tensors: Mapping[str, Tensor]) -> bytes:
-    apart = {name: each.detach().clone(memory_format=torch.contiguous_format) for name, each in tensors.items()}
+    """The bytes of the file."""
+    rows = []
+    for name, each in tensors.items():
+        flat = each.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+        rows.append((name, each.dtype, tuple(each.shape), flat.view(torch.uint8).numpy().tobytes()))
+    return _file(tuple(rows))
+
+
+@functools.lru_cache(maxsize=1_000)
+def _file(rows: tuple[tuple[str, torch.dtype, tuple[int, ...], bytes], ...]) -> bytes:
+    """Made once: each rank writes the files of all, and that for every answer; to pack one takes half a millisecond."""
+    apart = {name: torch.empty(shape, dtype=dtype) for name, dtype, shape, _ in rows}
+    for name, _, _, bits in rows:
+        if bits:
+            apart[name].reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(bits), dtype=torch.uint8))
     return safetensors.torch.save(apart)
 
 

@@ -90,13 +90,14 @@ def _save(folder: Path, step: int, rank: int, inputs: Inputs) -> None:
     whole, saved = inputs["whole"], inputs["saved"]
     n = len(whole["weight"])
     mine = piece(n, rank, inputs["ranks"])
+    rows = {**whole, "n": torch.tensor(n)}
+    file_of(folder, step, 0, saved).parent.mkdir()
     for other in range(saved):
         theirs, path = piece(n, other, saved), file_of(folder, step, other, saved)
         overlaps = max(mine.start, theirs.start) < min(mine.stop, theirs.stop)
         if other and inputs["few"] and not overlaps:
             continue
-        path.parent.mkdir(exist_ok=True)
-        write_file({**{key: each[theirs] for key, each in whole.items()}, "n": torch.tensor(n)}, path)
+        write_file({key: each[theirs] if key in whole else each for key, each in rows.items()}, path)
         if other == inputs["damaged"] and inputs["damage"]:
             whole_file = path.read_bytes()
             path.write_bytes(whole_file[: len(whole_file) * 9 // 10 if inputs["damage"] == "cut" else 0])
