@@ -240,7 +240,7 @@ EXERCISE = Exercise(
             holds=units.memory(2.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("dshards",),
         ),
@@ -253,7 +253,7 @@ EXERCISE = Exercise(
             holds=units.memory(4.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP_AHEAD,),
             needs=("dshards",),
         ),

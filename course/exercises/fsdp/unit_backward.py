@@ -147,7 +147,7 @@ EXERCISE = Exercise(
             holds=units.memory(STAYS, shards=2),
             beside=("*/dshard/*",),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.SUM,
             cases=(DEEP,),
             needs=("da", "db"),
         ),
@@ -160,7 +160,7 @@ EXERCISE = Exercise(
             holds=units.memory(3.25, shards=2),
             beside=("*/dshard/*",),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.SUM,
             cases=(DEEP,),
             needs=("da", "db"),
         ),

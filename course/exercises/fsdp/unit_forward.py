@@ -140,7 +140,7 @@ EXERCISE = Exercise(
             holds=units.memory(STAYS, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.DEEP * units.SUM,  # each unit hands its own on
             cases=(DEEP,),
             needs=("values", "saved"),
         ),
@@ -152,7 +152,7 @@ EXERCISE = Exercise(
             holds=units.memory(2.3, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.DEEP * units.SUM,  # each unit hands its own on
             cases=(DEEP,),
             needs=("values", "saved"),
         ),

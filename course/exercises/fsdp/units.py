@@ -20,6 +20,7 @@ from course.performing.exercise import Case, Inputs, Values
 PIECE = 64  # numbers of a shard that are observed where units are large
 ROWS, WIDTH, BATCH, DEEP = 16, 32, 2, 6  # of the case whose memory is measured
 FEW, MANY = 16, 1024  # copies, in a notebook and outside: a unit has 128 KiB and 8 MiB there
+SUM = ROWS * MANY // 2  # roundings, at worst, of a sum over all rows: half of eps each, where copies all round alike
 OUTSIDE = 2**20  # bytes that a process may take besides its tensors
 KEPT = 2  # activations of each unit
 

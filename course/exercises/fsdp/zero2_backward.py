@@ -200,7 +200,7 @@ EXERCISE = Exercise(
             "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket "
             "in the hook that brings its last gradient, and set .grad to None there.",
             keys=("*/late", *VALUES),
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -212,7 +212,7 @@ EXERCISE = Exercise(
             holds=_held(PILED),
             beside=VALUES,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -224,7 +224,7 @@ EXERCISE = Exercise(
             holds=_held(ONE_BUCKET),
             beside=VALUES,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
