@@ -7,8 +7,6 @@ them needs room besides: so that both passes have the same peak, forward takes a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -94,7 +92,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         torch.mm(t.T, dy, out=db)
         return dy + down @ a, dfull
 
-    with _filled(inputs["outside"]):
+    with units.filled(inputs["outside"]):
         result = answer(comm, [*shards], forward, backward, inputs["x"], inputs["dy"], prefetch)
     one = outputs(result, "y", "dx", "dshards")
     dshards = one["dshards"]
@@ -109,17 +107,6 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         "shards": [e._version for e in shards] == before,
     }
     return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces, "kept": kept})
-
-
-@contextmanager
-def _filled(wanted: bool) -> Iterator[None]:
-    """Tensors that torch.empty makes are written to at once: else nobody sees outside what waits to be received."""
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn" if wanted else before)
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
 
 
 def _tensor(name: str, value: object, shape: torch.Size) -> Tensor:

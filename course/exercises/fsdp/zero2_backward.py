@@ -57,7 +57,8 @@ def _with(case: Case, uses: Any, buckets: Any) -> Case:
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank its x and the layers that it uses; the parameters are those of all."""
     parts = zip(units.split(inputs), inputs["uses"], strict=True)
-    return [{**part, "uses": uses, "buckets": inputs["buckets"]} for part, uses in parts]
+    shared = {"buckets": inputs["buckets"], "outside": "outside" in inputs}
+    return [{**part, **shared, "uses": uses} for part, uses in parts]
 
 
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
@@ -81,7 +82,9 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         total: Tensor = (x * inputs["dy"]).sum()
         return total
 
-    shards = answer(comm, loss(), [[params[number] for number in bucket] for bucket in inputs["buckets"]])
+    buckets = [[params[number] for number in bucket] for bucket in inputs["buckets"]]
+    with units.filled(inputs["outside"]):
+        shards = answer(comm, loss(), buckets)
     pieces: Any = [_piece(each, comm, copies) for each in shards] if copies > 1 else shards
     left = [p.grad is not None for p in params]
     hooks = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
