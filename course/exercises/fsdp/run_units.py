@@ -106,7 +106,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         "dtype": all(each.dtype == shards[0].dtype for each in own),
         "shards": [e._version for e in shards] == before,
     }
-    return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces, "kept": kept})
+    return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces, "kept": {**kept}})
 
 
 def _tensor(name: str, value: object, shape: torch.Size) -> Tensor:

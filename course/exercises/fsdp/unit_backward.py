@@ -52,7 +52,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         _parts(units.piece(inputs, each, comm.size, comm.rank), shape[0].numel(), comm.rank * len(each))
         for each, shape in zip(gradients, reversed(shapes), strict=True)
     ]
-    return observe({"dx": dxs, "dshard": pieces, "dtypes": dtypes, "writes": writes})
+    return observe({"dx": dxs, "dshard": pieces, "dtypes": {**dtypes}, "writes": writes})
 
 
 def _parts(shard: Tensor, n: int, start: int) -> dict[str, Tensor]:

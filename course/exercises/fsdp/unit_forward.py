@@ -51,7 +51,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     units.room(inputs, 2)  # what a call may hold
     pieces: list[Any] = [{"x": each["x"], "t": each["t"][:, :few]} for each, few in zip(saved, rows, strict=True)]
     graph = x.requires_grad or any(getattr(each, "requires_grad", False) for one in saved for each in one.values())
-    return observe({"y": ys, "saved": pieces, "dtypes": dtypes, "writes": writes, "graph": graph})
+    return observe({"y": ys, "saved": pieces, "dtypes": {**dtypes}, "writes": writes, "graph": graph})
 
 
 def _checked(saved: object) -> dict[str, Tensor]:
