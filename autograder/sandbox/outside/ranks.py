@@ -72,9 +72,14 @@ class Ranks:
         return Run(values=broker.values, ledger=broker.ledger)
 
     def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
-        """One case. Before one that is measured processes that are new perform it small: else libraries would count."""
+        """One case. One that is measured is performed small first, by new processes.
+
+        Libraries would count else, also where one process alone is new because its rank had to be replaced. And what
+        earlier cases have left behind would make room, once it is let go of, that does not count.
+        """
         measured = case.name in exercise.measured
-        if measured and not self._performers:
+        if measured:
+            self._let_go(list(self._performers))
             seen = self._performed(exercise, case, seed=seed, measured=False)
             if seen.error is not None:
                 return seen

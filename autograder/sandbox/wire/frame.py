@@ -75,7 +75,8 @@ def encode_parts(tree: Tree, token: str = "") -> list[bytes | memoryview]:
         _check_tensors(tensors)
         header = _header(tensors)
         _check_header(header)
-        parts = [len(text).to_bytes(4, "big") + text + header, *map(memory_of, tensors.values())]
+        first = len(text).to_bytes(4, "big") + text + header
+        parts: list[bytes | memoryview] = [first, *map(memory_of, tensors.values())]
     except BadFrame:
         raise
     except Exception as error:

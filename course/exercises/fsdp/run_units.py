@@ -7,8 +7,6 @@ them needs room besides: so that both passes have the same peak, forward takes a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -94,7 +92,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         torch.mm(t.T, dy, out=db)
         return dy + down @ a, dfull
 
-    with _filled(inputs["outside"]):
+    with units.filled(inputs["outside"]):
         result = answer(comm, [*shards], forward, backward, inputs["x"], inputs["dy"], prefetch)
     one = outputs(result, "y", "dx", "dshards")
     dshards = one["dshards"]
@@ -108,18 +106,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         "dtype": all(each.dtype == shards[0].dtype for each in own),
         "shards": [e._version for e in shards] == before,
     }
-    return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces, "kept": kept})
-
-
-@contextmanager
-def _filled(wanted: bool) -> Iterator[None]:
-    """Tensors that torch.empty makes are written to at once: else nobody sees outside what waits to be received."""
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn" if wanted else before)
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
+    return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces, "kept": {**kept}})
 
 
 def _tensor(name: str, value: object, shape: torch.Size) -> Tensor:
@@ -240,7 +227,7 @@ EXERCISE = Exercise(
             holds=units.memory(2.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("dshards",),
         ),
@@ -253,7 +240,7 @@ EXERCISE = Exercise(
             holds=units.memory(4.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP_AHEAD,),
             needs=("dshards",),
         ),

@@ -51,7 +51,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     units.room(inputs, 2)  # what a call may hold
     pieces: list[Any] = [{"x": each["x"], "t": each["t"][:, :few]} for each, few in zip(saved, rows, strict=True)]
     graph = x.requires_grad or any(getattr(each, "requires_grad", False) for one in saved for each in one.values())
-    return observe({"y": ys, "saved": pieces, "dtypes": dtypes, "writes": writes, "graph": graph})
+    return observe({"y": ys, "saved": pieces, "dtypes": {**dtypes}, "writes": writes, "graph": graph})
 
 
 def _checked(saved: object) -> dict[str, Tensor]:
@@ -140,7 +140,7 @@ EXERCISE = Exercise(
             holds=units.memory(STAYS, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.DEEP * units.SUM,  # each unit hands its own on
             cases=(DEEP,),
             needs=("values", "saved"),
         ),
@@ -152,7 +152,7 @@ EXERCISE = Exercise(
             holds=units.memory(2.3, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.DEEP * units.SUM,  # each unit hands its own on
             cases=(DEEP,),
             needs=("values", "saved"),
         ),

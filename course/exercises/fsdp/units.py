@@ -8,7 +8,8 @@ So a case stays small, and its unit is as large as memory must be to be measured
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from course.performing.exercise import Case, Inputs, Values
 PIECE = 64  # numbers of a shard that are observed where units are large
 ROWS, WIDTH, BATCH, DEEP = 16, 32, 2, 6  # of the case whose memory is measured
 FEW, MANY = 16, 1024  # copies, in a notebook and outside: a unit has 128 KiB and 8 MiB there
+SUM = ROWS * MANY // 2  # roundings, at worst, of a sum over all rows: half of eps each, where copies all round alike
 OUTSIDE = 2**20  # bytes that a process may take besides its tensors
 KEPT = 2  # activations of each unit
 
@@ -95,6 +97,17 @@ def room(part: Inputs, units: int) -> None:
     if part["copies"] > 1:
         a = part["a"][0]
         a.new_ones(units * 2 * part["copies"] * a.numel())
+
+
+@contextmanager
+def filled(wanted: bool) -> Iterator[None]:
+    """Tensors that torch.empty makes are written to at once: else nobody sees outside what waits to be received."""
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn" if wanted else before)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def memory(units: float, *, shards: int) -> Holds:

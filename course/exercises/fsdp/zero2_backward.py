@@ -57,7 +57,8 @@ def _with(case: Case, uses: Any, buckets: Any) -> Case:
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank its x and the layers that it uses; the parameters are those of all."""
     parts = zip(units.split(inputs), inputs["uses"], strict=True)
-    return [{**part, "uses": uses, "buckets": inputs["buckets"]} for part, uses in parts]
+    shared = {"buckets": inputs["buckets"], "outside": "outside" in inputs}
+    return [{**part, **shared, "uses": uses} for part, uses in parts]
 
 
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
@@ -81,7 +82,9 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         total: Tensor = (x * inputs["dy"]).sum()
         return total
 
-    shards = answer(comm, loss(), [[params[number] for number in bucket] for bucket in inputs["buckets"]])
+    buckets = [[params[number] for number in bucket] for bucket in inputs["buckets"]]
+    with units.filled(inputs["outside"]):
+        shards = answer(comm, loss(), buckets)
     pieces: Any = [_piece(each, comm, copies) for each in shards] if copies > 1 else shards
     left = [p.grad is not None for p in params]
     hooks = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
@@ -200,7 +203,7 @@ EXERCISE = Exercise(
             "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket "
             "in the hook that brings its last gradient, and set .grad to None there.",
             keys=("*/late", *VALUES),
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -212,7 +215,7 @@ EXERCISE = Exercise(
             holds=_held(PILED),
             beside=VALUES,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -224,7 +227,7 @@ EXERCISE = Exercise(
             holds=_held(ONE_BUCKET),
             beside=VALUES,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
