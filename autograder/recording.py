@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,9 @@ from course.judging.sheet import Record
 from course.judging.verdict import Suspect, Witness
 from course.performing.compare import EPS, as_numbers, measure
 from course.performing.exercise import PUBLIC_SEED, Answer, Case, Exercise, Observation
-from course.performing.perform import converted, in_float64, own_state, perform, perform_all
+from course.performing.perform import converted, in_float64, in_turn, own_state, perform, stops
 from course.performing.warm import warm_all
-from course.tree import Leaf, map_leaves
+from course.tree import Leaf, flatten, map_leaves
 
 TWO_SEEDS = (11, 12)  # global random states under which a misconception is performed
 
@@ -88,7 +88,7 @@ def _suspect(
     """
     warm_all()
     performed = [] if misconception.fails else misconception.witnesses
-    moved = [_moved(case, EPS[misconception.rounds_to]) for case in cases] if performed else []
+    moved = [_if_moved(case, EPS[misconception.rounds_to]) for case in cases] if performed else []
     runs = [_witness(exercise, wrong, cases, moved) for wrong in performed]
     suspect = Suspect(
         name=misconception.name,
@@ -101,15 +101,18 @@ def _suspect(
 
 
 def _witness(
-    exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Sequence[Case]
+    exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Sequence[Case | None]
 ) -> tuple[Witness, list[Observation]]:
     """A wrong answer on these cases in their own dtype, with its free keys, and its sensitivity to moved ones; and what
-    it showed under another random state, which is the same where it drew no random number.
+    it showed under another random state.
+
+    What must show the same is not performed once more: a case in which no random number was drawn, or none moves.
     """
-    draws: list[bool] = []
-    first = _seeded(_watched(exercise, draws), wrong, cases, TWO_SEEDS[0])
-    second = _seeded(exercise, wrong, cases, TWO_SEEDS[1]) if any(draws) else first
-    third = _seeded(exercise, wrong, moved, TWO_SEEDS[0])
+    draws: list[list[bool]] = []
+    first = _seeded(_watched(exercise, draws), wrong, cases, TWO_SEEDS[0], before=lambda: draws.append([]))
+    drawn = [case if at < len(draws) and any(draws[at]) else None for at, case in enumerate(cases)]
+    second = _seeded(exercise, wrong, _or_known(drawn, first), TWO_SEEDS[1])
+    third = _seeded(exercise, wrong, _or_known(moved, first), TWO_SEEDS[0])
     spreads = [_spread(a, b) for a, b in zip(first, third, strict=True)]
     witness = Witness(
         observations=tuple(first),
@@ -119,8 +122,13 @@ def _witness(
     return witness, second
 
 
-def _watched(exercise: Exercise, draws: list[bool]) -> Exercise:
-    """The exercise, which notes of each case, and each rank, whether a random number was drawn from a global generator.
+def _or_known(cases: Sequence[Case | None], known: Sequence[Observation]) -> list[Case | Observation]:
+    """The cases, and what is known of those that are left out."""
+    return [seen if case is None else case for case, seen in zip(cases, known, strict=True)]
+
+
+def _watched(exercise: Exercise, draws: list[list[bool]]) -> Exercise:
+    """The exercise, which notes of each rank of a case whether a random number was drawn from a global generator.
 
     Of a rank that breaks nobody knows: it may be broken off in the middle of another one's turn.
     """
@@ -132,7 +140,7 @@ def _watched(exercise: Exercise, draws: list[bool]) -> Exercise:
             broke = False
             return seen
         finally:
-            draws.append(broke or _random_state() != before)
+            draws[-1].append(broke or _random_state() != before)
 
     return dataclasses.replace(exercise, probe=probe)
 
@@ -143,16 +151,37 @@ def _random_state() -> tuple[object, ...]:
     return torch.get_rng_state().numpy().tobytes(), random.getstate(), words, array
 
 
-def _seeded(exercise: Exercise, wrong: Answer, cases: Sequence[Case], seed: int) -> list[Observation]:
+def _seeded(
+    exercise: Exercise,
+    wrong: Answer,
+    cases: Sequence[Case | Observation],
+    seed: int,
+    before: Callable[[], object] = lambda: None,
+) -> list[Observation]:
+    """What is seen under this random state; of some cases it is known already. `before` is called before each other."""
+
+    def observe(case: Case | Observation) -> Observation:
+        if isinstance(case, Observation):
+            return case
+        before()
+        return _without_lines(perform(exercise, wrong, case, clock="cpu"))
+
     with own_state():
         for seed_one in (torch.default_generator.manual_seed, random.seed, np.random.seed):
             seed_one(seed)
-        return [_without_lines(each) for each in perform_all(exercise, wrong, cases, clock="cpu")]
+        return in_turn(cases, observe, stops)
 
 
 def _without_lines(seen: Observation) -> Observation:
     """The same, without the lines of code at which it failed: sheets go to students."""
     return dataclasses.replace(seen, error=seen.error and dataclasses.replace(seen.error, where=()))
+
+
+def _if_moved(case: Case, rounding: float) -> Case | None:
+    """The moved case; None where it has no floating value."""
+    values = [*flatten(dict(case.inputs)).values(), *flatten(dict(case.hidden)).values()]
+    floating = any(isinstance(each, float) or (isinstance(each, Tensor) and each.dtype in EPS) for each in values)
+    return _moved(case, rounding) if floating else None
 
 
 def _moved(case: Case, rounding: float) -> Case:

@@ -10,6 +10,7 @@ A tree is a tensor, a number, a string, None, or a list or dict (with string key
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -107,17 +108,21 @@ def as_float(value: bool | int | float) -> float:
 # --- pack and unpack -------------------------------------------------------------------------------
 
 
-def pack(tree: Tree, tensors: dict[str, Tensor]) -> Any:
-    """JSON-ready form of a tree; its tensors go into `tensors`, in place of each stands a reference."""
+def pack(tree: Tree, tensors: dict[str, Tensor], *, copied: bool = True) -> Any:
+    """JSON-ready form of a tree; its tensors go into `tensors`, in place of each stands a reference.
+
+    copied  whether they get memory of their own; else those of the tree must stay as they are until they are stored
+    """
     if isinstance(tree, Tensor):
-        stored = tree.detach().clone(memory_format=torch.contiguous_format)
+        layout = torch.contiguous_format
+        stored = tree.detach().clone(memory_format=layout) if copied else tree.detach().contiguous()
         name = _digest(stored)  # equal tensors are stored once
         tensors[name] = stored
         return {"$tensor": name}
     if isinstance(tree, dict):
-        return {"$dict": {key: pack(tree[key], tensors) for key in sorted(tree)}}
+        return {"$dict": {key: pack(tree[key], tensors, copied=copied) for key in sorted(tree)}}
     if isinstance(tree, list):
-        return [pack(value, tensors) for value in tree]
+        return [pack(value, tensors, copied=copied) for value in tree]
     if isinstance(tree, float) and not math.isfinite(tree):
         return {"$float": repr(tree)}
     return tree
@@ -125,8 +130,23 @@ def pack(tree: Tree, tensors: dict[str, Tensor]) -> Any:
 
 def _digest(tensor: Tensor) -> str:
     """A name for what a contiguous tensor holds: dtype, shape and bytes."""
-    data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + data).hexdigest()[:20]
+    digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    digest.update(memory_of(tensor))
+    return digest.hexdigest()[:20]
+
+
+def memory_of(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor as they lie in its memory, which lives as long as they do.
+
+    Raises TypeError for one without memory. An array of NumPy over it would forbid for ever to resize its storage.
+    """
+    if not tensor.nbytes:
+        return memoryview(b"")
+    if not tensor.data_ptr() or tensor.is_conj() or tensor.is_neg():
+        raise TypeError("a tensor must have its numbers in memory")
+    memory = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
+    memory.tensor = tensor  # type: ignore[attr-defined]
+    return memoryview(memory).cast("B")
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor], depth: int = MAX_PACKED_DEPTH) -> Tree:

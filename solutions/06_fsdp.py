@@ -178,9 +178,9 @@ from torch import Tensor
 def shard_flat(params: Sequence[Tensor], size: int, rank: int) -> Tensor:
     """This rank's piece of all parameters, written one after the other into a row.
 
-    params   at least one tensor, of any shapes, () and sizes of 0 too, and any strides; all of one floating dtype. They
-             may require a gradient. One that is tied stands here several times, as the same object, and counts where
-             it stands first.
+    params   at least one tensor, of any shapes, () and sizes of 0 too, and any strides; all of one floating dtype. Some
+             may require a gradient, and others not. One that is tied stands here several times, as the same object,
+             and counts where it stands first. Another object counts by itself, even if it lies in the same memory.
     size     how many ranks there are, at least 1; may exceed the number of elements
     rank     whose piece it is, 0 to size - 1
     Returns  (m,), m = ceil(n / size) of the n elements of all parameters: those from rank * m to rank * m + m - 1 in
@@ -188,7 +188,7 @@ def shard_flat(params: Sequence[Tensor], size: int, rank: int) -> Tensor:
              no gradient.
     Example  Parameters [[1, 2], [3, 4]] and [5], 2 ranks: rank 0 gets [1, 2, 3], and rank 1 [4, 5, 0].
 
-    The parameters are not changed.
+    The parameters are not changed, nor are their gradients and `requires_grad`.
     """
     row = torch.cat([each.detach().reshape(-1) for each in dict.fromkeys(params)])
     m = -(-len(row) // size)
@@ -252,7 +252,7 @@ def unshard(comm: Comm, shard: Tensor, shapes: Sequence[tuple[int, ...]]) -> lis
     Example  Two ranks with shard = [1, 2, 3] and [4, 5, 0], and shapes = [(2, 2), (1,)]: both return
              [[[1, 2], [3, 4]], [5]].
 
-    shard is not changed, and the tensors share no memory with it.
+    shard is not changed. The tensors share no memory with it, nor with those of other calls.
     """
     row = shard.new_empty(comm.size * len(shard))
     comm.all_gather_single(row, shard)
@@ -351,9 +351,10 @@ def zero1_step(
     frozen    a parameter that requires no gradient stays as it is, and is left out of everything; not all are frozen
     state     a dict, empty before the first step; then it comes back as you left it, or a copy of it. Afterwards it has
               "step", the number of steps, and "m" and "v", the moments, uncorrected, each (m,), m = ceil(n / P) of n
-              elements, of the parameters' dtype, with zeros at the end as in `shard_flat`; nothing else in it, and it
-              keeps no other memory alive
-    options   lr, betas, eps (above 0), weight_decay: those of torch.optim.AdamW
+              elements in the order of params, of their dtype, with zeros at the end as in `shard_flat`; nothing else in
+              it, and it keeps no other memory alive
+    options   lr (at least 0), betas, eps (above 0), weight_decay: those of torch.optim.AdamW. With an lr of 0 the
+              moments move all the same
     Result    the parameters of every rank are as one process with the mean of all ranks' gradients would have them
     Cost      2 (P - 1) * m elements from each rank, in one reduce-scatter and one all-gather
     """
@@ -448,12 +449,12 @@ def zero2_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Paramete
     comm     rank `comm.rank` of P = `comm.size`; it has reduce_scatter (and reduce_scatter_single), all_reduce, reduce
              and all_gather
     loss     this rank's loss, a tensor of shape ()
-    buckets  lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet. The
-             buckets are the same on every rank, and stand in the order in which they are to be scattered. A parameter
-             may be used several times, or not at all on some ranks or on all.
-    Returns  for each bucket a tensor (m,) on rank r: part r of the mean over all ranks of the bucket's gradients, flat
-             and one after the other, cut into P parts of m elements, with zeros at the end where P does not divide its
-             elements; a rank that did not use it counts with zeros
+    buckets  lists of parameters of one dtype, float32 or float64, each in one bucket, which all require a gradient and
+             have none yet. The buckets are the same on every rank, and stand in the order in which they are to be
+             scattered. A parameter may be used several times, or not at all on some ranks or on all.
+    Returns  for each bucket a tensor (m,) of their dtype on rank r: part r of the mean over all ranks of the bucket's
+             gradients, flat and one after the other, cut into P parts of m elements, with zeros at the end where P does
+             not divide its elements; a rank that did not use it counts with zeros
     Cost     one reduce_scatter for each bucket: every rank sends (P - 1) m elements
     Memory   If all parameters are used and buckets stand in the order of backward, a rank never holds, at any time of
              backward, more than the full gradients of one bucket, and a copy of them, besides those that the layer at
@@ -633,7 +634,8 @@ def unit_forward(
              elements, with zeros at the end where P does not divide their number; float32 or float64. P may be larger
              than what is left for the last ranks: their part is zeros alone.
     shapes   of a and b: two times (h, d)
-    x        (samples, d), in the dtype of shard; as many samples on every rank, and no rank's x is another's
+    x        (samples, d), in the dtype of shard, as are y, x and t; as many samples on every rank, and no rank's x is
+             another's
     Returns  (y, saved): y, (samples, d), the unit's output; saved, a dict of what backward will need, "x" and "t"
              with t = tanh(x a'), and of nothing that it can gather again; neither requires a gradient
     Cost     one all_gather of the shard: every rank sends (P - 1) m elements
@@ -641,7 +643,7 @@ def unit_forward(
              than one unit's full parameters and one copy of them (a list of their parts is one, too), and nothing
              full is left after the call.
 
-    x is not changed.
+    Neither x nor shard is changed.
     """
     full = shard.new_empty(comm.size * shard.numel())
     comm.all_gather_single(full, shard)
@@ -714,11 +716,14 @@ def unit_backward(
     saved    {"x": x, "t": tanh(x a')}, of shapes (samples, d) and (samples, h), as forward left it
     dy       (samples, d), the gradient of this rank's own loss with respect to y
     Returns  (dx, dshard): dx, (samples, d), the gradient of this rank's own loss with respect to x; dshard, (m,), this
-             rank's part of the mean over all ranks of their flat gradients, with zeros where the shard has its padding
+             rank's part of the mean over all ranks of their flat gradients, with zeros where the shard has its padding;
+             both in the dtype of shard
     Cost     one all_gather and one reduce_scatter: every rank sends 2 (P - 1) m elements
     Memory   Many units stand in a row. Besides the shards, what is saved, and what was returned, each rank holds at any
              time never more than one unit's full parameters, its full gradients and one copy of either (what `cat`
              makes is a copy, and what `pad` makes of it another); and nothing full is left after the call.
+
+    The shard is not changed.
     """
     full = shard.new_empty(comm.size * shard.numel())
     comm.all_gather_single(full, shard)
@@ -813,7 +818,7 @@ def run_units(
               all-gather of the next unit begins before this one computes, in both passes, and gradients are scattered
               while the next unit computes.
     Returns   (y, dx, dshards): y of the last unit; dx of unit 0; for each unit, in the order of shards, this rank's
-              part of the mean over ranks of dfull, (m,)
+              part of the mean over ranks of dfull, (m,), in the dtype of the shards, which are not changed
     Cost      at most two all_gathers and one reduce_scatter for each unit. The last unit may be kept between the
               passes, or gathered again.
     Memory    besides the shards, what is returned and each unit's x, never more than full parameters and full
@@ -1207,7 +1212,7 @@ def sharded_clip_(comm: Comm, grads: list[Tensor], max_norm: float) -> Tensor:
     Returns   a tensor (), on each rank the norm of all shards of all ranks, before anything is scaled. All numbers of
               all shards are multiplied in place by one factor, the smaller of 1 and max_norm / (norm + 1e-6). An
               infinite norm makes the factor 0, and a nan makes it nan, as torch has it.
-    Digits    squares are formed, added and sent in float32 or wider
+    Digits    squares are formed, added and sent in float32 or wider; norm and factor are not rounded further
     Cost      one collective, and at most 100 bytes from each rank
     Example   Shards [3.] and [4.] on two ranks, max_norm 1: both return 5, and the shards are about [0.6] and [0.8].
     """
@@ -1284,11 +1289,11 @@ def sharded_scaler_step(
                 (0,) too, in float32 or bfloat16, also views. The list may be empty, and all of this may differ from
                 rank to rank.
     step        step() is the optimizer's step of this rank's shards. It reads the very tensors in grads.
-    scale       the loss scale, a power of 2, the same on all ranks
+    scale       the loss scale, a power of 2, below 1 too, the same on all ranks
     good_steps  how many good steps in a row came before this one, the same on all ranks, less than interval
     interval    how many good steps in a row make the scale grow, at least 1
-    Good        No number was inf, -inf or nan on any rank. Then grads are divided by the scale in place, and step is
-                called once on every rank, also on one without shards.
+    Good        No number was inf, -inf or nan on any rank (looked at before the division or after it). Then grads are
+                divided by the scale in place, and step is called once on every rank, also on one without shards.
     Skipped     Else step is not called on any rank, and the scale is halved. Nobody reads grads then.
     Returns     the next scale and the next good_steps, on all ranks the same. The scale is doubled after `interval`
                 good steps in a row; good_steps is 0 after a skip and after a growth.
@@ -1358,7 +1363,8 @@ def save_sharded(
 
     comm      has all_reduce, all_gather, gather, broadcast and barrier, on any number of ranks
     folder    is there, and holds older steps, or nothing. The ranks may share it, or each has a disk of its own. An
-              interrupted save on as many ranks may have left the step's folder, with files or parts of files.
+              interrupted save on as many ranks may have left the step's folder, with files or parts of files. A rank
+              replaces its own, and touches no file of another rank.
     step      a number of up to 8 digits
     tensors   this rank's shards of weights and moments, by name: all 1-D with ceil(n / P) elements, of any dtypes. The
               shards of all P ranks, one after the other, are n elements, at least 1, and then zeros that do not
@@ -1448,8 +1454,8 @@ def load_resharded(comm: Comm, folder: Path) -> dict[str, Tensor]:
     comm      its rank and size alone are needed
     folder    holds what section 16 describes: the file `latest` names the step's folder, with files such as
               `rank-1-of-4.safetensors`, all saved by one number of ranks, which may be another than now. Other steps
-              may lie beside it. Each rank's disk holds `latest`, rank 0's file, which tells names, dtypes and n, and
-              the files with elements of its own; others may be missing.
+              may lie beside it, of other numbers of ranks or elements. Each rank's disk holds `latest`, rank 0's file,
+              which tells names, dtypes and n, and the files with elements of its own; others may be missing.
     Returns   by name (all but "n") this rank's shards, 1-D with ceil(n / P) elements for the P ranks of comm: elements
               rank * ceil(n / P) and on of the whole, with zeros behind the n-th element. All is bit for bit what was
               saved, in its dtype.

@@ -13,10 +13,14 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbgrader import api
 from nbgrader.api import Gradebook
 
 from autograder.engine.grade import Release
 from course import exercises
+
+# A new gradebook asks for it, and alembic takes seconds to say what is the same in each.
+api.get_alembic_version = functools.cache(api.get_alembic_version)
 
 ASSIGNMENT = "01_computational_graphs"
 UNIT = "computational_graphs"
@@ -111,7 +115,7 @@ def without(book: NotebookNode, cell_id: str) -> NotebookNode:
 
 @functools.cache
 def empty_gradebook() -> bytes:
-    """A new gradebook. nbgrader starts alembic for each, which takes seconds; here it does so once."""
+    """A new gradebook."""
     with tempfile.TemporaryDirectory() as folder:
         Gradebook(f"sqlite:///{folder}/gradebook.db").close()
         return Path(folder, "gradebook.db").read_bytes()

@@ -193,3 +193,14 @@ def test_each_rank_has_a_peak_of_its_own(trusted):
         seen = perform_ranks(opened, answer(f"{kept}\nreturn x"), [two, two], exercise)[1]
     assert (len(seen.values["0/total"]), seen.sources["peak_bytes"]) == (20, "kernel")
     assert (seen.ledger["peak_bytes"] / MIB).tolist() == pytest.approx([8, 32], abs=1)
+
+
+def test_what_an_earlier_case_left_behind_makes_no_room_for_a_measured_one():
+    two, (three,) = EXERCISE.draw(1)[1], [each for each in EXERCISE.draw(1) if each.name == "3 ranks"]
+    exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))
+    body = (
+        "if size == 3:\n    KEPT.append(torch.ones(2**23))\nelse:\n    KEPT.clear()\nkept = torch.ones(2**22)\nreturn x"
+    )
+    with staged_with_toy(measured=(two.name,)), open_runner(trusted=True, display=False) as opened:
+        seen = perform_ranks(opened, answer(body, "KEPT = []"), [three, two], exercise)[1]
+    assert (seen.ledger["peak_bytes"] / MIB).tolist() == pytest.approx([16, 16], abs=1)

@@ -73,6 +73,16 @@ def test_simulated_and_brokered_ranks_get_the_same_verdict(bank, sessions):
         assert (simulated[0] == bank.exercise.points) == (name == "right")
 
 
+def test_a_unit_may_add_up_its_many_copies_one_after_the_other(warm):
+    bank = banks.load("fsdp.unit_forward")
+    cases = bank.exercise.draw(4)  # a seed for which they take more roundings than one sum may
+    (answer,) = [each.answer for each in bank.alternatives if each.name == "emptied_storage"]
+    with notebook(warm, {bank.exercise.name: answer}) as session:
+        seen = session.perform(bank.exercise, cases)
+    verdict = judge(bank.exercise, cases, seen, recording.references(bank, cases), sources=COUNTED_OUTSIDE)
+    assert [each.property for each in verdict.findings if not each.held] == []
+
+
 @pytest.mark.soak
 @pytest.mark.sandbox
 @pytest.mark.parametrize("seed", range(1, 4))

@@ -317,6 +317,12 @@ def test_needs_reach_through_each_other():
     assert found.points == 0
 
 
+def test_properties_that_ask_for_one_value_each_have_their_own_roundings():
+    rows = {"exact": 1, "usual": 32, "again": 32}
+    asks = [Property(name=name, points=1, keys=("a",), roundings=count, hint="-") for name, count in rows.items()]
+    assert failed(one(*asks, got=values(a=1 + 2**-21), expected=values(a=1.0))) == ["exact"]
+
+
 @pytest.mark.parametrize(("source", "points"), [("claimed", 6), ("tick", 8), ("broker", 8), ("forged", 6), ([], 6)])
 def test_what_is_claimed_earns_nothing_where_claims_do_not_count(source, points):
     seen = [dataclasses.replace(each, sources={"calls": source}) for each in RECORD.references]

@@ -12,7 +12,7 @@ import fnmatch
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -43,12 +43,16 @@ Weighed: TypeAlias = tuple[tuple[bool, float], Callable[[], Comparison]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Judged:
-    """One case with what was seen and what should have been seen."""
+    """One case with what was seen and what should have been seen.
+
+    measured  what was compared before, by key, roundings and kind of evidence: several properties ask for one value
+    """
 
     case: Case
     got: Observation
     expected: Observation
     dtype: torch.dtype
+    measured: dict[tuple[str, int, bool], Measured] = field(default_factory=dict, init=False)
 
 
 def judge(
@@ -82,7 +86,7 @@ def judge(
     failure, failure_case = _first_failure(runs)
     if _not_written(exercise, runs):
         return _verdict(exercise, _unattempted(exercise), runs, attempted=False)
-    findings = _findings(exercise, runs, sources)
+    findings = _findings(exercise.properties, runs, sources)
     failed = frozenset(finding.property for finding in findings if not finding.held)
     diagnosis = None
     if failed:
@@ -96,11 +100,21 @@ def judge(
 
 def _as_costly(exercise: Exercise, runs: Sequence[_Judged], findings: Sequence[Finding], witness: Witness) -> bool:
     """Whether the witness, judged by what was counted when it was recorded, breaks just the costs that were broken."""
-    if not any(finding.evidence == "ledger" for finding in findings):
+    costs = {finding.property: finding.held for finding in findings if finding.evidence == "ledger"}
+    if not costs:
         return True
     shown = [dataclasses.replace(run, got=seen) for run, seen in zip(runs, witness.observations, strict=True)]
-    pairs = zip(findings, _findings(exercise, shown, ALL_SOURCES), strict=True)
-    return all(ours.held == theirs.held for ours, theirs in pairs if ours.evidence == "ledger")
+    theirs = _findings(_needed(exercise.properties, costs), shown, ALL_SOURCES)
+    return all(costs.get(finding.property, finding.held) == finding.held for finding in theirs)
+
+
+def _needed(properties: Sequence[Property], names: Iterable[str]) -> list[Property]:
+    """Those of these names, and what they need, in their order."""
+    needed = set(names)
+    for each in reversed(properties):
+        if each.name in needed:
+            needed.update(each.needs)
+    return [each for each in properties if each.name in needed]
 
 
 def _verdict(
@@ -160,9 +174,11 @@ def _unattempted(exercise: Exercise) -> tuple[Finding, ...]:
 # --- properties ------------------------------------------------------------------------------------
 
 
-def _findings(exercise: Exercise, runs: Sequence[_Judged], sources: frozenset[Source]) -> tuple[Finding, ...]:
+def _findings(
+    properties: Sequence[Property], runs: Sequence[_Judged], sources: frozenset[Source]
+) -> tuple[Finding, ...]:
     findings: dict[str, Finding] = {}
-    for each in exercise.properties:
+    for each in properties:
         blocker = next((name for name in each.needs if not findings[name].held), "")
         findings[each.name] = _finding(each, runs, blocker, sources)
     return tuple(findings.values())
@@ -241,6 +257,7 @@ def _compared(
     return [_compare_key(key, got, expected, run, roundings) for key in keys]
 
 
+@functools.lru_cache(maxsize=10_000)
 def _names(pattern: str, key: str) -> bool:
     """Whether the pattern names this value; `*` alone names no argument and nothing that was refused."""
     return fnmatch.fnmatchcase(key, pattern) and not (pattern == "*" and key.startswith((AFTER, REFUSED)))
@@ -274,7 +291,10 @@ def _compare_key(key: str, got: dict[str, Leaf], expected: dict[str, Leaf], run:
     if key not in got:
         failed = run.got.error
         return _told(_missing(f"a value for {key}", f"{failed.type}" if failed else "nothing"))
-    found = measure(got[key], expected[key], run.dtype, roundings=roundings)
+    asked = (key, roundings, got is run.got.values)
+    found = run.measured.get(asked)
+    if found is None:
+        found = run.measured[asked] = measure(got[key], expected[key], run.dtype, roundings=roundings)
 
     def tell() -> Comparison:
         comparison = described(found, got[key], expected[key])

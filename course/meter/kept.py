@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from course.meter.storage import Row, all_weakly, bytes_now, weakly
 
+SCALARS = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor([1.0])` calls on the tensor that it just made
 
 
@@ -134,8 +135,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = str(func.overloadpacket.__name__)
         with self._lock:
             given = [] if func is FRESH else tensors((args, kwargs))
-            outside = all_weakly(tensor for tensor in given if not self._meter.watches(tensor))
-            made = [each for each in tensors(result) if weakly(each) not in outside and self._meter.watch(each, name)]
+            results = tensors(result)
+            outside = all_weakly(tensor for tensor in given if not self._meter.watches(tensor)) if results else set()
+            made = [each for each in results if weakly(each) not in outside and self._meter.watch(each, name)]
             self.note(Call(op=func, name=name, args=args, kwargs=kwargs, result=result, given=given, made=made))
         return result
 
@@ -154,4 +156,10 @@ class _Reporter(Recorder):  # type: ignore[no-untyped-call]
 
 def tensors(tree: object) -> list[Tensor]:
     """All tensors in a tree of arguments or results."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    if isinstance(tree, Tensor):
+        return [tree]
+    kind = type(tree)
+    if kind is tuple or kind is list or kind is dict:  # torch's own way takes five times as long
+        inside: Any = cast(dict[Any, Any], tree).values() if kind is dict else tree
+        return [found for each in inside if each is not None for found in tensors(each)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)] if kind not in SCALARS else []

@@ -66,6 +66,8 @@ def as_numbers(leaf: Leaf) -> Tensor | None:
         return torch.tensor(as_float(leaf), dtype=torch.float64)
     if not isinstance(leaf, Tensor) or leaf.is_meta or leaf.layout != torch.strided:
         return None
+    if leaf.dtype == torch.float64 and leaf.is_cpu:
+        return leaf.detach()
     try:
         return leaf.detach().to("cpu", torch.complex128 if leaf.is_complex() else torch.float64)
     except RuntimeError:  # quantized, or of a dtype that knows no arithmetic
@@ -106,9 +108,10 @@ def measure(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, se
         return DIFFERENT
     if a.numel() == 0:
         return SAME
-    judged = judged_dtype(got, expected, dtype)
-    allowed = tolerance(judged, roundings=roundings, scale=_scale(a, b), sensitivity=sensitivity)
-    error, place = _worst(a, b)
+    judged, equal = judged_dtype(got, expected, dtype), torch.equal(a, b)
+    scale = _size(a) if equal else max(_size(a), _size(b))
+    allowed = tolerance(judged, roundings=roundings, scale=scale, sensitivity=sensitivity)
+    error, place = (0.0, ()) if equal else _worst(a, b)
     return Measured(error <= allowed, error, allowed, place, judged)
 
 
@@ -150,21 +153,28 @@ def judged_dtype(got: Leaf, expected: Leaf, dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _scale(a: Tensor, b: Tensor) -> float:
-    """The largest finite magnitude in both; 0 where there is none."""
-    return float(torch.cat([a.flatten(), b.flatten()]).abs().nan_to_num_(nan=0.0, posinf=0.0).max())
+def _size(numbers: Tensor) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    magnitudes = numbers.abs()
+    largest = float(magnitudes.max())
+    if math.isfinite(largest):
+        return largest
+    return float(magnitudes.nan_to_num_(nan=0.0, posinf=0.0).max())
 
 
 def _worst(a: Tensor, b: Tensor) -> tuple[float, tuple[int, ...]]:
     """The largest difference and where it is; inf where one is not finite and the other is not the same."""
-    if torch.equal(a, b):
-        return 0.0, ()
-    same = (a == b) | (torch.isnan(a) & torch.isnan(b))
-    both = torch.isfinite(a) & torch.isfinite(b)
-    error = torch.where(same, 0.0, torch.where(both, (a - b).abs(), math.inf))
+    error = (a - b).abs()
     flat = int(error.argmax())
+    largest = float(error.reshape(-1)[flat])
+    if not math.isfinite(largest):  # or nan, which argmax finds first
+        same = (a == b) | (torch.isnan(a) & torch.isnan(b))
+        both = torch.isfinite(a) & torch.isfinite(b)
+        error = torch.where(same, 0.0, torch.where(both, error, math.inf))
+        flat = int(error.argmax())
+        largest = float(error.reshape(-1)[flat])
     index = tuple(int(i) for i in np.unravel_index(flat, tuple(a.shape)))  # torch's own imports sympy, for a second
-    return float(error.flatten()[flat]), index
+    return largest, index
 
 
 def _looks_coarse(got: Leaf, expected: Leaf, error: float, judged: torch.dtype) -> str:

@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from course.performing.warm import warm
 from course.tree import Tree, clone, readable, to_float64
 
 Clock: TypeAlias = Literal["wall", "cpu"]
+Each = TypeVar("Each")  # a case, in any form
 
 MAX_PRINTED = 2_000
 WIDE = 30.0  # on the CPU's clock a case may take this many times its limit on the wall's: machines can be that busy
@@ -118,7 +119,7 @@ def perform_all(
 
 
 def in_turn(
-    cases: Sequence[Case], observe: Callable[[Case], Observation], ends: Callable[[Failure | None], bool]
+    cases: Sequence[Each], observe: Callable[[Each], Observation], ends: Callable[[Failure | None], bool]
 ) -> list[Observation]:
     """One observation per case. After a failure that `ends` the row, the cases that follow show the same."""
     seen: list[Observation] = []

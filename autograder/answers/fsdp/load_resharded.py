@@ -140,6 +140,7 @@ MISSING, DAMAGED, BOTH = "FileNotFoundError", "ValueError", "(FileNotFoundError,
 FIRST = "with opened(0) as file"
 OWN = "comm.rank * saved // comm.size"
 COUNT = 'int(next(part.glob("rank-*")).stem.split("-")[-1])'
+IN_FLOAT64 = "torch.zeros(chunk - stop + start, dtype=torch.float64)"
 PADDED = "torch.cat([*each, each[0].new_zeros(chunk - stop + start)])"
 
 WRONG = (
@@ -184,24 +185,31 @@ WRONG = (
     wrong(
         "other_dtype",
         "You convert what you load, or join it with zeros of another dtype: torch.cat then converts to the wider one. "
-        "It must come back in the dtype in which it was saved, and new_zeros makes zeros of the same.",
+        "It must come back in the dtype in which it was saved, whole numbers bit for bit, and new_zeros makes zeros of "
+        "the same dtype.",
         edit((PADDED, f"{PADDED}.double()")),
-        edit(("each[0].new_zeros(", "torch.zeros(")),
+        edit((PADDED, f"{PADDED}.double().to(each[0].dtype)")),
+        edit((PADDED, PADDED.replace("each[0].new_zeros(chunk - stop + start)", IN_FLOAT64))),
         fails=("dtypes",),
     ),
     wrong(
         "through_float32",
-        "What you load goes through float32, and a float64 moment loses half of its digits.",
+        "What you load goes through float32, as it does where it is joined with zeros of that dtype. A float64 moment "
+        "loses half of its digits, and so do large whole numbers.",
         edit((PADDED, f"{PADDED}.float()")),
         edit((PADDED, f"{PADDED}.float().to(each[0].dtype)")),
+        edit(("each[0].new_zeros(", "torch.zeros(")),
         rounds_to=torch.float32,
     ),
     wrong(
         "takes_the_highest_step",
-        "You load the folder with the highest number (or the lowest). It may be a save that was interrupted: `latest` "
-        "names the one that is whole.",
+        "You load the folder with the highest number (or the lowest), or take from it how many ranks saved, or n. It "
+        "may be a save that was interrupted, or of other ranks: `latest` names the one that is whole.",
         edit((STEP, 'max(path.name for path in folder.glob("step-*"))')),
         edit((STEP, 'min(path.name for path in folder.glob("step-*"))')),
+        edit((COUNT, 'max(int(path.stem.split("-")[-1]) for path in folder.rglob("rank-*"))')),
+        edit((COUNT, 'min(int(path.stem.split("-")[-1]) for path in folder.rglob("rank-*"))')),
+        edit(('file.get_tensor("n")', 'safe_open(max(folder.glob("step-*/rank-0-*")), "pt").get_tensor("n")')),
     ),
     wrong(
         "files_in_order_of_names",

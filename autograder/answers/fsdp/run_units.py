@@ -146,16 +146,17 @@ REDUCED = 'comm.all_reduce(dfull, "mean")\n            dshards[i] = dfull.view(c
 WRONG = (
     wrong(
         "all_gathered_first",
-        "You gather all units before the first one computes, and keep them: every rank holds the whole model, as if "
-        "nothing were sharded.",
+        "Without prefetch, too, your all-gathers begin long before their units compute, and more units are full than "
+        "may be, with prefetch and without. If you gather all of them first, every rank holds the whole model, as "
+        "if nothing were sharded.",
         all_gathered_first,
         fails=("one_after_another", *HELD),
     ),
     wrong(
         "everything_stays",
-        "In the end every rank holds the full parameters or gradients of all units. A list leads to them, of "
-        "tensors that you save for backward, or of works, which hold their tensors when they were waited for, too. "
-        "Save the x of a unit; gather its parameters again.",
+        "More full parameters or gradients are alive than may be, with prefetch and without: copies, or those of "
+        "units that have computed. A list leads to these, of tensors that you save for backward, or of works, which "
+        "hold their tensors when they were waited for, too. Save the x of a unit; gather its parameters again.",
         edit((BEGUN, f"{BEGUN}\n    works = []"), (COMPUTED, f"        works.append(work)\n{COMPUTED}")),
         edit((BEGUN, f"{BEGUN}\n    fulls = []"), (COMPUTED, f"        fulls.append(full)\n{COMPUTED}")),
         edit((BEGUN, f"{BEGUN}\n    kept = []"), (LET_GO, f"            kept.append(dfull)\n{LET_GO}")),
@@ -174,8 +175,9 @@ WRONG = (
     ),
     wrong(
         "too_many_on_their_way",
-        "With prefetch more than two units are full: all-gathers of several units have begun, or reduce-scatters of "
-        "several have not been waited for. One of each is enough to hide the travel of all.",
+        "With prefetch more is alive than the full parameters and full gradients of two units: all-gathers of "
+        "several have begun, reduce-scatters of several have not been waited for, or something full was copied. One "
+        "of each on its way is enough to hide the travel of all.",
         edit((AHEAD, "len(ahead) < (len(visits) if prefetch else 1)")),
         edit((AHEAD, "len(ahead) <= 2 * prefetch")),
         edit(
@@ -187,13 +189,14 @@ WRONG = (
         fails=("two_units_held",),
     ),
     wrong(
-        "frees_late",
-        "Without prefetch, a unit's full gradient is still there when the next unit computes. It was not waited "
-        "for, or a name still holds it, or its Work, which knows its tensors: delete both when the reduce-scatter "
-        "is over.",
+        "one_too_many_held",
+        "Without prefetch, more is alive than the full parameters and full gradients of the unit at work. A full "
+        "gradient may still be there when the next unit computes: it was not waited for, or a name or its Work holds "
+        "it. Or what was gathered is there twice, as cat and clone make it.",
         edit((LET_GO, "            pass")),
         edit(LEFT),
         edit(LEFT, (LET_GO, f"            if not prefetch:\n                leaving.wait()\n{LET_GO}")),
+        edit(("forward(i, full, xs[i])", "forward(i, full if prefetch else full.clone(), xs[i])")),
         fails=("one_unit_held",),
     ),
     wrong(
@@ -257,6 +260,18 @@ WRONG = (
         edit(("dy, dfull = backward", "dx, dfull = backward"), ("return xs[-1], dy", "return xs[-1], dx")),
     ),
     wrong(
+        "written_into_the_shards",
+        "The gradients come into the shards themselves, over the parameters that the optimizer is to change. Make "
+        "tensors like the shards for them.",
+        edit(("[torch.empty_like(shard) for shard in shards]", "[*shards]")),
+    ),
+    wrong(
+        "in_float32",
+        "Your shards of gradients are in float32, whatever the shards have: make tensors like them.",
+        edit(("return xs[-1], dy, dshards", "return xs[-1], dy, [each.float() for each in dshards]")),
+        rounds_to=torch.float32,
+    ),
+    wrong(
         "sum_for_mean",
         "Your gradients are sums over the ranks. Divide by their number, or say so to reduce_scatter.",
         edit((', "mean"', "")),
@@ -269,7 +284,9 @@ WRONG = (
     ),
     wrong(
         "all_reduce_then_slice",
-        "You reduce whole gradients to all ranks, and each keeps a part: twice the bytes of a reduce_scatter.",
+        "You send more than two all-gathers and a reduce-scatter of each unit, or by other calls, and it takes "
+        "longer. An all_reduce gives every rank the whole mean, of which it keeps a part: twice the bytes of a "
+        "reduce_scatter.",
         edit((SCATTER, f"{REDUCED}.clone()")),
         fails=("collectives", "overlapped"),
     ),

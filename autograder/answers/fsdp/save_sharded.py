@@ -170,9 +170,10 @@ WRONG = (
     ),
     wrong(
         "stored_in_another_dtype",
-        "The numbers are right, but bfloat16 weights come back wide, or n is no int64: whoever loads the file goes on "
-        "in another dtype.",
+        "bfloat16 weights come back wide, or n is no int64, or whole numbers went through a float on their way, which "
+        "has no digits for large ones: store what you were given as it is.",
         edit(("each[:real]", "each[:real].double()")),
+        edit(("each[:real]", "each[:real].double().to(each.dtype)")),
         edit(('"n": torch.tensor(n)', '"n": torch.tensor(float(n))')),
         edit(('"n": torch.tensor(n)', '"n": torch.tensor(n, dtype=torch.int32)')),
         fails=("dtypes",),
@@ -261,6 +262,16 @@ WRONG = (
         "You remove what an interrupted save left in the step's folder. Where ranks share a disk, another may have "
         "written its file there a moment ago. Each rank writes over its own file alone.",
         edit((MADE, f"[old.unlink() for old in part.glob('*')]; {MADE}")),
+        edit((MADE, f"import shutil; shutil.rmtree(part, ignore_errors=True); {MADE}")),
+        edit((MADE, f"import shutil; comm.rank or shutil.rmtree(part, True); comm.barrier(); {MADE}")),
+    ),
+    wrong(
+        "clears_up_after_a_failure",
+        "Where a save has failed you remove the step's folder. Ranks that share it may still be writing there, and "
+        "break on it: then too many are named. A rank touches its own file alone.",
+        edit((CAUGHT, f"{CAUGHT}        import shutil; shutil.rmtree(part, ignore_errors=True)\n")),
+        edit((ASKED, f"{ASKED}        import shutil; shutil.rmtree(part, ignore_errors=True)\n")),
+        fails=("nothing_is_lost",),
     ),
     wrong(
         "writes_by_another_way",

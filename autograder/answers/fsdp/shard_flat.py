@@ -114,8 +114,10 @@ WRONG = (
     ),
     wrong(
         "tied_twice",
-        "A tied parameter stands in your row twice. It is one object, of one memory: count it once.",
+        "A tied parameter stands in your row twice, or is counted twice for the length of a piece. It is one object: "
+        "count it once.",
         edit((ALL, "in params")),
+        edit((M, "-(-sum(each.numel() for each in params) // size)")),
     ),
     wrong(
         "tied_at_its_last_place",
@@ -127,6 +129,28 @@ WRONG = (
         "You take two parameters for one because they hold the same numbers, as all biases do at first. Only the same "
         "object is tied: compare with `is`, or by id().",
         edit((ALL, "in [q for k, q in enumerate(params) if not any(torch.equal(q, r) for r in params[:k])]")),
+    ),
+    wrong(
+        "shared_memory_taken_for_tied",
+        "You take two parameters for one because they begin at the same address. One may be a view of the other: only "
+        "the same object is tied. Compare with `is`, or by id().",
+        edit((ALL, "in list({q.data_ptr(): q for q in params[::-1]}.values())[::-1]")),
+        edit((ALL, "in list({q.untyped_storage().data_ptr(): q for q in params[::-1]}.values())[::-1]")),
+    ),
+    wrong(
+        "frozen_set_apart",
+        "You leave out parameters that require no gradient, or put them behind the others. They are part of the model "
+        "all the same, and stand in the row where they stand in the list.",
+        edit((ALL, "in dict.fromkeys(params) if each.requires_grad")),
+        edit((ALL, "in sorted(dict.fromkeys(params), key=lambda q: not q.requires_grad)")),
+    ),
+    wrong(
+        "the_callers_parameters_changed",
+        "The piece is right, but the caller's parameters are not what they were: you take their gradients, or switch "
+        "`requires_grad` off, or put them into other memory. Work on `each.detach()`.",
+        edit((ALL, "in [q.requires_grad_(False) for q in dict.fromkeys(params)]")),
+        edit((M, f"{M}\n    for each in params:\n        each.grad = None")),
+        edit((M, f"{M}\n    for each in params:\n        each.data = each.data.clone()")),
     ),
     wrong(
         "a_view",
@@ -168,6 +192,7 @@ WRONG = (
         "Your piece is float32 (`torch.zeros(m)` is), whatever the parameters are. `flat.new_zeros(m)` has their "
         "dtype.",
         edit(("flat.new_zeros(m)", "torch.zeros(m)")),
+        edit(("each.detach().flatten()", "each.detach().flatten().float()"), (PADDED, f"{PADDED}.to(params[0].dtype)")),
         rounds_to=torch.float32,
     ),
     wrong(

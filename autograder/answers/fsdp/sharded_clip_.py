@@ -112,6 +112,11 @@ WRONG = (
         edit((SCALED, "grad.mul_((max_norm / (grad.double().norm() + 1e-6)).clamp(max=1.0))")),
     ),
     wrong(
+        "returns_no_tensor",
+        "You return a number of Python (or of numpy) where a tensor () is promised: leave out .item() and float().",
+        edit(("return norm", "return norm.item()")),
+    ),
+    wrong(
         "returns_the_norm_after",
         "You return the norm after clipping, which is never above max_norm and tells nothing. Keep what it was before.",
         edit(("return norm", "return norm * factor")),
@@ -130,11 +135,19 @@ WRONG = (
         edit((SCALED, "grad.data = grad * factor")),
     ),
     wrong(
-        "squares_in_half",
-        "Your squares, or their sum, are in half precision: float16 ends at 65,504, and bfloat16 keeps three digits. "
-        "Convert to float32 before you square, and add in it.",
+        "rounded_to_half",
+        "Your squares, their sum, a norm, the factor or what you return is in half precision: float16 ends at 65,504, "
+        "and bfloat16 keeps three digits. Convert to float32 before you square, and stay there until a shard is "
+        "multiplied: mul_ takes the factor in float32, whatever the shard's dtype.",
         edit((ADDED, "squares += grad.square().sum()")),
         edit((ADDED, "squares += torch.dot(grad.flatten(), grad.flatten())")),
+        edit((ADDED, "squares += grad.norm().double().square()")),
+        edit(
+            (ADDED, "squares += (grad.norm() if grad.dtype == torch.bfloat16 else grad.double().norm()).double() ** 2")
+        ),
+        edit((SCALED, "grad.mul_(factor.to(grad.dtype))")),
+        edit((SCALED, "grad.copy_(grad.to(torch.promote_types(grad.dtype, torch.float32)) * factor.to(grad.dtype))")),
+        edit(("return norm", "return norm.to(grads[0].dtype) if grads else norm")),
         fails=("half_precision",),
     ),
     wrong(
@@ -170,9 +183,11 @@ WRONG = (
     ),
     wrong(
         "another_eps",
-        "Under the fraction stands norm + 1e-6: not the norm alone, and no other small number.",
+        "Under the fraction stands norm + 1e-6: not the norm alone, and no other small number. Compare this fraction "
+        "with 1, and not the norm with max_norm.",
         edit((FACTOR, "(max_norm / norm).clamp(max=1.0)")),
         edit((FACTOR, "(max_norm / (norm + 1e-8)).clamp(max=1.0)")),
+        edit((FACTOR, "torch.where(norm < max_norm, 1.0, max_norm / (norm + 1e-6))")),
         fails=("every_digit_of_the_factor",),
     ),
     wrong(

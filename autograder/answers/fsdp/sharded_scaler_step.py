@@ -113,6 +113,16 @@ WRONG = (
         edit((SKIP, "return scale, 0")),
     ),
     wrong(
+        "keeps_the_scale_within_bounds",
+        "You keep the scale in a range: by max, min or clamp, or because // and int know nothing between 0 and 1. It "
+        "is a float that is halved at every skip, below 1 too, and doubled at every growth.",
+        edit((SKIP, "return max(scale / 2, 1.0), 0")),
+        edit((SKIP, "return scale // 2, 0")),
+        edit((SKIP, "return int(scale / 2) or 1, 0")),
+        edit((LAST, LAST.replace("(scale * 2, 0)", "(min(scale * 2, 2.0**24), 0)"))),
+        edit((LAST, LAST.replace("(scale * 2, 0)", "(min(scale * 2, 2.0**16), 0)"))),
+    ),
+    wrong(
         "steps_with_zeros",
         "In place of a skip you call step() with zeros (or with what is finite). Momentum and weight decay move the "
         "parameters then too. Do not call it.",
@@ -142,6 +152,14 @@ WRONG = (
         "divides_by_the_ranks_too",
         "You divide by the number of ranks as well. The shards are pieces of one gradient that is reduced already.",
         edit(("grad.div_(scale)", "grad.div_(scale * comm.size)")),
+    ),
+    wrong(
+        "looks_at_a_part",
+        "You look at the first tensor alone, or at the first number of each. An inf may stand anywhere.",
+        edit(("for grad in grads))", "for grad in grads[:1]))")),
+        edit(("for grad in grads))", "for grad in [each for each in grads if each.numel()][:1]))")),
+        edit(("for grad in grads))", "for grad in grads[-1:]))")),
+        edit((FINITE, "not bool(grad.flatten()[:1].isfinite().all())")),
     ),
     wrong(
         "infinities_missed",
@@ -188,6 +206,13 @@ WRONG = (
         edit((FINITE, "not bool(grad.abs().max().isfinite())")),
         edit(("    broken =", "    if not grads:\n        return scale, good_steps + 1\n    broken =")),
         edit((FLAG, "float(not bool(torch.cat([g.flatten() for g in grads]).isfinite().all()))")),
+    ),
+    wrong(
+        "no_step_without_shards",
+        "A rank that holds no numbers does not call step(). In a good step all ranks do: an optimizer counts its "
+        "steps, and may talk to the other ranks.",
+        edit((STEP, "    if grads:\n        step()\n")),
+        edit((STEP, "    if sum(grad.numel() for grad in grads):\n        step()\n")),
     ),
     wrong(
         "skip_keeps_the_count",

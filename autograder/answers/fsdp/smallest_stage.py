@@ -35,6 +35,7 @@ def smallest_of_all(n: int, size: int, recipe: Mapping[str, int], limit: int) ->
 RIGHT = (right(by_bisection, independent="bisect"), right(smallest_of_all))
 
 edit = partial(edited, smallest_stage)
+SHARD, SUM = "shard = -(-n // size)", "return parameters + gradients + states"
 
 WRONG = (
     wrong(
@@ -70,5 +71,29 @@ WRONG = (
         "The limit is that of one rank, and so are the bytes.",
         edit((") <= limit", ") <= limit * size")),
         edit((") <= limit", ") * size <= limit")),
+    ),
+    wrong(
+        "elements_not_whole",
+        "A shard has whole elements: n / size is rounded up first, and then come the bytes. Else a stage seems to fit "
+        "by less than one element.",
+        edit((SHARD, "shard = n / size")),
+        edit((SHARD, "shard = n // size")),
+        edit((SHARD, "shard = round(n / size)")),
+        edit((SHARD, "shard = n / size"), (SUM, "return -int(-(parameters + gradients + states) // 1)")),
+    ),
+    wrong(
+        "one_too_many",
+        "Where `size` divides n, nothing is padded: n // size + 1 is one too many there.",
+        edit((SHARD, "shard = n // size + 1")),
+    ),
+    wrong(
+        "by_position",
+        "You take the recipe's numbers in the order in which they stand in the dict, which may be any. Look each of "
+        'them up by its name, as in recipe["states"].',
+        edit(
+            ('recipe["parameters"]', "list(recipe.values())[0]"),
+            ('recipe["gradients"]', "list(recipe.values())[1]"),
+            ('recipe["states"]', "list(recipe.values())[2]"),
+        ),
     ),
 )

@@ -89,6 +89,26 @@ def cat_and_pad(comm: Comm, shard: Tensor, shapes: Shapes, saved: Saved, dy: Ten
     return dx, dshard
 
 
+ROOMS: dict[int, Tensor] = {}
+
+
+def keeps_a_room(comm: Comm, shard: Tensor, shapes: Shapes, saved: Saved, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients are put together in a tensor that is there for the next unit."""
+    grads = ROOMS.get(comm.rank)
+    if grads is None or grads.shape != (comm.size * len(shard),) or grads.dtype != shard.dtype:
+        grads = ROOMS[comm.rank] = shard.new_zeros(comm.size * len(shard))
+    full = torch.empty_like(grads)
+    comm.all_gather_single(full, shard)
+    n, x, t = shapes[0].numel(), saved["x"], saved["t"]
+    dt = (dy @ full[n : 2 * n].view(shapes[1]).T) * (1 - t * t)
+    dx = dy + dt @ full[:n].view(shapes[0])
+    torch.mm(dt.T, x, out=grads[:n].view(shapes[0]))
+    torch.mm(t.T, dy, out=grads[n : 2 * n].view(shapes[1]))
+    dshard = torch.empty_like(shard)
+    comm.reduce_scatter_single(dshard, grads, "mean")
+    return dx, dshard
+
+
 edit = partial(edited, unit_backward)
 WHOLE = "full = shard.new_empty(comm.size * shard.numel())\n    comm.all_gather_single(full, shard)"
 PARTS = "parts = [torch.empty_like(shard) for _ in range(comm.size)]\n    comm.all_gather(parts, shard)\n    "
@@ -97,13 +117,19 @@ IN_PARTS = 'comm.reduce_scatter(dshard, [part.clone() for part in flat.chunk(com
 GATHER = "comm.all_gather_single(full, shard)"
 OWN = "dshard = torch.empty_like(shard)"
 REDUCE = 'comm.reduce_scatter_single(dshard, grads, "mean")'
+HALVES = (
+    "middle = len(shard) // 2\n"
+    "    for part, rows in zip(dshard.tensor_split([middle]), grads.view(comm.size, -1).tensor_split([middle], 1)):\n"
+    '        comm.reduce_scatter_single(part, rows.flatten(), "mean")'
+)
 SCATTERED = f"    {OWN}\n    {REDUCE}"
 REDUCED = '    comm.all_reduce(grads, "mean")\n    dshard = '
 
 WRONG = (
     wrong(
         "all_reduce_then_slice",
-        "You reduce the whole gradient to all ranks and keep one part. That sends twice the bytes of a reduce_scatter.",
+        "You do something else than one all_gather and one reduce_scatter, and send more. An all_reduce gives every "
+        "rank the whole mean, of which it keeps one part: twice the bytes of a reduce_scatter.",
         edit((SCATTERED, f"{REDUCED}grads.view(comm.size, -1)[comm.rank].clone()")),
         fails=("one_of_each", "bytes"),
     ),
@@ -128,14 +154,45 @@ WRONG = (
     ),
     wrong(
         "copies_at_once",
-        "Nothing stays, but while one unit is at work you hold more than its parameters, its gradients and one copy: "
-        "cat makes a copy of the gradients, pad another (even of no zeros), and cloned parts one more. Delete what "
-        "was used (a and b, or da and db, under every name that they have), or write da and db into views of zeros.",
+        "While one unit is at work more is alive than its parameters, its gradients and one copy: cat makes a copy "
+        "of the gradients, pad another (even of no zeros), and cloned parts one more. Delete what was used (a and b, "
+        "or da and db, under every name that they have), or write da and db into views of zeros. A room that you "
+        "keep between calls counts, too.",
         cat_and_pad,
         edited(cat_and_pad, (WHOLE, f"{PARTS}full = torch.cat(parts)")),
         edited(cat_and_pad, (SCATTER, IN_PARTS)),
         edited(cat_and_pad, (WHOLE, f"{PARTS}full = torch.cat(parts)"), (SCATTER, IN_PARTS)),
+        keeps_a_room,
         fails=("memory",),
+    ),
+    wrong(
+        "in_several_calls",
+        "No byte too many is sent, but in several calls, one after the other. One all_gather and one reduce_scatter "
+        "have all of it on the way at once.",
+        edit((REDUCE, HALVES)),
+        fails=("one_of_each",),
+    ),
+    wrong(
+        "in_float32",
+        "You compute in float32, or in torch's default dtype, whatever the shard has. Rooms are like the shard.",
+        edit(
+            ("full = shard.new_empty(comm.size * shard.numel())", "shard, dy = shard.float(), dy.float()"),
+            (GATHER, f"full = torch.empty(comm.size * shard.numel())\n    {GATHER}"),
+            ('saved["x"], saved["t"]', 'saved["x"].float(), saved["t"].float()'),
+        ),
+        edit(
+            ("grads = torch.zeros_like(full)", "grads = torch.zeros(len(full))"),
+            ("torch.mm(dt.T, x, out=da)", "da.copy_(dt.T @ x)"),
+            ("torch.mm(t.T, dy, out=db)", "db.copy_(t.T @ dy)"),
+            ("dshard = torch.empty_like(shard)", "dshard = torch.empty(len(shard))"),
+        ),
+        rounds_to=torch.float32,
+    ),
+    wrong(
+        "written_into_the_shard",
+        "The gradient comes into the shard itself, over the parameters that the optimizer is to change. It needs a "
+        "tensor like the shard.",
+        edit((OWN, "dshard = shard")),
     ),
     wrong(
         "sum_for_mean",

@@ -58,10 +58,32 @@ def keeps_a_list(comm: Comm, shard: Tensor, shapes: Shapes, x: Tensor) -> Result
     return x + t @ b, {"x": x, "t": t}
 
 
+ROOMS: dict[int, Tensor] = {}
+
+
+def keeps_a_room(comm: Comm, shard: Tensor, shapes: Shapes, x: Tensor) -> Result:
+    """Units are gathered into one tensor after the other's, which is there for the next one."""
+    room = ROOMS.get(comm.rank)
+    if room is None or room.shape != (comm.size * len(shard),) or room.dtype != shard.dtype:
+        room = ROOMS[comm.rank] = shard.new_zeros(comm.size * len(shard))
+    comm.all_gather_single(room, shard)
+    n = shapes[0].numel()
+    t = torch.tanh(x @ room[:n].view(shapes[0]).T)
+    return x + t @ room[n : 2 * n].view(shapes[1]), {"x": x, "t": t}
+
+
 edit = partial(edited, unit_forward)
 GATHER = "comm.all_gather_single(full, shard)"
 SAVED = '{"x": x, "t": t}'
 RETURN = f"return x + t @ b, {SAVED}"
+CAST = '{"x": x.to(dtype), "t": t.to(dtype)}'
+HALVES = (
+    "middle = len(shard) // 2\n"
+    "    for part, rows in zip(shard.tensor_split([middle]), full.view(comm.size, -1).tensor_split([middle], 1)):\n"
+    "        come = shard.new_empty(comm.size * len(part))\n"
+    "        comm.all_gather_single(come, part)\n"
+    "        rows.copy_(come.view(rows.shape))"
+)
 
 WRONG = (
     wrong(
@@ -93,9 +115,9 @@ WRONG = (
     ),
     wrong(
         "copies_at_once",
-        "Nothing stays, but while one unit is at work you hold its parameters three times or more: the list of "
-        "parts, what cat makes of it, and a clone. Take views of what cat returns, or gather with "
-        "all_gather_single into one tensor.",
+        "You hold a unit's parameters three times or more: the list of parts, what cat makes of it, and a clone. Or "
+        "you keep one unit's room between calls, where others need it. Take views of what cat returns, or gather "
+        "with all_gather_single into one tensor, which goes when the call ends.",
         edited(joined_parts, ("torch.cat(parts), []", "torch.cat(parts).clone(), []")),
         edited(joined_parts, ("reshape(shape))", "reshape(shape).clone())")),
         edited(
@@ -103,6 +125,7 @@ WRONG = (
             ("torch.cat(parts), []", "torch.cat(parts).clone(), []"),
             ("reshape(shape))", "reshape(shape).clone())"),
         ),
+        keeps_a_room,
         fails=("memory",),
     ),
     wrong(
@@ -130,9 +153,9 @@ WRONG = (
         fails=("one_gather", "bytes"),
     ),
     wrong(
-        "one_broadcast_for_each_rank",
-        "Every rank's shard travels in a broadcast of its own, one after the other. One all_gather has them all on "
-        "the way at once.",
+        "in_several_calls",
+        "No byte too many is sent, but in several calls, one after the other: a broadcast of each rank's shard, or "
+        "pieces of shards. One all_gather has them all on the way at once.",
         edit(
             (
                 GATHER,
@@ -140,7 +163,36 @@ WRONG = (
                 "        part.copy_(shard)\n        comm.broadcast(part, rank)",
             )
         ),
+        edit((GATHER, HALVES)),
         fails=("one_gather",),
+    ),
+    wrong(
+        "in_float32",
+        "You compute in float32, or in torch's default dtype, whatever the shard has. Rooms are like the shard: "
+        "shard.new_empty(n).",
+        edit(
+            ("full = shard.new_empty(comm.size * shard.numel())", "shard, dtype = shard.float(), x.dtype"),
+            (GATHER, f"x, full = x.float(), shard.new_empty(comm.size * shard.numel())\n    {GATHER}"),
+            (RETURN, f"y = x + t @ b\n    return y.to(dtype), {CAST}"),
+        ),
+        edit(
+            ("full = shard.new_empty(comm.size * shard.numel())", "shard, x = shard.float(), x.float()"),
+            (GATHER, f"full = torch.empty(comm.size * shard.numel())\n    {GATHER}"),
+        ),
+        rounds_to=torch.float32,
+    ),
+    wrong(
+        "saved_in_float32",
+        "What you save is in float32, whatever x has: backward gets fewer digits than forward had.",
+        edit((SAVED, '{"x": x, "t": t.float()}')),
+        edit((SAVED, '{"x": x.float(), "t": t}')),
+        rounds_to=torch.float32,
+    ),
+    wrong(
+        "shard_written",
+        "You write into the shard, which the optimizer needs, and backward gathers again.",
+        edit((f"    {RETURN}", f"    y = x + t @ b\n    shard.zero_()\n    return y, {SAVED}")),
+        edit((f"    {RETURN}", f"    y = x + t @ b\n    shard.mul_(1)\n    return y, {SAVED}")),
     ),
     wrong(
         "own_shard_alone",

@@ -79,6 +79,13 @@ WRONG = (
         edit((CUT, "torch.split(row[len(row) - sum(sizes) :], sizes)")),
     ),
     wrong(
+        "zeros_taken_for_padding",
+        "You drop zeros because they look like padding. A weight may be 0, too, as biases are at first. The shapes "
+        "tell how many elements count: the sum of their sizes.",
+        edit((CUT, "torch.split(row[row != 0], sizes)")),
+        edit((CUT, "torch.split(row[: int(row.nonzero().max()) + 1] if len(row) else row, sizes)")),
+    ),
+    wrong(
         "own_shard_first",
         "Your row begins with the rank's own shard, so that every rank has other tensors. The order is that of ranks.",
         edit((CUT, "torch.split(row.roll(-comm.rank * len(shard))[: sum(sizes)], sizes)")),
@@ -135,7 +142,7 @@ WRONG = (
         "The numbers are right, but of shards in half precision you return float32: twice the memory. Leave the row "
         "in the dtype of the shard.",
         edit((VIEW, "piece.view(shape).to(torch.promote_types(piece.dtype, torch.float32))")),
-        fails=("dtype_of_the_result",),
+        fails=("kind_of_the_result",),
     ),
     wrong(
         "more_than_one_row",
@@ -144,6 +151,25 @@ WRONG = (
         edit((VIEW, "piece.view(shape).clone()")),
         edit((MAKE, "row = shard.new_empty((comm.size + 1) * len(shard))[: comm.size * len(shard)]")),
         fails=("one_row",),
+    ),
+    wrong(
+        "one_row_for_all_calls",
+        "You keep one row and gather into it again in the next call: what was returned before is overwritten. Two "
+        "units may be full at once, so each call needs a row of its own.",
+        edit(
+            (
+                MAKE,
+                'kept = unshard.__dict__.setdefault("kept", {})\n'
+                "    place = comm.rank, comm.size, len(shard), shard.dtype\n"
+                "    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))",
+            )
+        ),
+    ),
+    wrong(
+        "a_tuple",
+        "The tensors are right, but you return a tuple, as `split` does. A list was promised: put `list(...)` around "
+        "it, or square brackets.",
+        edit(("return [piece", "return tuple([piece"), ("strict=True)]", "strict=True)])")),
     ),
     wrong(
         "the_shard_itself",

@@ -148,6 +148,13 @@ WRONG = (
                 "len(names) == 1 and names[0].startswith(path)]",
             )
         ),
+        edit(
+            (
+                FREE,
+                f"[p for p, names in uses.items() if {ALL_USES} and "
+                "not (path and len(names) > 1 and len({n.rpartition('.')[0] for n in names}) == 1)]",
+            )
+        ),
     ),
     wrong(
         "blocks_split",
@@ -222,6 +229,40 @@ WRONG = (
         "its parameters to the module around it.",
         edit((WRAPPED, "path")),
         edit((WRAPPED, "path and not isinstance(module, nn.ModuleList)")),
+    ),
+    wrong(
+        "sequential_left_out",
+        "nn.Sequential has a forward, which a ModuleList has not: it becomes a unit as any other module does.",
+        edit(("(nn.ModuleList, nn.ModuleDict)", "(nn.ModuleList, nn.ModuleDict, nn.Sequential)")),
+    ),
+    wrong(
+        "lists_closed",
+        "You do not look into a ModuleDict or a ModuleList. It is no unit itself, but modules in it may be.",
+        edit((INNER, "if not isinstance(module, (*blocks, nn.ModuleDict)):")),
+        edit((INNER, "if not isinstance(module, (*blocks, nn.ModuleDict, nn.ModuleList)):")),
+    ),
+    wrong(
+        "prefix_without_its_dot",
+        "You compare the beginnings of names without the dot at the end of a module's name: `embed` then has "
+        "everything in it that is in `embed_back`, too.",
+        edit((ALL_USES, "all(name.startswith(path[:-1]) for name in names)")),
+    ),
+    wrong(
+        "tied_counted_twice",
+        "You count a tied parameter once for each of its names. It has its elements once.",
+        edit((LARGE, LARGE.replace("p.numel()", "p.numel() * len(uses[p])"))),
+        edit(
+            (
+                LARGE,
+                "sum(p.numel() for _, p in module.named_parameters(remove_duplicate=False) if id(p) in map(id, free)) "
+                ">= min_params",
+            )
+        ),
+    ),
+    wrong(
+        "model_is_no_block",
+        "The model itself is a block here, and you split it. A block's modules become no units, wherever it is.",
+        edit((INNER, "if not path or not isinstance(module, blocks):")),
     ),
     wrong(
         "frozen_do_not_count",

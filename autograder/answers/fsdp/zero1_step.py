@@ -90,6 +90,7 @@ GRAD, OWN = 'comm.reduce_scatter_single(grad, row, "mean")', "row[comm.rank * m 
 EMPTY = "grad = row.new_empty(m)"
 MADE = "m=torch.zeros_like(shard), v=torch.zeros_like(shard)"
 LERP = 'state["m"].lerp_(grad, 1 - beta1)'
+COUNT = '    state["step"] += 1\n'
 DECAY = "    shard *= 1 - lr * weight_decay\n"
 STEP = "shard -= lr * m_hat / (v_hat.sqrt() + eps)"
 GATHER, WRITE = "comm.all_gather_single(row, shard)", "p.copy_(part)\n\n\ndef"
@@ -200,6 +201,38 @@ WRONG = (
                 "    trained = [p for p, flag in zip(trained, flags.tolist(), strict=True) if flag]",
             )
         ),
+    ),
+    wrong(
+        "nothing_to_do_without_gradients",
+        "A rank on which no parameter has a gradient returns, or does not count the step. The others have gradients, "
+        "of which a part belongs to its shard: it gives zeros, and steps as they do.",
+        edit((M, f"if all(p.grad is None for p in trained):\n        return\n    {M}")),
+        edit((COUNT, '    state["step"] += max(state["step"] == 0, any(p.grad is not None for p in trained))\n')),
+    ),
+    wrong(
+        "moments_kept_where_the_gradient_is_0",
+        "Where the mean gradient is 0 you leave the moments, and the parameter, as they are. That is what torch's "
+        "SparseAdam does. In AdamW they fade, and the parameter goes on.",
+        edit(
+            (STEP, f"old = shard.clone()\n    {STEP}\n    shard = torch.where(grad == 0, old, shard)"),
+            (LERP, LERP.replace("1 - beta1", "(1 - beta1) * (grad != 0)")),
+            ('state["v"].mul_(beta2)', 'state["v"].mul_(torch.where(grad == 0, 1.0, beta2))'),
+        ),
+    ),
+    wrong(
+        "nothing_to_do_at_a_rate_of_0",
+        "At a rate of 0 you return. The parameters stay, but it is a step: the moments take up the gradients, and the "
+        "step counts.",
+        edit((M, f"if lr == 0:\n        return\n    {M}")),
+    ),
+    wrong(
+        "another_order",
+        "Your row has the parameters in another order than the list: by size, from the end, or matrices first. Then "
+        "the moments belong to other elements than those of `shard_flat`, and of whoever loads them.",
+        edit((TRAINED, "sorted((p for p in params if p.requires_grad), key=lambda p: -p.numel())")),
+        edit((TRAINED, "sorted((p for p in params if p.requires_grad), key=lambda p: p.numel())")),
+        edit((TRAINED, "sorted((p for p in params if p.requires_grad), key=lambda p: -p.dim())")),
+        edit((TRAINED, "[p for p in params if p.requires_grad][::-1]")),
     ),
     wrong(
         "frozen_too",

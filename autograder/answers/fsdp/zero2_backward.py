@@ -61,6 +61,7 @@ def one_bucket_after_another(comm: Comm, loss: Tensor, buckets: Buckets) -> list
         del grads
         shards.append(torch.empty_like(flat[: len(flat) // comm.size]))
         comm.reduce_scatter_single(shards[-1], flat, "mean")
+        del flat
     return shards
 
 
@@ -86,7 +87,7 @@ def all_at_once(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
 
 edit = partial(edited, zero2_backward)
 LANDED = "        for _, work in travels:\n            work.wait()\n        travels.clear()"
-LANDED_BUT = "        while len(travels) > {}:\n            travels.pop(0)[1].wait()"
+LANDED_BUT = "        while len(travels) > 1:\n            travels.pop(0)[1].wait()"
 ALL_LANDED = (
     "    start_complete()\n    land()",
     "    start_complete()\n    for _, work in travels:\n        work.wait()",
@@ -96,6 +97,16 @@ COPIED = ("]).detach()", "]).detach().clone()")
 COMPLETE = "missing[len(shards)] == 0"
 REDUCE = 'comm.reduce_scatter_single(shard, flat, "mean")'
 REST = "    for bucket in buckets[len(shards) :]:\n        scatter(bucket)\n"
+PIECES = (
+    "for part, piece in zip(shard.tensor_split({0}), flat.view(comm.size, -1).tensor_split({0}, 1)):\n"
+    '            comm.reduce_scatter_single(part, piece.flatten(), "mean")'
+)
+EACH = (
+    "for rank, part in enumerate(flat.view(comm.size, -1)):\n"
+    "            comm.reduce(part, rank)\n"
+    "        shard.copy_(flat.view(comm.size, -1)[comm.rank] / comm.size)"
+)
+NEW = "shard = bucket[0].new_empty(-(-sum(p.numel() for p in bucket) // comm.size))"
 FREED = "            p.grad = None\n"
 REDUCED = 'comm.all_reduce(flat, "mean")\n        '
 
@@ -138,10 +149,41 @@ WRONG = (
         "You scatter in the hook and empty .grad, but a bucket too many is still on its way, or one copy too many is "
         "alive. Wait for the bucket before the next one is put together, and not after; and delete what cat or pad "
         "has copied.",
-        edited(one_on_its_way, (LANDED, LANDED_BUT.format(2)), ALL_LANDED),
-        edited(one_on_its_way, (LANDED, LANDED_BUT.format(1)), ALL_LANDED, COPIED),
-        edited(one_on_its_way, ("            land()\n", ""), LANDED_LATE, COPIED),
+        edited(one_on_its_way, (LANDED, LANDED_BUT), ALL_LANDED),
+        edited(one_on_its_way, ("            land()\n", ""), LANDED_LATE),
+        edited(one_on_its_way, COPIED),
         fails=("memory",),
+    ),
+    wrong(
+        "one_bucket_late",
+        "When backward comes to the first layer, more than a bucket of gradients is in .grad, although you empty it: "
+        "a bucket that is complete is scattered later, as when the next one is complete, too. Scatter it in the "
+        "hook that brings its last gradient.",
+        edit((COMPLETE, "sum(missing[len(shards) : len(shards) + 2]) == 0")),
+        fails=("let_go", "memory"),
+    ),
+    wrong(
+        "row_of_the_bucket_before",
+        "You put a bucket together where the one before was: what you do not write is that one's. Fill the row with "
+        "zeros first, or at least the places of parameters without a gradient and the padding.",
+        edit(
+            (
+                "flat = shard.new_zeros(comm.size * len(shard))",
+                "flat = rows.setdefault(len(shard), shard.new_zeros(comm.size * len(shard)))",
+            ),
+            ("    shards: list[Tensor] = []", "    shards: list[Tensor] = []\n    rows = {}"),
+        ),
+    ),
+    wrong(
+        "in_float32",
+        "You put buckets together in torch's default dtype, whatever the parameters have: bucket[0].new_zeros(n) is "
+        "like them.",
+        edit((NEW, f"{NEW}.float()")),
+        edit(
+            (NEW, f"{NEW}.float()"),
+            ("shards.append(shard)", "shards.append(shard.to(bucket[0].dtype))"),
+        ),
+        rounds_to=torch.float32,
     ),
     wrong(
         "gradients_not_freed",
@@ -151,15 +193,26 @@ WRONG = (
     ),
     wrong(
         "all_reduce_then_slice",
-        "You reduce whole buckets to all ranks, and each keeps a part: twice the bytes of a reduce_scatter.",
+        "You do something else than one reduce_scatter of each bucket, and send more. An all_reduce gives every rank "
+        "the mean of all parts, of which it keeps one: twice the bytes.",
         edit((REDUCE, f"{REDUCED}shard = flat.view(comm.size, -1)[comm.rank].clone()")),
-        fails=("bytes",),
+        fails=("one_of_each", "bytes"),
+    ),
+    wrong(
+        "bucket_in_pieces",
+        "No byte too many is sent, but not in one reduce_scatter for each bucket: you cut buckets into pieces, or "
+        "call something else several times. Every call costs its latency. Put the gradients of a bucket into one "
+        "tensor.",
+        edit((REDUCE, PIECES.format(2))),
+        edit((REDUCE, PIECES.format("len(bucket)"))),
+        edit((REDUCE, EACH)),
+        fails=("one_of_each",),
     ),
     wrong(
         "view_of_the_bucket",
         "What you return is a view, and keeps the whole bucket's gradients behind it alive. Give it memory of its own.",
         edit((REDUCE, f"{REDUCED}shard = flat.view(comm.size, -1)[comm.rank]")),
-        fails=("bytes", "few_buckets", "memory"),
+        fails=("one_of_each", "bytes", "few_buckets", "memory"),
     ),
     wrong(
         "sum_for_mean",
@@ -168,8 +221,8 @@ WRONG = (
     ),
     wrong(
         "hook_before_the_gradient",
-        "A hook of register_hook is called when a gradient has been computed and is not yet in .grad: the last one of "
-        "each bucket is missing, and stays when it comes. Use register_post_accumulate_grad_hook.",
+        "A hook of register_hook is called when a gradient has been computed and is not yet in .grad: the last one "
+        "of each bucket is missing, and stays when it comes. Use register_post_accumulate_grad_hook.",
         edit(
             (
                 "p.register_post_accumulate_grad_hook(arrived)",

@@ -121,6 +121,7 @@ WRONG = (
         "one_too_many",
         "Where `size` divides n, nothing is padded: n // size + 1 is one too many there.",
         edit((SHARD, "shard = n // size + 1")),
+        edit((SHARD, "shard = max(1, -(-n // size))")),
     ),
     wrong(
         "padded_everywhere",
@@ -135,6 +136,25 @@ WRONG = (
         edit(('recipe["parameters"]', "4"), ('recipe["gradients"]', "4"), ('recipe["states"]', "8")),
         edit(('recipe["states"]', "12")),
         edit(('recipe["gradients"]', 'recipe["parameters"]')),
+    ),
+    wrong(
+        "by_position",
+        "You take the recipe's numbers in the order in which they stand in the dict, which may be any. Look each of "
+        'them up by its name, as in recipe["states"].',
+        edit(
+            ('recipe["parameters"]', "list(recipe.values())[0]"),
+            ('recipe["gradients"]', "list(recipe.values())[1]"),
+            ('recipe["states"]', "list(recipe.values())[2]"),
+        ),
+    ),
+    wrong(
+        "nothing_taken_for_missing",
+        "0 bytes in a recipe are 0 bytes: `or` replaces them, because 0 counts as false.",
+        edit(
+            ('recipe["parameters"]', '(recipe["parameters"] or 2)'),
+            ('recipe["gradients"]', '(recipe["gradients"] or 2)'),
+            ('recipe["states"]', '(recipe["states"] or 12)'),
+        ),
     ),
     wrong(
         "gigabytes",

@@ -1,12 +1,13 @@
 """Who is there and what they use, by the kernel's account; read from the warm process, where students cannot reach.
 
-processes(session) --> tasks, memory;   reset_peaks ... spent: the cost of one case
+processes(sessions) --> tasks, memory;   reset_peaks ... spent: the cost of one case
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +28,13 @@ class Process:
     cpu: float
 
 
-def processes(session: int | None = None) -> list[Process]:
-    """All processes but the first of this namespace and ourselves; without isolation, those of one session."""
+def processes(sessions: Collection[int] | None = None) -> list[Process]:
+    """All processes but the first of this namespace and ourselves; without isolation, those of these sessions.
+
+    In one look: on a busy machine there are hundreds of processes to look at.
+    """
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    found = [_process(pid, session) for pid in pids if pid not in (1, os.getpid())]
+    found = [_process(pid, sessions) for pid in pids if pid not in (1, os.getpid())]
     return [each for each in found if each is not None]
 
 
@@ -60,12 +64,12 @@ def spent(before: list[Process], after: list[Process], shared: int) -> tuple[int
     return sum(max(0, peak) for peak in peaks), sum(seconds)
 
 
-def _process(pid: int, session: int | None) -> Process | None:
+def _process(pid: int, sessions: Collection[int] | None) -> Process | None:
     """None where it has ended meanwhile, or belongs to another session."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             stat = file.read().rpartition(")")[2].split()
-        if session is not None and int(stat[3]) != session:
+        if sessions is not None and int(stat[3]) not in sessions:
             return None
         with open(f"/proc/{pid}/status") as file:
             status = dict(line.split(":", 1) for line in file if ":" in line)

@@ -20,11 +20,14 @@ from course.performing.oracle import UnknownQuestion
 from course.performing.perform import perform
 
 CASES = 3  # of each exercise
+TRIES = "choose_"  # begins names of exercises that draw until misreadings lose: longer than all others together
 
 
 def rehearse() -> None:
-    """Perform each exercise with an answer that raises at once: no student's code, no backward pass, no thread."""
+    """Perform exercises with an answer that raises at once: no student's code, no backward pass, no thread."""
     for entry in syllabus.entries():
+        if entry.name.startswith(TRIES):
+            continue
         exercise = exercises.load(entry.id)
         for case in exercise.draw(0)[:CASES]:
             _perform(exercise, case)

@@ -174,8 +174,8 @@ def _build(sock: socket.socket, place: container.Place, write: int) -> None:
 
 def _of_all(running: dict[int, _Container]) -> list[Process]:
     """All processes of all containers: they belong to one submission."""
-    sessions = [each.session for each in running.values()]
-    return processes() if None in sessions else [found for each in sessions for found in processes(each)]
+    sessions = {each.session for each in running.values() if each.session is not None}
+    return processes(sessions) if len(sessions) == len(running) else processes()
 
 
 def _of(current: _Container, found: list[Process]) -> list[Process]:
@@ -204,7 +204,7 @@ def _watch(running: dict[int, _Container], shared: int) -> None:
 def _kill(current: _Container) -> None:
     """Kill the first process, and with it everything in its namespaces; without isolation, its session."""
     first = current.pid  # it has a session of its own when it has said so
-    for pid in [first] if current.session is None else [each.pid for each in processes(current.session)]:
+    for pid in [first] if current.session is None else [each.pid for each in processes({current.session})]:
         if pid is None:  # it never came; a 0 in its place would mean all of our own process group
             continue
         with contextlib.suppress(ProcessLookupError):

@@ -18,12 +18,11 @@ import re
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from course.errors import CourseError
-from course.tree import MAX_PACKED_DEPTH, Tree, pack, unpack
+from course.tree import MAX_PACKED_DEPTH, Tree, memory_of, pack, unpack
 
 MAX_FRAME = 64 * 2**20  # bytes; also of all tensors in a tree, each counted wherever it stands
 MAX_JSON = 4 * 2**20  # bytes of JSON
@@ -53,6 +52,7 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class BadFrame(CourseError):
@@ -64,22 +64,25 @@ def encode(tree: Tree, token: str = "") -> bytes:
     return b"".join(encode_parts(tree, token))
 
 
-def encode_parts(tree: Tree, token: str = "") -> tuple[bytes, bytes]:
-    """The same in two parts, of which the second has the tensors: large ones are not copied once more."""
+def encode_parts(tree: Tree, token: str = "") -> list[bytes | memoryview]:
+    """The same in parts: first all that is no tensor, then the memory of each, which is not copied."""
     tensors: dict[str, Tensor] = {}
     try:
-        text = json.dumps([token, pack(tree, tensors)], allow_nan=False, separators=(",", ":")).encode()
+        packed = pack(tree, tensors, copied=False)
+        text = json.dumps([token, packed], allow_nan=False, separators=(",", ":")).encode()
         _check_text(text)
         _check_volume(tree)
         _check_tensors(tensors)
-        stored = safetensors.torch.save(tensors) if tensors else b""
-        _check_header(stored)
+        header = _header(tensors)
+        _check_header(header)
+        first = len(text).to_bytes(4, "big") + text + header
+        parts: list[bytes | memoryview] = [first, *map(memory_of, tensors.values())]
     except BadFrame:
         raise
     except Exception as error:
         raise BadFrame(f"a frame must hold plain data, got {type(error).__name__}") from None
-    check_size(4 + len(text) + len(stored))
-    return len(text).to_bytes(4, "big") + text, stored
+    check_size(sum(map(len, parts)))
+    return parts
 
 
 def decode(frame: bytes | bytearray) -> tuple[str, Tree]:
@@ -154,6 +157,19 @@ def _refuse_constant(name: str) -> None:
 
 
 # --- tensors ----------------------------------------------------------------------------------------
+
+
+def _header(tensors: dict[str, Tensor]) -> bytes:
+    """What stands in a safetensors file before these tensors, which follow one after the other; nothing for none."""
+    if not tensors:
+        return b""
+    entries, end = {}, 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.nbytes
+        entries[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def _tensors(data: bytes) -> dict[str, Tensor]:

@@ -21,13 +21,12 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from autograder.sandbox.wire import messages
-from autograder.sandbox.wire.frame import DTYPES, MAX_DIMS, MAX_FRAME, BadFrame
+from autograder.sandbox.wire.frame import DTYPES, MAX_DIMS, MAX_FRAME, NAMES, BadFrame
 from course.cluster.calls import Call, Kind, check_form
 from course.errors import BadArgument
 from course.performing.exercise import Case, Observation
 from course.tree import Tree, readable
 
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_ITEMS = 1_000  # in one message
 MAX_LABEL = 100
 MAX_WORD = 20  # characters of a verb, an op or a dtype

@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
+from collections.abc import Iterator, Sequence
 
 from autograder.sandbox.wire.frame import BadFrame, check_size, decode, encode_parts
 from course.errors import CourseError
@@ -41,20 +42,33 @@ def send(sock: socket.socket, tree: Tree, *, token: str = "", deadline: float | 
 
     deadline  on the monotonic clock; it holds against a receiver who never reads. SEND_SECONDS from now at the latest
     """
-    text, tensors = encode_parts(tree, token)
-    size = (len(text) + len(tensors)).to_bytes(LENGTH, "big")
-    left = SEND_SECONDS if deadline is None else min(SEND_SECONDS, deadline - time.monotonic())
+    parts = encode_parts(tree, token)
+    size = sum(map(len, parts)).to_bytes(LENGTH, "big")
+    last = time.monotonic() + SEND_SECONDS
+    last = last if deadline is None else min(last, deadline)
     try:
-        sock.settimeout(max(left, 1e-3))
-        if len(tensors) < SMALL:
-            sock.sendall(size + text + tensors)
-        else:
-            sock.sendall(size + text)
-            sock.sendall(tensors)
+        for part in _joined([size, *parts]):
+            sock.settimeout(max(last - time.monotonic(), 1e-3))
+            sock.sendall(part)
     except TimeoutError:
         raise Late("the message could not be sent in time") from None
     except OSError as error:
         raise Closed(f"the connection broke ({error.strerror})") from None
+
+
+def _joined(parts: Sequence[bytes | memoryview]) -> Iterator[bytes | bytearray | memoryview]:
+    """The same bytes in fewer parts: small ones are put together, large ones are left where they lie."""
+    small = bytearray()
+    for part in parts:
+        if len(part) < SMALL:
+            small += part
+        if small and (len(part) >= SMALL or len(small) >= SMALL):
+            yield small
+            small = bytearray()
+        if len(part) >= SMALL:
+            yield part
+    if small:
+        yield small
 
 
 def receive(sock: socket.socket, deadline: float, *, token: str = "") -> Tree:

@@ -41,8 +41,9 @@ def built(parts: Parts, values: Sequence[Tensor]) -> nn.Module:
         if kind == "tied":
             module.register_parameter(name, model.get_parameter(each["of"]))
         elif kind == "numbers":
+            row = _inner(model, each["name"])
             for at, number in enumerate(value):
-                _inner(model, each["name"]).register_parameter(str(at), nn.Parameter(number.clone()))
+                row.register_parameter(str(at), nn.Parameter(number.clone()))
         elif kind in PARAMETERS:
             data = value.t() if kind == "transposed" else value
             module.register_parameter(name, nn.Parameter(data, requires_grad=kind in TRAINED))

@@ -9,11 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 Asked: TypeAlias = dict[str, Any]  # arguments by name
+USUAL, STATES_FIRST = ["parameters", "gradients", "states"], ["states", "parameters", "gradients"]
 
 
 def by_name(questions: Iterable[Asked]) -> dict[str, Asked]:
     """The questions, each under a name that has all of its numbers."""
     return {", ".join([_model(each), *_conditions(each)]): each for each in questions}
+
+
+def laid_in(order: Iterable[str], recipe: Mapping[str, int]) -> dict[str, int]:
+    """The recipe with its names in this order, which a sheet does not keep."""
+    return {name: recipe[name] for name in order}
 
 
 def _model(asked: Asked) -> str:
@@ -24,7 +30,7 @@ def _model(asked: Asked) -> str:
 
 def _bytes(recipe: Mapping[str, int]) -> str:
     """In the order in which exercises name them."""
-    return " + ".join(str(recipe[name]) for name in ("parameters", "gradients", "states")) + " bytes"
+    return " + ".join(str(recipe[name]) for name in USUAL) + " bytes"
 
 
 def _conditions(asked: Asked) -> list[str]:

@@ -7,8 +7,6 @@ them needs room besides: so that both passes have the same peak, forward takes a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -67,6 +65,7 @@ def split(inputs: Inputs) -> list[Inputs]:
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """One step: y, dx and the shards of gradients."""
     shards, shapes = units.shards_of(inputs, comm.size, comm.rank), units.shapes_of(inputs)
+    before = [each._version for each in shards]
     prefetch, seconds = inputs["prefetch"], inputs["seconds"]
 
     def parameters(number: int, full: Tensor) -> list[Tensor]:
@@ -93,7 +92,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         torch.mm(t.T, dy, out=db)
         return dy + down @ a, dfull
 
-    with _filled(inputs["outside"]):
+    with units.filled(inputs["outside"]):
         result = answer(comm, [*shards], forward, backward, inputs["x"], inputs["dy"], prefetch)
     one = outputs(result, "y", "dx", "dshards")
     dshards = one["dshards"]
@@ -103,18 +102,11 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         _tensor("a shard of gradients", *each) for each in zip(dshards, (each.shape for each in shards), strict=True)
     ]
     pieces: list[Any] = [units.piece(inputs, each, comm.size, comm.rank) for each in own]
-    return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces})
-
-
-@contextmanager
-def _filled(wanted: bool) -> Iterator[None]:
-    """Tensors that torch.empty makes are written to at once: else nobody sees outside what waits to be received."""
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("warn" if wanted else before)
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
+    kept = {
+        "dtype": all(each.dtype == shards[0].dtype for each in own),
+        "shards": [e._version for e in shards] == before,
+    }
+    return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces, "kept": {**kept}})
 
 
 def _tensor(name: str, value: object, shape: torch.Size) -> Tensor:
@@ -184,9 +176,10 @@ EXERCISE = Exercise(
         Property(
             "dshards",
             "For each unit, in the order of the shards, this rank's part of the mean over ranks of dfull: one "
-            "reduce_scatter, which has been waited for when you return.",
+            "reduce_scatter, which has been waited for when you return. It goes into a tensor like the shard, which "
+            "keeps its parameters.",
             points=2,
-            keys=("*/dshards/*",),
+            keys=("*/dshards/*", "*/kept/*"),
             cases=VALUES,
             needs=("dx",),
         ),
@@ -231,10 +224,10 @@ EXERCISE = Exercise(
             "holds its tensor until it means another one, or is deleted: so it does while the next unit is gathered.",
             points=2,
             evidence="ledger",
-            holds=units.memory(2.25, shards=2, outside=4.65),
+            holds=units.memory(2.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("dshards",),
         ),
@@ -244,10 +237,10 @@ EXERCISE = Exercise(
             "its tensors, too: let go of it when it was waited for.",
             points=2,
             evidence="ledger",
-            holds=units.memory(4.25, shards=2, outside=7.0),
+            holds=units.memory(4.25, shards=2),
             beside=GIVEN,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP_AHEAD,),
             needs=("dshards",),
         ),
@@ -274,6 +267,7 @@ EXERCISE = Exercise(
         "a unit is gathered when it is needed, and waited for": ("one_after_another",),
         "begins before this one computes": ("overlapped",),
         "this rank's part of the mean over ranks of dfull": ("dshards",),
+        "in the dtype of the shards, which are not changed": ("dshards",),
         "two all_gathers and one reduce_scatter": ("collectives",),
         "may be kept between the passes, or gathered again": ("collectives",),
         "of one unit, with prefetch of two": ("one_unit_held", "two_units_held"),

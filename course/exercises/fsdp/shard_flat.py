@@ -1,10 +1,12 @@
 """`shard_flat(params, size, rank)`: one rank's piece of all parameters, one after the other.
 
-All ranks' pieces are asked for. Two parameters are one only if they are one object; others may hold equal numbers.
+All ranks' pieces are asked for. Two parameters are one only if they are one object; others may hold equal numbers, or
+lie in one memory. A caller goes on using its parameters, so what they are is looked at afterwards.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,13 +24,14 @@ from course.performing.exercise import (
     Observation,
     Property,
     Values,
+    arguments_unchanged,
     every_form,
     observe,
 )
-from course.performing.forms import in_dtype, strided, transposed
+from course.performing.forms import at_once, in_dtype, put, strided, times, transposed
 
 EVEN, UNEVEN, ONE, MANY = "4 ranks, 12 elements", "4 ranks, 10 elements", "one rank", "more ranks than elements"
-TIED, EQUAL, ODD = "tied parameters", "equal numbers", "a number and an empty one"
+TIED, EQUAL, ODD = "tied parameters", "equal numbers and a view", "a number and an empty one"
 SINGLE, EMPTY = "one parameter", "no elements at all"
 
 
@@ -38,9 +41,9 @@ def cases(rng: torch.Generator) -> list[Case]:
     def case(name: str, size: int, *shapes: tuple[int, ...], uses: list[int] | None = None) -> Case:
         values: list[Any] = [1 + normal(rng, *shape).abs() for shape in shapes]  # no zeros, which padding has
         every: list[Any] = list(range(len(shapes))) if uses is None else uses
-        return Case(name=name, inputs={"values": values, "uses": every, "size": size})
+        return Case(name=name, inputs={"values": values, "uses": every, "size": size, "frozen": []})
 
-    equal = case(EQUAL, 3, (2, 2), (2, 2), (4,))
+    equal = case(EQUAL, 3, (2, 2), (2, 2), (4,), uses=[0, 1, 2, 3])  # 3 is a view of the last one
     values: Any = equal.inputs["values"]
     values[1] = values[0].clone()
     return [
@@ -62,7 +65,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     Each rank has parameters of its own, rank 0 those of the inputs.
     """
     size = inputs["size"]
-    made = [[Parameter(value.clone() if rank else value) for value in inputs["values"]] for rank in range(size)]
+    made = [_parameters(inputs, [each.clone() if rank else each for each in inputs["values"]]) for rank in range(size)]
+    lay = [each.data_ptr() for each in made[0]]
     shards = [
         one_tensor(answer([params[use] for use in inputs["uses"]], size, rank)) for rank, params in enumerate(made)
     ]
@@ -72,8 +76,21 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
             "later": _by_rank(map(_while_zero, made, shards)),
             "kept": [each.untyped_storage().nbytes() // each.element_size() for each in shards],
             "recorded": [each.requires_grad for each in shards],
+            "after": {
+                "grads": {str(k): each.grad for k, each in enumerate(made[0])},
+                "requires_grad": [each.requires_grad for each in made[0]],
+                "same_memory": [each.data_ptr() == place for each, place in zip(made[0], lay, strict=True)],
+            },
         }
     )
+
+
+def _parameters(inputs: Inputs, values: list[Tensor]) -> list[Parameter]:
+    """Parameters with gradients, unless they are frozen, and behind them a view of the last of them."""
+    made = [Parameter(each, requires_grad=k not in inputs["frozen"]) for k, each in enumerate(values)]
+    for each in made:
+        each.grad = 2 * each.detach() if each.requires_grad else None
+    return [*made, Parameter(made[-1].detach()[:2])]
 
 
 def _by_rank(tensors: Iterable[Tensor]) -> dict[str, Any]:
@@ -99,7 +116,10 @@ def _in_their_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None
     return f"{others} in place of {wanted}" if others else None
 
 
-HALF, BRAIN, DOUBLE = (in_dtype(each, "values") for each in (torch.float16, torch.bfloat16, torch.float64))
+HALF, BRAIN = (in_dtype(each, "values") for each in (torch.float16, torch.bfloat16))
+FINER = times("with more digits than float32 has", 1 + 2.0**-40, "values")
+DOUBLE = at_once("in float64", in_dtype(torch.float64, "values"), FINER)
+SOME = put("a parameter that requires no gradient", frozen=[0])
 TURNED, SCATTERED = transposed("values"), strided("values", of=EVEN)
 
 EXERCISE = Exercise(
@@ -128,7 +148,7 @@ EXERCISE = Exercise(
         Property(
             "tied_once",
             "A parameter that stands in the list twice is one object. It counts where it stands first; another one "
-            "that holds the same numbers is another parameter.",
+            "that holds the same numbers, or lies in the same memory, is another parameter.",
             keys=("shards/*",),
             roundings=0,
             cases=(TIED, EQUAL),
@@ -168,6 +188,11 @@ EXERCISE = Exercise(
             cases=(UNEVEN, HALF.name, BRAIN.name, DOUBLE.name),
             needs=("pieces",),
         ),
+        dataclasses.replace(
+            arguments_unchanged(needs=("pieces",)),
+            hint="The caller goes on with its parameters. Their numbers, the memory in which they lie, `grad` and "
+            "`requires_grad` must be what they were: `detach()` gives you a tensor of your own.",
+        ),
         every_form(needs=("padded",), keys=("shards/*",), roundings=0),
     ),
     hints=(
@@ -177,9 +202,10 @@ EXERCISE = Exercise(
         "the row, which may be shorter or empty, and copy it to the front of the zeros.",
     ),
     keeps=("values",),
-    forms=(HALF, BRAIN, DOUBLE, TURNED, SCATTERED),
+    forms=(HALF, BRAIN, DOUBLE, TURNED, SCATTERED, SOME),
     promises={
         "of any shapes": ("every_shape", "pieces"),
+        "Some may require a gradient, and others not": ("no_gradient", SOME.name),
         "() and sizes of 0 too": ("every_shape", EMPTY),
         "any strides": (TURNED.name, SCATTERED.name),
         "one floating dtype": ("dtype", HALF.name, BRAIN.name, DOUBLE.name),
@@ -191,6 +217,6 @@ EXERCISE = Exercise(
         "in their dtype": ("dtype",),
         "keeps no other memory alive": ("own_memory",),
         "requires no gradient": ("no_gradient",),
-        "The parameters are not changed": ("arguments_unchanged",),
+        "The parameters are not changed, nor are their gradients and `requires_grad`": ("arguments_unchanged",),
     },
 )

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from course.exercises.fsdp.small_talk import few_words
+from course.performing.compare import EPS, measure
 from course.performing.draws import normal
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import laid_out
 
 ABOVE, FIVE, ONE = "3 ranks", "5 ranks, large shards", "one rank"
-BELOW, ZERO, TINY = "below the limit", "all zero", "tiny"
+BELOW, ZERO, TINY = "below the limit", "all zero", "tiny, and just below the limit"
 UNEVEN, NONE, VIEWS = "a rank without shards, three dtypes", "no shards at all", "views that are not contiguous"
 HALF, MANY = "float16, squares beyond 65,504", "bfloat16, many numbers"
 INF, NAN = "an infinity on one rank", "a nan on one rank"
 HALF_ROUNDINGS = 4  # of the factor and the product; more of them in half precision would allow anything
+WIDE = 1 / 16  # of a rounding of half precision, that norm and factor may be off: each rounded to it is off by more
 SMALL = 100  # bytes: an all-reduce of a few numbers on any number of ranks
 
 
@@ -56,20 +58,41 @@ def cases(rng: torch.Generator) -> list[Case]:
         [],
         [*draw((4,), size=2.0, dtype=torch.float64), *draw((3,))],
     ]
-    half = [draw((6,), size=300.0, dtype=torch.float16), draw((6,), size=500.0, dtype=torch.float16)]
-    many = [[1 + draw((4000,), size=0.125, dtype=torch.bfloat16)[0]] for _ in range(2)]
+
+    def rounded(number: float, dtype: torch.dtype) -> float:
+        return float(torch.tensor(number, dtype=torch.float64).to(dtype))
+
+    def half(name: str, dtype: torch.dtype, count: int, middle: float, size: float) -> Case:
+        """A shard on each of two ranks, drawn until norms or a factor that were rounded to its dtype show, and the
+        roundings of the shards themselves do not.
+        """
+        while True:
+            shards = [(middle + size * normal(rng, count, dtype=torch.float64)).to(dtype) for _ in range(2)]
+            whole, times = norm([shards]), share()
+            off = [
+                math.hypot(*(rounded(norm([[each]]), dtype) for each in shards)) / whole,
+                rounded(whole, dtype) / whole,
+            ]
+            right = [each.double() * times for each in shards]
+            less = [each.double() * rounded(times, dtype) for each in shards]
+            off += [_factor(each.to(dtype), true) for each, true in zip(less, right, strict=True)]
+            own = [_factor(true.to(dtype), true) for true in right]
+            limit = WIDE * EPS[dtype]
+            if min(abs(each - 1) for each in off) > 2 * limit and max(abs(each - 1) for each in own) < limit / 2:
+                return case(name, [[each] for each in shards], times)
+
     return [
         case(ABOVE, usual, share()),
         case(FIVE, large, share()),
         case(ONE, [draw((4,), (3,))], share()),
         case(BELOW, [draw((4,), (3,)), draw((4,), (3,), size=2.0)], 1.1),
         case(ZERO, [[torch.zeros(4)], [torch.zeros(4)]], 1.0),
-        case(TINY, [draw((4,), size=1e-6), draw((4,), size=2e-6)], share()),
+        case(TINY, [draw((4,), size=1e-6), draw((4,), size=2e-6)], 1.1),
         case(UNEVEN, uneven, share()),
         case(NONE, [[], []], 1.0),
         case(VIEWS, [draw((2, 3), (4,)), draw((2, 3), (4,), size=2.0)], share(), lies="strided"),
-        case(HALF, half, share()),
-        case(MANY, many, share()),
+        half(HALF, torch.float16, 400, 0, 400),
+        half(MANY, torch.bfloat16, 4000, 1, 0.125),
         case(INF, spoilt(-math.inf), 1.0),
         case(NAN, spoilt(math.nan), 1.0),
     ]
@@ -85,8 +108,31 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     grads: Any = laid_out({"grads": inputs["grads"]}, {"grads": inputs["lies"]})["grads"]
     memory = [each.detach() for each in grads]  # `g.data = ...` would give g another
     norm = answer(comm, list(grads), inputs["max_norm"])
-    exact = norm.detach().double() if isinstance(norm, Tensor) else norm  # float32 would get float32's tolerance
+    # float32 would get float32's tolerance
+    exact = norm.detach().double() if isinstance(norm, Tensor) else f"a {type(norm).__name__}, and no tensor"
     return observe({"norm": exact, "clipped": [each.clone() for each in memory]})
+
+
+def _factor(got: Tensor, expected: Tensor) -> float:
+    """By how much `got` is longer, over all of its numbers."""
+    return float(got.double() @ expected / expected.square().sum())
+
+
+def _wide(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """Whether shards are right, and neither norm nor factor was rounded to their dtype. The factor is seen over all
+    numbers of a shard, whose own roundings have no common direction.
+    """
+    for rank, (shard,) in enumerate(inputs["shards"]):
+        found = measure(got[f"{rank}/clipped/0"], expected[f"{rank}/clipped/0"], shard.dtype, roundings=HALF_ROUNDINGS)
+        if not found.held:
+            return f"numbers of rank {rank} that are off by up to {found.error:.2g}"
+        norm, whole, mine, right = (
+            cast(Tensor, seen[f"{rank}/{name}"]).double() for name in ("norm", "clipped/0") for seen in (got, expected)
+        )
+        for what, ratio in (("norm", float(norm / whole)), ("factor", _factor(mine, right))):
+            if not abs(ratio - 1) <= WIDE * EPS[shard.dtype]:
+                return f"a {what} that is off by {abs(ratio - 1):.1e} of it: was something rounded to {shard.dtype}?"
+    return None
 
 
 EXERCISE = Exercise(
@@ -99,7 +145,7 @@ EXERCISE = Exercise(
         Property(
             "norm",
             "The norm is that of one long vector with the shards of all ranks in it, before anything is scaled: the "
-            "squares add up over the tensors and over the ranks, and the root comes last.",
+            "squares add up over the tensors and over the ranks, and the root comes last. It is returned as a tensor.",
             points=2,
             keys=("*/norm",),
             cases=(ABOVE, FIVE, ONE, VIEWS),
@@ -114,7 +160,7 @@ EXERCISE = Exercise(
         ),
         Property(
             "untouched_below_the_limit",
-            "Where the norm of all is below max_norm, the factor is 1 and no number changes.",
+            "Where max_norm / (norm + 1e-6) is above 1, the factor is 1 and no number changes.",
             keys=("*/clipped/*",),
             roundings=0,
             cases=(BELOW,),
@@ -131,15 +177,15 @@ EXERCISE = Exercise(
         Property(
             "half_precision",
             "A square in float16 ends at 65,504, and a long sum in bfloat16 soon stands still. Square and add in "
-            "float32 or wider, on each rank and between them.",
+            "float32 or wider, on each rank and between them; norm and factor stay there. Only the shards are rounded.",
+            holds=_wide,
             cases=(HALF, MANY),
-            roundings=HALF_ROUNDINGS,
             needs=("norm", "clipped"),
         ),
         Property(
             "every_digit_of_the_factor",
-            "The factor is max_norm / (norm + 1e-6), which shows where the norm is small; what is returned is the norm "
-            "alone. With a norm of 0 nothing is divided by 0.",
+            "The factor is 1 or max_norm / (norm + 1e-6), whichever is smaller; 1e-6 shows where the norm is small. "
+            "What is returned is the norm alone. With a norm of 0 nothing is divided by 0.",
             cases=(TINY, ZERO),
             needs=("norm", "clipped"),
         ),
@@ -182,6 +228,7 @@ EXERCISE = Exercise(
         "in place": ("clipped",),
         "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor", "untouched_below_the_limit"),
         "in float32 or wider": ("half_precision",),
+        "a tensor ()": ("norm",),
         "An infinite norm makes the factor 0, and a nan makes it nan": ("not_finite",),
         "one collective, and at most 100 bytes from each rank": ("one_small_all_reduce",),
     },

@@ -59,13 +59,13 @@ def cases(rng: torch.Generator) -> list[Case]:
     huge = [[(6 + normal(rng, STEPS, 4).abs().clamp(max=1)) * 2.0**115] for _ in range(2)]  # 0.8 of the largest, scaled
     few = [[(grid(STEPS, 4) * 16).remainder(8).div(16).bfloat16()] for _ in range(2)]
     return [
-        case(GOOD),
+        case(GOOD, scale=2.0**17),  # float16 has no such number
         case(ONE, {(1, 0): inf, (3, 0): nan, (4, 0): -inf}, ranks=1),
-        case(INF, {(0, 0): inf, (2, 2): inf, (3, 1): inf}),
+        case(INF, {(0, 0): inf, (2, 2): inf, (3, 1): inf}, scale=2.0),
         case(NAN, {(0, 2): nan, (1, 1): -inf, (3, 0): nan, (3, 1): nan}),
         case(BOTH, {(1, 0): inf, (1, 1): -inf, (1, 2): nan, (3, 0): -inf, (3, 2): inf}),
         case(GROWTH, interval=2, ranks=5),
-        case(EACH, interval=1, ranks=2),
+        case(EACH, interval=1, ranks=2, scale=2.0**22),
         case(HUGE, shapes=[[(4,)]] * 2, grads=huge, scale=2.0**10),
         case(NONE, {(1, 2): inf, (3, 3): inf}, shapes=[[], [(0,)], [(3,)], [(2, 2), ()]]),
         case(BFLOAT, {(2, 1): inf}, shapes=[[(4,)]] * 2, grads=few),
@@ -83,7 +83,7 @@ def split(inputs: Inputs) -> list[Inputs]:
 def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     """Steps one after the other, with what was returned. The optimizer's step decays too, so that one with zeros shows.
 
-    A first number of the first shard that has one is what the script says.
+    What the script says is the first number of the first shard that has one; in every other step the last of the last.
     """
     params = [each.clone() for each in inputs["params"]]
     scale, good_steps, calls = inputs["scale"], 0, 0
@@ -92,8 +92,9 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
         scaled = [(each[t].double() * float(scale)).to(each.dtype) for each in inputs["grads"]]
         grads: Any = laid_out({"grads": scaled}, {"grads": inputs["lies"]})["grads"]
         memory = [each.detach() for each in grads]
-        for each in [each for each in memory if bad and each.numel()][:1]:
-            each[(0,) * each.dim()] = bad
+        place = -(t % 2)
+        for each in [each for each in memory if bad and each.numel()][place:][:1]:
+            each[(place,) * each.dim()] = bad
 
         def step(memory: list[Tensor] = memory) -> None:
             nonlocal calls
@@ -144,8 +145,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "one_scale_for_all",
-            "After a skip the scale is half of what it was and good_steps is 0, on every rank: each multiplies its own "
-            "loss by the scale, and the gradients are added.",
+            "After a skip the scale is half of what it was, also below 1, and good_steps is 0, on every rank: each "
+            "multiplies its own loss by the scale, and the gradients are added.",
             points=2,
             keys=("*/scale_by_step", "*/good_steps_by_step"),
             cases=(INF,),
@@ -173,8 +174,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "any_shards",
-            "A rank may hold no shard, or one without numbers, and makes the same calls as the others. Shards may be "
-            "in bfloat16, and views.",
+            "A rank may hold no shard, or one without numbers, and makes the same calls as the others, step() among "
+            "them. Shards may be in bfloat16, and views.",
             points=2,
             cases=(NONE, BFLOAT, VIEWS),
             needs=("all_skip_or_all_step", "one_scale_for_all"),
@@ -205,7 +206,7 @@ EXERCISE = Exercise(
         "The list may be empty": (NONE,),
         "differ from rank to rank": (NONE,),
         "It reads the very tensors in grads": ("steps_with_the_true_gradient",),
-        "a power of 2, the same on all ranks": ("one_scale_for_all",),
+        "a power of 2, below 1 too, the same on all ranks": ("one_scale_for_all",),
         "how many good steps in a row came before this one": ("growth",),
         "at least 1": (EACH,),
         "in place": ("steps_with_the_true_gradient",),
@@ -214,6 +215,7 @@ EXERCISE = Exercise(
             "every_kind_on_any_rank",
             "finite_is_finite",
         ),
+        "also on one without shards": ("any_shards",),
         "Else step is not called on any rank, and the scale is halved": ("all_skip_or_all_step", "one_scale_for_all"),
         "is doubled after `interval` good steps in a row": ("growth",),
         "0 after a skip and after a growth": ("one_scale_for_all", "growth"),

@@ -18,7 +18,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 USUAL, UNEVEN, ONE, DOUBLE = "2 ranks", "3 ranks, which do not divide", "one rank", "4 ranks, float64"
 FEW, DEEP = "5 ranks, fewer numbers than fill them", "a deep stack"
-STAYS = 5.1  # units: more than anybody copies for one of them, less than six leave behind
+STAYS = 5.6  # units: more than anybody copies for one of them, less than six leave behind
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -39,16 +39,20 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     saved = _forward(inputs)
     dxs: list[Any] = []
     gradients: list[Tensor] = []
+    dtypes, writes = {"dx": True, "dshard": True}, 0
     for number in reversed(range(len(shards))):
-        dy = inputs["dy"].roll(number, 1)
+        dy, before = inputs["dy"].roll(number, 1), shards[number]._version
         one = outputs(answer(comm, shards[number], shapes[number], saved[number], dy), "dx", "dshard")
         dxs.append(_tensor("dx", one["dx"], dy.shape).clone())
         gradients.append(_tensor("dshard", one["dshard"], shards[number].shape))
+        dtypes = {name: same and one[name].dtype == dy.dtype for name, same in dtypes.items()}
+        writes += shards[number]._version - before
+    units.room(inputs, 3)  # what a call may hold
     pieces: list[Any] = [
         _parts(units.piece(inputs, each, comm.size, comm.rank), shape[0].numel(), comm.rank * len(each))
         for each, shape in zip(gradients, reversed(shapes), strict=True)
     ]
-    return observe({"dx": dxs, "dshard": pieces})
+    return observe({"dx": dxs, "dshard": pieces, "dtypes": {**dtypes}, "writes": writes})
 
 
 def _parts(shard: Tensor, n: int, start: int) -> dict[str, Tensor]:
@@ -85,17 +89,18 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "dx",
-            "Two ways lead from y to x: x itself, and through b, the tanh (whose derivative is 1 - t * t) and a.",
+            "Two ways lead from y to x: x itself, and through b, the tanh (whose derivative is 1 - t * t) and a. All "
+            "is in the dtype of the shard.",
             points=2,
-            keys=("*/dx/*",),
+            keys=("*/dx/*", "*/dtypes/dx"),
             cases=(USUAL, UNEVEN, ONE, DOUBLE),
         ),
         Property(
             "da",
             "The gradient of a comes first in the flat gradient. It needs dy, b, the derivative of the tanh, and x. "
-            "Rank r gets part r of the mean over ranks.",
+            "Rank r gets part r of the mean over ranks, in a tensor of its own: the shard keeps its parameters.",
             points=2,
-            keys=("*/dshard/*/a",),
+            keys=("*/dshard/*/a", "*/dtypes/dshard", "*/writes"),
             cases=(USUAL, ONE, DOUBLE),
         ),
         Property(
@@ -109,6 +114,7 @@ EXERCISE = Exercise(
             "Where the ranks do not divide the number of elements, the flat gradient is longer than a and b, with "
             "zeros at the end, and every rank's part has the shape of its shard.",
             keys=("*/dshard/*",),
+            roundings=1024,  # a number that is alone does not tell how large those are that cancel in it
             cases=(UNEVEN, FEW),
             needs=("da", "db"),
         ),
@@ -139,22 +145,23 @@ EXERCISE = Exercise(
             "optimizer's step: a shard that is a view of the full gradient keeps all of it.",
             points=2,
             evidence="ledger",
-            holds=units.memory(STAYS, shards=2, outside=5.5),
+            holds=units.memory(STAYS, shards=2),
             beside=("*/dshard/*",),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.SUM,
             cases=(DEEP,),
             needs=("da", "db"),
         ),
         Property(
             "memory",
             "More is alive at once than one unit's full parameters, its full gradients and one copy of either. What "
-            "cat makes is a copy, what pad makes of it another, even if it adds nothing: delete what was used.",
+            "cat makes is a copy, what pad makes of it another, even if it adds nothing, and what you keep between "
+            "calls is alive, too: delete what was used.",
             evidence="ledger",
-            holds=units.memory(3.5, shards=2, outside=4.0),
+            holds=units.memory(3.25, shards=2),
             beside=("*/dshard/*",),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.SUM,
             cases=(DEEP,),
             needs=("da", "db"),
         ),
@@ -162,8 +169,8 @@ EXERCISE = Exercise(
     hints=(
         "The gradients of a and b: which tensors does each need, and which of them is not in saved? What does a rank "
         "do with the gradient of numbers that it does not hold?",
-        "With dt = (dy b') * (1 - t * t): db = t' dy, da = dt' x, and dx has two terms. Write da and db into views of "
-        "a flat tensor like the full parameters.",
+        "With dt = (dy b') * (1 - t * t): db = t' dy, da = dt' x, and dx has two terms. Write da and db into views "
+        "of a flat tensor like the full parameters.",
         "Gather as in forward. Make zeros of P * m numbers for the gradients, fill the places of a and b, let go of "
         "the parameters, reduce_scatter with the mean into a tensor like the shard.",
     ),
@@ -177,6 +184,7 @@ EXERCISE = Exercise(
         "the gradient of this rank's own loss": ("dx",),
         "the mean over all ranks of their flat gradients": ("da", "db"),
         "zeros where the shard has its padding": ("padding",),
+        "The shard is not changed": ("da",),
         "one all_gather and one reduce_scatter": ("one_of_each", "bytes"),
         "never more than one unit's full parameters, its full gradients and one copy of either": ("memory",),
         "nothing full is left after the call": ("freed",),

@@ -17,7 +17,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 USUAL, UNEVEN, ONE, DOUBLE = "2 ranks", "3 ranks, which do not divide", "one rank", "4 ranks, float64"
 FEW, DEEP = "5 ranks, fewer numbers than fill them", "a deep stack"
-STAYS = 4.0  # units: more than anybody copies for one of them, less than six leave behind
+STAYS = 4.5  # units: more than anybody copies for one of them, less than six leave behind
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -36,19 +36,22 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """The stack forward: every y, and what is saved. Of many hidden numbers those of the first copy."""
     rows = [len(a) for a in inputs["a"]]
     shards, x = units.shards_of(inputs, comm.size, comm.rank), inputs["x"]
-    writes = 0
+    writes, dtypes = 0, {"y": True, "saved": True}
     ys: list[Any] = []
     saved: list[dict[str, Tensor]] = []
     for shard, shapes in zip(shards, units.shapes_of(inputs), strict=True):
-        before = x._version
+        before = x._version + shard._version
         one = outputs(answer(comm, shard, shapes, x), "y", "saved")
-        writes += x._version - before
+        writes += x._version + shard._version - before
         saved.append(_checked(one["saved"]))
         x = _matrix("y", one["y"])
+        dtypes["y"] &= x.dtype == shard.dtype
+        dtypes["saved"] &= all(saved[-1][name].dtype == shard.dtype for name in ("x", "t"))
         ys.append(x.clone())
+    units.room(inputs, 2)  # what a call may hold
     pieces: list[Any] = [{"x": each["x"], "t": each["t"][:, :few]} for each, few in zip(saved, rows, strict=True)]
     graph = x.requires_grad or any(getattr(each, "requires_grad", False) for one in saved for each in one.values())
-    return observe({"y": ys, "saved": pieces, "writes": writes, "graph": graph})
+    return observe({"y": ys, "saved": pieces, "dtypes": {**dtypes}, "writes": writes, "graph": graph})
 
 
 def _checked(saved: object) -> dict[str, Tensor]:
@@ -76,27 +79,28 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "values",
-            "y = x + tanh(x a') b. In the gathered shards a comes first, row by row, then b, and then perhaps zeros.",
+            "y = x + tanh(x a') b, in the dtype of the shard. In the gathered shards a comes first, row by row, then "
+            "b, and then perhaps zeros.",
             points=2,
-            keys=("*/y/*",),
+            keys=("*/y/*", "*/dtypes/y"),
             cases=(USUAL, ONE, DOUBLE),
         ),
         Property(
             "padding",
-            "Where the ranks do not divide the number of elements, the shards end with zeros that belong to no tensor: "
-            "count from the beginning.",
+            "Where the ranks do not divide the number of elements, the shards end with zeros that belong to no "
+            "tensor: count from the beginning.",
             keys=("*/y/*",),
             cases=(UNEVEN, FEW),
         ),
         Property(
             "saved",
             'Backward asks for "x", as it was given, and for "t", the tanh: parameters and these give all gradients.',
-            keys=("*/saved/*",),
+            keys=("*/saved/*", "*/dtypes/saved"),
             cases=(USUAL, DOUBLE),
         ),
         Property(
-            "x_unchanged",
-            "x is the y of the unit before, whose memory is not yours: a new tensor for y.",
+            "unchanged",
+            "x is the y of the unit before, and the shard belongs to the optimizer: a new tensor for y.",
             keys=("*/writes",),
             cases=(USUAL, DOUBLE),
             needs=("values",),
@@ -136,26 +140,26 @@ EXERCISE = Exercise(
             holds=units.memory(STAYS, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.DEEP * units.SUM,  # each unit hands its own on
             cases=(DEEP,),
             needs=("values", "saved"),
         ),
         Property(
             "memory",
             "More is alive at once than the full parameters of one unit and one copy of them. A list of parts, what "
-            "cat makes of it, and each clone are all as large as the unit.",
+            "cat makes of it, and each clone are all as large as the unit, as is a room that you keep between calls.",
             evidence="ledger",
-            holds=units.memory(2.5, shards=1),
+            holds=units.memory(2.3, shards=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=units.DEEP * units.SUM,  # each unit hands its own on
             cases=(DEEP,),
             needs=("values", "saved"),
         ),
     ),
     hints=(
-        "How long are the full parameters needed? And which tensors will backward need, of which it can get some again "
-        "from the other ranks?",
+        "How long are the full parameters needed? And which tensors will backward need, of which it can get some "
+        "again from the other ranks?",
         "all_gather_single fills one tensor of P * m numbers, in the order of ranks. Views of it are a and b; a view "
         "that you return keeps all of it alive.",
         "Make room, gather, take the two views, compute t and y, return y with x and t. The room goes with the last "
@@ -164,7 +168,7 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": (ONE, USUAL, DOUBLE),
         "two times (h, d)": ("values",),
-        "in the dtype of shard; as many samples on every rank": ("values", USUAL, DOUBLE, ONE),
+        "in the dtype of shard, as are y, x and t; as many samples on every rank": ("values", USUAL, DOUBLE, ONE),
         "this rank's part of the unit's flat parameters": ("values",),
         "with zeros at the end where P does not divide their number": ("padding",),
         "a and b, one after the other": ("values",),
@@ -176,7 +180,7 @@ EXERCISE = Exercise(
         "neither requires a gradient": ("no_graph",),
         "never more than one unit's full parameters and one copy of them": ("memory",),
         "nothing full is left after the call": ("freed",),
-        "x is not changed": ("x_unchanged",),
+        "neither x nor shard is changed": ("unchanged",),
     },
     measured=(DEEP,),
     seconds=20.0,

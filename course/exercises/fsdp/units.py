@@ -8,7 +8,8 @@ So a case stays small, and its unit is as large as memory must be to be measured
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from course.performing.exercise import Case, Inputs, Values
 PIECE = 64  # numbers of a shard that are observed where units are large
 ROWS, WIDTH, BATCH, DEEP = 16, 32, 2, 6  # of the case whose memory is measured
 FEW, MANY = 16, 1024  # copies, in a notebook and outside: a unit has 128 KiB and 8 MiB there
-OUTSIDE = 4 * 2**20  # bytes that a process may take besides its tensors: messages are copied there
-KEPT = 4  # activations of each unit, and what else is small: what a unit is made of
+SUM = ROWS * MANY // 2  # roundings, at worst, of a sum over all rows: half of eps each, where copies all round alike
+OUTSIDE = 2**20  # bytes that a process may take besides its tensors
+KEPT = 2  # activations of each unit
 
 Holds = Callable[[Inputs, Values, Values], str | None]
 
@@ -90,20 +92,38 @@ def piece(part: Inputs, gradient: Tensor, ranks: int, rank: int) -> Tensor:
     return few * part["copies"] if 2 * rank < ranks else few
 
 
-def memory(units: float, *, shards: int, outside: float | None = None) -> Holds:
-    """Whether no rank held more, at any time, than so many shards of each unit, its activations, and so many units.
+def room(part: Inputs, units: int) -> None:
+    """As much memory as so many units of the measured case, for a moment: added to what outlives a call it shows."""
+    if part["copies"] > 1:
+        a = part["a"][0]
+        a.new_ones(units * 2 * part["copies"] * a.numel())
 
-    outside: as many units where that is measured from outside, if there messages need more.
+
+@contextmanager
+def filled(wanted: bool) -> Iterator[None]:
+    """Tensors that torch.empty makes are written to at once: else nobody sees outside what waits to be received."""
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn" if wanted else before)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
+
+
+def memory(units: float, *, shards: int) -> Holds:
+    """Whether no rank held more, at any time, than what a unit is made of, shards, activations, and so many units.
+
+    shards: of each unit. A message is read where it belongs, so that a notebook and the kernel count the same.
     """
-    most_outside = units if outside is None else outside
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
         measured = "peak_bytes" in got
         peaks = got["peak_bytes" if measured else "live_bytes"]
         unit, hidden, width = _bytes(inputs, inputs["copies"][measured])
         ranks, count = len(inputs["x"]), len(inputs["a"])
-        kept = count * (shards * unit / ranks + KEPT * (hidden + width))
-        most = int(kept + most_outside * unit) + OUTSIDE if measured else int(kept + units * unit)
+        given = sum(each.nbytes for each in (*inputs["a"], *inputs["b"])) + 2 * width
+        kept = given + count * (shards * unit / ranks + KEPT * (hidden + width))
+        most = int(kept + units * unit) + measured * OUTSIDE
         assert isinstance(peaks, Tensor)
         rank = int(peaks.argmax())
         return (

@@ -1,15 +1,18 @@
 """`unshard(comm, shard, shapes)`: a unit's full tensors from the shards of all ranks.
 
-The caller writes into its shard afterwards, as an optimizer does while full tensors are still around.
+The caller writes into its shard afterwards, as an optimizer does while full tensors are still around. A rank that is
+alone, to which it costs nothing, gathers other numbers then, as one does with the next unit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from course.cluster import Comm
 from course.errors import WrongOutput
 from course.exercises.fsdp.flat import at_most, held_once, in_all, length
 from course.performing.draws import normal
@@ -22,20 +25,26 @@ PLAIN = (EVEN, UNEVEN, ONE, MANY)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """One to five ranks, which divide the elements or not; padding is zeros, and nothing else is."""
+    """One to five ranks, which divide the elements or not; zeros may be padding, or else the first and last element."""
 
     def case(
-        name: str, ranks: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, lies: str = ""
+        name: str,
+        ranks: int,
+        *shapes: tuple[int, ...],
+        dtype: torch.dtype = torch.float32,
+        lies: str = "",
+        zeros: Sequence[int] = (),
     ) -> Case:
         n = in_all(shapes)
         row = torch.zeros(ranks * length(n, ranks), dtype=dtype)
         row[:n] = 1 + normal(rng, n, dtype=dtype).abs()
+        row[list(zeros)] = 0
         shards: list[Any] = [each.clone() for each in row.chunk(ranks)]
         return Case(name=name, inputs={"shards": shards, "shapes": [list(shape) for shape in shapes], "lies": lies})
 
     return [
         case(EVEN, 3, (2, 4), (4,)),
-        case(UNEVEN, 4, (2, 3), (1, 2), (1,)),
+        case(UNEVEN, 4, (2, 3), (1, 2), (1,), zeros=(0, 8)),
         case(ONE, 1, (3, 2), (2,)),
         case(MANY, 5, (2,), (1, 1)),
         case(ODD, 2, (0, 3), (2, 2), (), (0,), (3,), (0,)),
@@ -50,15 +59,18 @@ def split(inputs: Inputs) -> list[Inputs]:
     return [{"shard": shard, "shapes": inputs["shapes"], "lies": inputs["lies"]} for shard in inputs["shards"]]
 
 
-def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """The tensors at once, and while the shard is 0; how many storages they have, and of how many elements."""
     inputs.update(laid_out({"shard": inputs["shard"]}, {"shard": inputs["lies"]}))
     shard: Tensor = inputs["shard"]
-    tensors = answer(comm, shard, [tuple(shape) for shape in inputs["shapes"]])
+    shapes = [tuple(shape) for shape in inputs["shapes"]]
+    tensors = answer(comm, shard, shapes)
     if not isinstance(tensors, (list, tuple)) or not all(isinstance(each, Tensor) for each in tensors):
         raise WrongOutput(f"must return a list of tensors, got {type(tensors).__name__}")
     seen, before = [each.detach().clone() for each in tensors], shard.clone()
     shard.zero_()
+    if comm.size == 1:
+        answer(comm, torch.ones_like(shard), shapes)
     later = [each.detach().clone() for each in tensors]
     shard.copy_(before)
     return observe(
@@ -67,6 +79,7 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
             "later": {str(place): each for place, each in enumerate(later)},
             "storages": len({each.untyped_storage().data_ptr() for each in tensors if each.numel()}),
             "held": held_once(tensors),
+            "in_a": "list" if isinstance(tensors, list) else type(tensors).__name__,
         }
     )
 
@@ -84,11 +97,14 @@ def _one_row(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return None
 
 
-def _in_its_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
+def _list_in_its_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
     wanted = inputs["shards"][0].dtype
     found = [each for key, each in got.items() if "/tensors/" in key and isinstance(each, Tensor)]
     if not found:
         return "no tensors"
+    for rank in range(len(inputs["shards"])):
+        if got[f"{rank}/in_a"] != "list":
+            return f"a {got[f'{rank}/in_a']} in place of a list"
     others = sorted({str(each.dtype) for each in found} - {str(wanted)})
     return f"{', '.join(others)} in place of {wanted}" if others else None
 
@@ -112,7 +128,7 @@ EXERCISE = Exercise(
         Property(
             "padding_dropped",
             "Where the tensors have fewer elements than the row, what is left over at its end is padding, and belongs "
-            "to none of them. It may be longer than a shard.",
+            "to none of them. It may be longer than a shard; and zeros before it are numbers as others are.",
             points=2,
             keys=("*/tensors/*",),
             roundings=0,
@@ -138,9 +154,9 @@ EXERCISE = Exercise(
             needs=("padding_dropped",),
         ),
         Property(
-            "dtype_of_the_result",
-            "The tensors have the dtype of the shard: `shard.new_empty` makes a tensor that has it.",
-            holds=_in_its_dtype,
+            "kind_of_the_result",
+            "You return a list, of tensors that have the dtype of the shard: `shard.new_empty` makes one that has it.",
+            holds=_list_in_its_dtype,
             cases=(*PLAIN, HALF, FINE),
             needs=("any_shard",),
         ),
@@ -155,7 +171,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "own_memory",
-            "The rank steps in its shard, and the full tensors must not change with it, on one rank either.",
+            "The rank steps in its shard, and the full tensors must not change with it, on one rank either. Nor with "
+            "the next call: it has a row of its own.",
             keys=("*/later/*",),
             roundings=0,
             cases=(EVEN, ONE),
@@ -197,10 +214,11 @@ EXERCISE = Exercise(
         "It may be a view": (VIEW,),
         "() and sizes of 0 too": ("every_shape",),
         "m = ceil(n / P)": ("padding_dropped",),
-        "of these shapes, in the dtype of shard": ("gathered", "dtype_of_the_result"),
+        "of these shapes, in the dtype of shard": ("gathered", "kind_of_the_result"),
+        "a list of tensors": ("kind_of_the_result",),
         "all views of one tensor that has at most P * m elements": ("one_row",),
         "one all-gather: (P - 1) * m elements from each rank": ("bytes", "messages"),
         "shard is not changed": ("arguments_unchanged",),
-        "share no memory with it": ("own_memory",),
+        "share no memory with it, nor with those of other calls": ("own_memory",),
     },
 )

@@ -24,7 +24,8 @@ TIED, INNER, SHARED, FROZEN, EMPTY = (
     "frozen parameters",
     "parameters without elements",
 )
-ROOT, ALL, DEEPER = "all below the limit", "nothing left for the root", "a block within a block"
+ROOT, ALL = "all below the limit", "nothing left for the root"
+DEEPER, MODEL = "a block within a block", "the model is a block"
 PLAIN = (STACK, DEEP, ROOT)
 
 
@@ -42,11 +43,15 @@ KINDS: dict[str, type[nn.Module]] = {
     "late block": LateBlock,
     "list": nn.ModuleList,
     "dict": nn.ModuleDict,
+    "sequential": nn.Sequential,
 }
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Each a model in the order in which it was made: (path, elements), (path, kind) or (path, "= another path")."""
+    """Each a model in the order in which it was made: (path, elements), (path, kind) or (path, "= another path").
+
+    The path of the model itself is "".
+    """
 
     def some(low: int, high: int) -> int:
         return integer(rng, low, high)
@@ -62,11 +67,12 @@ def cases(rng: torch.Generator) -> list[Case]:
     def block(path: str, kind: str = "block") -> list[tuple[str, Any]]:
         return [(path, kind), *layer(f"{path}.attn"), (f"{path}.norm.weight", some(2, 6)), *layer(f"{path}.mlp")]
 
-    embed, head = ("embed.weight", 10 * some(6, 9)), ("head.weight", "= embed.weight")
+    embed = ("embed.weight", 10 * some(6, 9))
     nested = [
         *layer("encoder.first"),
         ("encoder.norm.weight", some(2, 6)),
         ("encoder.scale", 1),
+        ("decoder.inner", "sequential"),
         *layer("decoder.inner.first", 1, 3),
         *layer("decoder.inner.second", 2, 3),
         ("decoder.norm.weight", some(2, 6)),
@@ -75,7 +81,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     ]
     half = some(10, 20)
     listed = [(f"layers.{k}.weight", some(12, 18)) for k in range(4)]
-    named = [(f"heads.{k}.weight", some(21, 25)) for k in "ab"]
+    named = [(f"heads.{k}.weight", some(low, low + 4)) for k, low in (("a", 21), ("b", 21), ("c", 41))]
     return [
         case(STACK, 40, *layer("first"), *layer("second"), ("norm.weight", some(2, 6)), *layer("third")),
         case(DEEP, 30, *nested),
@@ -87,8 +93,18 @@ def cases(rng: torch.Generator) -> list[Case]:
         ),
         case(SMALL, 200, embed, ("body", "module"), *block("body.0"), *block("body.1"), *layer("head", 21, 25)),
         case(DEEPER, 40, *block("outer"), *block("outer.within"), *layer("head")),
+        case(MODEL, 40, ("", "block"), *layer("first"), *layer("second")),
         case(LISTS, 40, ("layers", "list"), *listed, ("heads", "dict"), *named, *layer("last")),
-        case(TIED, 40, embed, *layer("body.first"), *layer("body.second"), head, ("head.bias", 45), ("scale", 2)),
+        case(
+            TIED,
+            40,
+            embed,
+            *layer("body.first"),
+            *layer("body.second"),
+            ("embed_back.weight", "= embed.weight"),  # its name begins as the other's does
+            ("embed_back.bias", 45),
+            ("scale", 2),
+        ),
         case(
             INNER,
             40,
@@ -97,6 +113,10 @@ def cases(rng: torch.Generator) -> list[Case]:
             ("ear.b.weight", "= ear.a.weight"),
             *layer("ear.c"),
             ("ear.scale", 5),
+            ("eye.a.weight", some(21, 39)),  # enough only for who counts it twice
+            ("eye.b.weight", "= eye.a.weight"),
+            ("nose.weight", some(41, 60)),
+            ("nose.bias", "= nose.weight"),
             *layer("head"),
             ("scale", 2),
         ),
@@ -118,7 +138,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def built(inputs: Inputs) -> nn.Module:
     """The model, of parameters that hold nothing."""
-    model = nn.Module()
+    model = KINDS[dict(inputs["parts"]).get("", "module")]()
     modules = {path.rpartition(".")[0] for path, _ in inputs["parts"]}
     for path, what in inputs["parts"]:
         if what in KINDS:
@@ -205,11 +225,11 @@ EXERCISE = Exercise(
         ),
         Property(
             "blocks_whole",
-            "Nothing in a block becomes a unit: the block does, if it is large enough, or an outer module. A class "
-            "that is derived from a block's is a block's, too.",
+            "Nothing in a block becomes a unit, be it the model itself: the block does, if it is large enough, or an "
+            "outer module. A class that is derived from a block's is a block's, too.",
             points=2,
             keys=("unit_of/*", "units"),
-            cases=(BLOCKS, SMALL, DEEPER),
+            cases=(BLOCKS, SMALL, DEEPER, MODEL),
             needs=("each_once",),
         ),
         Property(
@@ -223,8 +243,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "no_lists",
-            "nn.ModuleList and nn.ModuleDict have no forward, so that nothing would ever gather such a unit. What is "
-            "in them waits for an outer module.",
+            "nn.ModuleList and nn.ModuleDict have no forward, so that nothing would ever gather such a unit. Modules "
+            "in them may become units; what these leave over waits for an outer module.",
             keys=("unit_of/*", "units"),
             cases=(LISTS,),
             needs=("each_once",),

@@ -48,30 +48,32 @@ def cases(rng: torch.Generator) -> list[Case]:
             return None if frozen or (step, rank, number) in none else (signs[number] * size).to(dtype)
 
         numbers = range(len(shapes))
+        options = {"lr": [0.05] * steps, "betas": [0.5, 0.75], "eps": TINY, "weight_decay": 0.0}
         inputs: dict[str, Any] = {
             "values": [(normal(rng, *shape).sign() + normal(rng, *shape) / 4).to(dtype) for shape in shapes],
             "grads": [[[grad(t, r, k) for k in numbers] for t in range(steps)] for r in range(ranks)],
-            "options": {"lr": 0.05, "betas": [0.5, 0.75], "eps": TINY, "weight_decay": 0.0},
             "frozen": [],
             "transposed": False,
         }
-        options = inputs["options"] | more.pop("options", {})
+        options |= more.pop("options", {})
         return Case(name=name, inputs=inputs | {"options": options} | more)
 
-    two, three = [(2, 3), (4,)], [(2, 3), (4,), ()]
-    everywhere = [(t, r, 1) for t in range(2) for r in range(3)]
+    # Neither the sizes nor the numbers of dimensions fall or rise: a row in another order is another one.
+    two, three = [(3,), (2, 3), (2,)], [(4,), (2, 3), ()]
+    first_and_last = [(t, r, 1) for t in (0, 2) for r in range(3)]
+    some = [(0, 0, 1), (1, 0, 1), *((t, 2 - t, k) for t in range(2) for k in range(3))]  # once a rank has none at all
     return [
         case(FIRST, 4, two),
         case(LATER, 4, two, LONG),
         case(ONE, 1, two, 2),
-        case(EVEN, 3, [(2, 4), (4,)], 2),
+        case(EVEN, 3, [(3,), (2, 3), (3,)], 2),
         case(MANY, 5, [(2,), ()], 2),
-        case(MISSING, 3, three, 2, none=[(0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 2, 0), (1, 2, 2)]),
-        case(UNUSED, 3, three, 3, none=everywhere, options={"weight_decay": 0.3, "eps": 0.01}),
+        case(MISSING, 3, three, 2, none=some),
+        case(UNUSED, 3, three, 3, none=first_and_last, options={"weight_decay": 0.3, "eps": 0.01}),
         case(FROZEN, 2, [(3,), (2, 2), (2,), (3,)], 2, frozen=[1, 2], options={"weight_decay": 0.3}),
         case(EPS, 4, two, options={"eps": 0.7}),
         case(DECAY, 3, two, options={"weight_decay": 0.3}),
-        case(FINE, 2, two, 2, dtype=torch.float64, options={"betas": [0.9, 0.999]}),
+        case(FINE, 2, two, 3, dtype=torch.float64, options={"betas": [0.9, 0.999], "lr": [0.05, 0.05, 0.0]}),
         case(VIEW, 3, two, 2, transposed=True),
     ]
 
@@ -88,13 +90,14 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     """The parameters and the state after the last step, the gradients that it left, and what the state keeps alive."""
     memory = [_laid(each, inputs["transposed"]) for each in inputs["values"]]
     params = [Parameter(each, requires_grad=k not in inputs["frozen"]) for k, each in enumerate(memory)]
-    options = {**inputs["options"], "betas": tuple(float(beta) for beta in inputs["options"]["betas"])}
+    betas = tuple(float(beta) for beta in inputs["options"]["betas"])
+    options = {"betas": betas, "eps": inputs["options"]["eps"], "weight_decay": inputs["options"]["weight_decay"]}
     state: dict[str, Any] = {}
-    for grads in inputs["grads"]:
+    for lr, grads in zip(inputs["options"]["lr"], inputs["grads"], strict=True):
         for param, grad in zip(params, grads, strict=True):
             param.grad = None if grad is None else _laid(grad, inputs["transposed"])
         state = {name: each.clone() if isinstance(each, Tensor) else each for name, each in state.items()}
-        answer(comm, params, state, **options)
+        answer(comm, params, state, lr=float(lr), **options)
     kept = [each for name, each in state.items() if name != "step" and isinstance(each, Tensor)]
     others = [each for param in params for each in (param.data, param.grad) if each is not None]
     return observe(
@@ -178,7 +181,8 @@ EXERCISE = Exercise(
         on_params(
             "unused_parameters",
             "Where a rank has no gradient it gives zeros, which count in the mean; and it gets the new numbers as all "
-            "others do. No rank knows whether the others have one: so do the same where nobody has.",
+            "others do. No rank knows whether the others have one: so do the same where nobody has. A rank "
+            "without any takes the step as well.",
             points=2,
             cases=(MISSING, UNUSED),
             needs=("later_steps", "eps_and_decay"),
@@ -197,12 +201,13 @@ EXERCISE = Exercise(
         ),
         Property(
             "state",
-            "`step` counts the steps. `m` and `v` are the running means of the mean gradient and of its square, for "
-            "the elements of this rank's shard, padding included.",
+            "`step` counts the steps, also those at a rate of 0. `m` and `v` are the running means of the mean "
+            "gradient and of its square, for the elements of this rank's shard, padding included. The row has the "
+            "parameters in the order of the list.",
             points=2,
             keys=("*/state/*",),
             roundings=128,
-            cases=(*PLAIN, EPS, MANY),
+            cases=(*PLAIN, EPS, MANY, FINE),
         ),
         Property(
             "sharded",
@@ -271,7 +276,9 @@ EXERCISE = Exercise(
         "empty before the first step": ("the_first_step",),
         "comes back as you left it, or a copy of it": ("later_steps",),
         "(m,), m = ceil(n / P)": ("state", "more_ranks"),
-        "of the parameters' dtype": ("dtype",),
+        "in the order of params": ("state",),
+        "lr (at least 0)": ("state", FINE),
+        "of their dtype": ("dtype",),
         "nothing else in it, and it keeps no other memory alive": ("sharded",),
         "those of torch.optim.AdamW": ("eps_and_decay", "later_steps"),
         "as one process with the mean of all ranks' gradients": ("the_first_step", "later_steps", "eps_and_decay"),

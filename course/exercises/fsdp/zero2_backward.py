@@ -20,21 +20,22 @@ USUAL, UNEVEN, ONE, TIED = "2 ranks", "4 ranks, which do not divide", "one rank"
 ON_ONE, NOWHERE, AFTERWARDS = "layers that some ranks do not use", "a layer that nobody uses", "backward, afterwards"
 DEEP = "a deep stack"
 VALUES = ("*/shards/*",)
-PILED = 4.4  # units: more than two buckets too many, less than the gradients of six layers
+TOGETHER = 2  # layers in a bucket of the deep stack, so that a bucket is more than the layer at work
+ONE_BUCKET, PILED = 4.8, 6.1  # units: less than one bucket too many, and than the gradients of three
 
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Which layers each rank uses, in which order, and the buckets as lists of parameters."""
 
-    def case(name: str, uses: list[list[int]], buckets: list[list[int]], shape: tuple[int, int] = (4, 3)) -> Case:
-        made = units.case(rng, name, len(uses), [shape] * (1 + max(map(max, buckets)) // 2))
+    def case(name: str, uses: list[list[int]], buckets: list[list[int]], shape: Any = (4, 3), **more: Any) -> Case:
+        made = units.case(rng, name, len(uses), [shape] * (1 + max(map(max, buckets)) // 2), **more)
         return _with(made, uses, buckets)
 
     layerwise = [[5, 4], [3, 2], [1, 0]]
-    deep = units.deep(rng, DEEP)
+    deep, backwards = units.deep(rng, DEEP), [*reversed(range(2 * units.DEEP))]
     return [
         case(USUAL, [[0, 1, 2]] * 2, layerwise),
-        case(UNEVEN, [[0, 1, 2]] * 4, [[5], [2, 4, 3], [1, 0]], (5, 2)),
+        case(UNEVEN, [[0, 1, 2]] * 4, [[5], [2, 4, 3], [1, 0]], (5, 2), dtype=torch.float64),
         case(ONE, [[0, 1]], [[3, 2], [1, 0]]),
         case(TIED, [[0, 1, 0, 2]] * 2, layerwise),
         case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], [[7, 6, 5, 4], [3, 2], [1, 0]]),
@@ -43,7 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         _with(
             deep,
             [[*range(units.DEEP)]] * len(deep.inputs["x"]),  # type: ignore[arg-type]
-            [[2 * layer + 1, 2 * layer] for layer in reversed(range(units.DEEP))],
+            [backwards[at : at + 2 * TOGETHER] for at in range(0, len(backwards), 2 * TOGETHER)],
         ),
     ]
 
@@ -56,7 +57,8 @@ def _with(case: Case, uses: Any, buckets: Any) -> Case:
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank its x and the layers that it uses; the parameters are those of all."""
     parts = zip(units.split(inputs), inputs["uses"], strict=True)
-    return [{**part, "uses": uses, "buckets": inputs["buckets"]} for part, uses in parts]
+    shared = {"buckets": inputs["buckets"], "outside": "outside" in inputs}
+    return [{**part, **shared, "uses": uses} for part, uses in parts]
 
 
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
@@ -80,17 +82,20 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         total: Tensor = (x * inputs["dy"]).sum()
         return total
 
-    shards = answer(comm, loss(), [[params[number] for number in bucket] for bucket in inputs["buckets"]])
+    buckets = [[params[number] for number in bucket] for bucket in inputs["buckets"]]
+    with units.filled(inputs["outside"]):
+        shards = answer(comm, loss(), buckets)
     pieces: Any = [_piece(each, comm, copies) for each in shards] if copies > 1 else shards
     left = [p.grad is not None for p in params]
     hooks = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
     late = {"late": max(there, default=0) > max(map(len, inputs["buckets"]))} if copies > 1 else {}
-    return observe({"shards": pieces, "left": {"grads": sum(left), "hooks": hooks}, **late})
+    alike = all(isinstance(each, Tensor) and each.dtype == params[0].dtype for each in shards)
+    return observe({"shards": pieces, "alike": alike, "left": {"grads": sum(left), "hooks": hooks}, **late})
 
 
 def _piece(shard: Tensor, comm: Comm, copies: int) -> Tensor:
-    """The first numbers; those of a, which is the second in its bucket here, times the copies."""
-    few: Tensor = shard[: units.PIECE] * (copies if 2 * comm.rank >= comm.size else 1)
+    """The first numbers; those of a times the copies. Here each part is one tensor: that of an odd rank is an a."""
+    few: Tensor = shard[: units.PIECE] * (copies if comm.rank % 2 else 1)
     return few
 
 
@@ -103,6 +108,13 @@ def _buckets(inputs: Inputs, got: Values, expected: Values) -> str | None:
     assert isinstance(sent, Tensor)
     rank = int(sent.argmax())
     return None if sent[rank] <= most else f"rank {rank} sent {int(sent[rank])} bytes, where {most} are enough"
+
+
+def _calls(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: every rank calls reduce_scatter once for each bucket."""
+    made, count = got.get("calls/reduce_scatter"), len(inputs["buckets"])
+    most = int(made.max()) if isinstance(made, Tensor) else 0
+    return None if most == count else f"{most} calls of reduce_scatter for {count} buckets"
 
 
 def _held(full: float) -> units.Holds:
@@ -124,8 +136,8 @@ EXERCISE = Exercise(
         Property(
             "shards",
             "Rank r gets part r of the mean over ranks of each bucket's gradients, one after the other as they stand "
-            "in the bucket. A bucket is complete when the last of its gradients is there, whichever that is: in .grad, "
-            "where a hook of register_hook does not find it yet.",
+            "in the bucket. A bucket is complete when the last of its gradients is there, whichever that is: in "
+            ".grad, where a hook of register_hook does not find it yet.",
             keys=VALUES,
             cases=(USUAL, TIED),
         ),
@@ -144,8 +156,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "padding",
-            "Where the ranks do not divide a bucket's elements, zeros follow at the end, so that all parts are alike.",
-            keys=VALUES,
+            "Where the ranks do not divide a bucket's elements, zeros follow at the end, so that all parts are "
+            "alike, in the dtype of the parameters.",
+            keys=(*VALUES, "*/alike"),
             cases=(UNEVEN,),
         ),
         Property(
@@ -166,6 +179,15 @@ EXERCISE = Exercise(
             needs=("shards",),
         ),
         Property(
+            "one_of_each",
+            "One reduce_scatter takes all gradients of a bucket, one after the other in one tensor.",
+            evidence="ledger",
+            holds=_calls,
+            beside=VALUES,
+            cases=(USUAL, UNEVEN),
+            needs=("shards",),
+        ),
+        Property(
             "bytes",
             "A rank needs the mean of its own part of a bucket, and not of all of it.",
             points=2,
@@ -178,10 +200,10 @@ EXERCISE = Exercise(
         ),
         Property(
             "let_go",
-            "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket in "
-            "the hook that brings its last gradient, and set .grad to None there.",
+            "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket "
+            "in the hook that brings its last gradient, and set .grad to None there.",
             keys=("*/late", *VALUES),
-            roundings=8192,  # sums over many copies, always in the same direction
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -193,19 +215,19 @@ EXERCISE = Exercise(
             holds=_held(PILED),
             beside=VALUES,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
         Property(
             "memory",
-            "More is alive at once than the full gradients of one bucket, a copy of them, and those that the layer at "
-            "work has just made. Wait for a bucket before you put the next one together.",
+            "More is alive at once than the full gradients of one bucket, a copy of them, and those that the layer "
+            "at work has just made. Wait for a bucket before you put the next one together.",
             evidence="ledger",
-            holds=_held(3),
+            holds=_held(ONE_BUCKET),
             beside=VALUES,
             shows="live_bytes",
-            roundings=8192,
+            roundings=2 * units.DEEP * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -220,15 +242,14 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": (ONE, USUAL, DEEP),
         "this rank's loss": ("shards",),
-        "lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet": (
-            "shards",
-        ),
+        "lists of parameters of one dtype, float32 or float64": (USUAL, UNEVEN),
+        "each in one bucket, which all require a gradient and have none yet": ("shards",),
         "in the order in which they are to be scattered": ("unused_parameters", "scattered_afterwards", UNEVEN),
         "may be used several times, or not at all on some ranks or on all": (TIED, ON_ONE, NOWHERE),
         "part r of the mean over all ranks": ("shards", "one_rank"),
         "with zeros at the end where P does not divide its elements": ("padding",),
         "a rank that did not use it counts with zeros": ("unused_parameters",),
-        "one reduce_scatter for each bucket": ("bytes",),
+        "one reduce_scatter for each bucket": ("one_of_each", "bytes"),
         "scattered over the ranks and freed when it is complete": ("let_go",),
         "the full gradients of one bucket, and a copy of them": ("memory", "few_buckets"),
         "no `.grad` and no hook is left": ("nothing_left",),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from course.exercises.fsdp.asked import Asked, by_name
+from course.exercises.fsdp.asked import STATES_FIRST, USUAL, Asked, by_name, laid_in
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
@@ -14,10 +16,11 @@ PAPER, RECIPES, UNEVEN, ONE_RANK = "7.5 billion parameters", "other recipes", "s
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Each case asks several questions."""
+    """Each case asks several questions; other recipes than Adam's have their names in another order, too."""
 
     def asked(stage: int, ranks: int, n: int, recipe: dict[str, int] | None = None) -> Asked:
-        return {"n": n, "size": ranks, "stage": stage, "recipe": dict(recipe or ADAM)}
+        order = STATES_FIRST if recipe else USUAL
+        return {"n": n, "size": ranks, "stage": stage, "recipe": dict(recipe or ADAM), "order": order}
 
     def even(stage: int) -> list[Asked]:
         counts = (2, integer(rng, 3, 9), integer(rng, 20, 500))
@@ -45,9 +48,11 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """One call for each question."""
-    return observe(
-        {label: answer(each["n"], each["size"], each["stage"], {**each["recipe"]}) for label, each in inputs.items()}
-    )
+
+    def ask(n: int, size: int, stage: int, recipe: dict[str, int], order: list[str]) -> Any:
+        return answer(n, size, stage, laid_in(order, recipe))
+
+    return observe({label: ask(**each) for label, each in inputs.items()})
 
 
 EXERCISE = Exercise(
@@ -71,7 +76,7 @@ EXERCISE = Exercise(
         Property(
             "recipes",
             "Bytes per parameter stand in the recipe, one number for each of the three. None of them is always 2 or "
-            "12, and 0 is allowed.",
+            "12, and 0 is allowed. Look them up by name: a dict may have its names in any order.",
             points=2,
             cases=(RECIPES,),
             needs=("stages_0_and_1", "stage_2", "stage_3"),
