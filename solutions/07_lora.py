@@ -977,8 +977,9 @@ changes = [
 question = {"changes": changes, "budget": 8 * sum(m + n for m, n in shapes.values())}
 found = {"one r for all": uniform(question)}
 if solved(choose_ranks):
-    found["chosen"] = choose_ranks([(each["shape"], each["values"], each["h"]) for each in changes],
-question["budget"]) for words, ranks in found.items():
+    given = [(each["shape"], each["values"], each["h"]) for each in changes]
+    found["chosen"] = choose_ranks(given, question["budget"])
+for words, ranks in found.items():
     by_name = dict(zip(shapes, ranks, strict=True))
     print(f"{words:13} {by_name}: {spent(question, ranks):,} numbers, {left(question, ranks):.2f} of the loss left")
 

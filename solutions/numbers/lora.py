@@ -12,6 +12,7 @@ from course.lessons.experiments import fine_tuning, small_gpt
 from course.planner.published import GPT3_LAYERS, GPT3_WIDTH
 
 GIVEN = {
+    "1%": "how points are given",
     "175": "the size of a model, in its name",
     "350": "published, with its source beside it",
     "1.2": "the same",

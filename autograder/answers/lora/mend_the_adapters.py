@@ -110,8 +110,8 @@ WRONG = (
     ),
     wrong(
         "no_weight_decay",
-        "You took the weight decay out of `matrices`. It only acts on what the optimizer holds: see that the biases and "
-        "the norm are not among it.",
+        "You took the weight decay out of `matrices`. It only acts on what the optimizer holds: see that the biases "
+        "and the norm are not among it.",
         runs((ALL, '(8, "optimizer = torch.optim.AdamW(trained, lr=lr, weight_decay=0.0)")')),
         runs((ALL, '(8, "optimizer = torch.optim.Adam(trained, lr=lr)")')),
     ),

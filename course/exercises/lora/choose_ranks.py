@@ -6,6 +6,7 @@ rule of thumb loses in them; which ranks are the best is the reference's to say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, TypeAlias, cast
@@ -74,9 +75,9 @@ def _question(
     """Singular values that fall by a power, each matrix's by its own."""
 
     def about(low: float, high: float) -> float:
-        return round(low * (high / low) ** (integer(rng, 0, 1_001) / 1_000), 4)
+        return round(float(low * (high / low) ** (integer(rng, 0, 1_001) / 1_000)), 4)
 
-    changes = []
+    changes: list[dict[str, Any]] = []
     for _ in range(count):
         short = integer(rng, 3, most) if shapes else most - 2
         long = integer(rng, short, 8 * short) if shapes else 2 * most + 1
@@ -93,10 +94,8 @@ def _question(
 
 def left(question: Question, ranks: list[int]) -> float:
     """The loss that these ranks leave."""
-    return sum(
-        each["h"] * sum(value**2 for value in each["values"][r:])
-        for each, r in zip(question["changes"], ranks, strict=True)
-    )
+    parts = zip(question["changes"], ranks, strict=True)
+    return math.fsum(each["h"] * sum(value**2 for value in each["values"][r:]) for each, r in parts)
 
 
 def spent(question: Question, ranks: list[int]) -> int:

@@ -8,6 +8,7 @@ where the answer itself is. Numbers are in float64, whatever the case's dtype is
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,9 +25,9 @@ MORE = 1.25  # times our bytes
 def cases(rng: torch.Generator) -> list[Case]:
     """Each program on its own numbers; `largest` where either layer is the one."""
 
-    def drawn(name: str) -> dict[str, object]:
+    def drawn(name: str) -> Inputs:
         numbers = {"seed": integer(rng, 0, 2**31), "r": integer(rng, 1, 4), "lr": 0.02}
-        return {"program": name, **adapter_runs.data(rng, 12), **numbers}
+        return {"program": name, **cast(Inputs, adapter_runs.data(rng, 12)), **cast(Inputs, numbers)}
 
     found = {name: drawn(name) for name in ("classifier", "matrices")}
     while not {UP, DOWN} <= found.keys():
@@ -42,7 +43,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     name = given.pop("program")
     program = adapter_runs.PROGRAMS.mended(name, *programs.replacement(answer(), name))
     log = adapter_runs.run(name, program, **given)
-    numbers = {"losses": torch.tensor(log.losses), "factors": log.factors, "moved": _tensors(log.moved)}
+    numbers: Inputs = {"losses": torch.tensor(log.losses), "factors": {**log.factors}, "moved": {**_tensors(log.moved)}}
     return observe({name: {**numbers, "bytes": torch.tensor(float(log.bytes))}})
 
 

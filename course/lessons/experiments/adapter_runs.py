@@ -8,6 +8,7 @@ states for frozen weights. All is in float64, so that a run's last digits matter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -121,7 +122,7 @@ class Log:
 
     def base(self) -> float:
         """The norm of the change of all that was there before but the head."""
-        return sum(change**2 for name, change in self.moved.items() if not name.startswith("head")) ** 0.5
+        return math.hypot(*(change for name, change in self.moved.items() if not name.startswith("head")))
 
 
 def run(name: str, program: str = "", *, x: Tensor, y: Tensor, seed: int, r: int, lr: float) -> Log:
@@ -136,6 +137,7 @@ def run(name: str, program: str = "", *, x: Tensor, y: Tensor, seed: int, r: int
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(torch.randn(p.shape, generator=rng, dtype=p.dtype) / p.shape[-1] ** 0.5)
+        model.down.weight.mul_(3)  # so that the gradient of `up` is the larger one about every second time
     before = {name: (p, p.detach().clone()) for name, p in model.named_parameters()}
 
     def wrap(linear: nn.Linear) -> Live:
