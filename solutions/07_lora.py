@@ -470,9 +470,9 @@ from torch import nn
 stack = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
 put_in = 0
 for _, module in stack.named_modules():
-    for name, child in module.named_children():
+    for child_name, child in module.named_children():
         if isinstance(child, nn.Linear) and put_in < 10:
-            setattr(module, name, Adapted(child, torch.randn(1, 4), torch.zeros(4, 1), 1.0))
+            setattr(module, child_name, Adapted(child, torch.randn(1, 4), torch.zeros(4, 1), 1.0))
             put_in += 1
 print(put_in, "adapters: the loop came to a base inside of one, and would never have ended")
 
@@ -791,8 +791,9 @@ def mixed_adapter_forward(
               adapter
     Cost      `linear` is called once. The product with A' and the one with B' are made for each adapter with the rows
               that use it, and no others: 2 r (m + n) FLOPs for each of their tokens. No tensor as large as the
-    weight. Refused   with a ValueError: an id below -1, or not below the number of adapters Example   With ids [1,
-    -1], y[0] is linear(x[0]) + adapters[1][2] * x[0] A' B' with A and B of adapters[1], and
+              weight.
+    Refused   with a ValueError: an id below -1, or not below the number of adapters
+    Example   With ids [1, -1], y[0] is linear(x[0]) + adapters[1][2] * x[0] A' B' with A and B of adapters[1], and
               y[1] is linear(x[1]).
 
     None of the arguments is changed.

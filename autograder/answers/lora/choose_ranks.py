@@ -157,6 +157,7 @@ WRONG = (
         "You keep the same part of each matrix's squares. A part of a large change is worth more than the same part "
         "of a small one, and it may cost less.",
         to_an_energy,
+        by_chance=True,  # whether one r for all is better still
     ),
     wrong(
         "sizes_ignored",
@@ -192,6 +193,7 @@ WRONG = (
         "the_smallest_kept",
         "You leave the largest singular values in the loss. The best factors of rank r keep the first r of them.",
         edit((SQUARES, "h * sum(value**2 for value in values[: len(values) - r])")),
+        by_chance=True,  # whether one r for all is better still
     ),
     wrong(
         "one_factor_paid",
@@ -224,6 +226,7 @@ WRONG = (
         "You never give a matrix all of its directions. r may be as large as the smaller of m and n.",
         edit(("range(len(values) + 1)", "range(len(values))")),
         by_ratio(("< len(values)", "< len(values) - 1")),
+        by_chance=True,  # whether the drawn budgets want all of one
     ),
     wrong(
         "never_none",
@@ -232,5 +235,6 @@ WRONG = (
             ("<= budget\n", "<= budget and r > 0\n"),
             ("return front[-1][2]", "return front[-1][2] if front else [0] * len(changes)"),
         ),
+        by_chance=True,  # how much the drawn matrices punish it
     ),
 )

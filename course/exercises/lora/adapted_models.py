@@ -43,7 +43,7 @@ def built(inputs: Inputs) -> nn.Module:
         made = kind(nn.Linear(n, m, dtype=a.dtype), a, b, 0.5)
         made.merged = path in inputs["merged"]
         made.requires_grad_(path not in inputs["frozen"])
-        made.base.requires_grad_(False)
+        made.base.requires_grad_(requires_grad=False)
         if not path:
             return made
         _put(model, path, made)
@@ -64,8 +64,8 @@ def factors(model: nn.Module, inputs: Inputs) -> dict[str, nn.Parameter]:
     found = {}
     for path in inputs["paths"]:
         for name in ("A", "B"):
-            whole = f"{path}.{name}" if path else name
-            found[whole] = model.get_parameter(whole)
+            where = f"{path}.{name}" if path else name
+            found[where] = model.get_parameter(where)
     return found
 
 

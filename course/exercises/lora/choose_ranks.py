@@ -50,6 +50,10 @@ def cases(rng: torch.Generator) -> list[Case]:
     least = min(sum(each["shape"]) for each in usual["changes"])
     cheapest = next(each for each in usual["changes"] if sum(each["shape"]) == least)
     one = {"changes": [cheapest], "budget": 2 * least}
+    tall, wide = (
+        {"changes": [{"shape": shape, "values": [2.0, 1.0], "h": 1.0}], "budget": numbers}
+        for shape, numbers in (([8, 2], 10), ([2, 8], 9))
+    )
     drawn = {
         ALIKE: [*_misleading(rng)],
         SIZES: [
@@ -63,7 +67,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             for each in _misleading(rng, rule, sensitivities=True)
         ],
         TIGHT: [_where_greedy_loses(rng) for _ in range(3)],
-        ENDS: [*({**usual, "budget": each} for each in (0, least - 1, most, most + least)), one],
+        ENDS: [*({**usual, "budget": each} for each in (0, least - 1, most, most + least)), one, tall, wide],
         SHORT: [{**usual, "budget": most - 1}, {**one, "budget": 2 * least - 1}, {**usual, "budget": least}],
     }
     return [Case(name=name, inputs={"questions": cast(Any, found)}) for name, found in drawn.items()]
@@ -83,13 +87,13 @@ def _question(
         long = integer(rng, short, 8 * short) if shapes else 2 * most + 1
         size, power = about(1.0, 8.0), about(0.2, 3.0)
         values = [round(size * k**-power * about(0.95, 1.05), 6) for k in range(1, short + 1)]
+        long += -(short + long) % 3 if shapes else 0
         shape = [short, long] if integer(rng, 0, 2) else [long, short]
         h = about(0.2, 5.0) if sensitivities else 1.0
         changes.append({"shape": shape, "values": sorted(values, reverse=True), "h": h})
     total = sum(len(each["values"]) * sum(each["shape"]) for each in changes)
-    budget = total * integer(rng, 20, 45) // 100
-    price = 1 if shapes else sum(changes[0]["shape"])  # where all cost alike, some numbers are left in any case
-    return {"changes": changes, "budget": budget - budget % price + price // 2}
+    unit = 3 if shapes else sum(changes[0]["shape"])  # of all prices: no sum of them is the budget, or one more
+    return {"changes": changes, "budget": total * integer(rng, 20, 45) // 100 // unit * unit + 1}
 
 
 def left(question: Question, ranks: list[int]) -> float:
@@ -153,14 +157,16 @@ def _misleading(rng: torch.Generator, rule: str = "", **kind: bool) -> Iterator[
 
 
 def _where_greedy_loses(rng: torch.Generator) -> Question:
-    """Few matrices, so that all ranks can be tried."""
+    """Few matrices, so that all ranks can be tried; the best need exactly the budget, and lose with a number less."""
     while True:
         question = _question(rng, 3, 6, shapes=True, sensitivities=True)
-        every = product(*(range(len(each["values"]) + 1) for each in question["changes"]))
-        least = min(left(question, [*ranks]) for ranks in every if spent(question, [*ranks]) <= question["budget"])
+        tried = product(*(range(len(each["values"]) + 1) for each in question["changes"]))
+        every = sorted((left(question, [*ranks]), spent(question, [*ranks])) for ranks in tried)
+        least, question["budget"] = next(pair for pair in every if pair[1] <= question["budget"])
+        next_best = next(loss for loss, size in every if size < question["budget"])
         by_number = RULES["by the number"]
         lost, stopped = (left(question, greedy(question, by_number, stops=stops)[0]) for stops in (False, True))
-        if lost >= CLOSE * least and stopped >= LOSES * lost:
+        if min(lost, next_best) >= CLOSE * least and stopped >= LOSES * lost:
             return question
 
 

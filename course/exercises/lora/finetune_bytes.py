@@ -50,7 +50,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     def drawn() -> dict[str, Any]:
         """Five different numbers, none of them a sum of two others."""
         low = integer(rng, 1, 4)
-        return {"weights": low, "gradients": low + 9, "states": low + 23, "base": 0.625 + low / 8, "others": low + 5.5}
+        return {"weights": low, "gradients": low + 9, "states": low + 23, "base": 0.3125 + low / 4, "others": low + 5.5}
 
     matrices: Shapes = {"q_proj": (24, 24), "up": (80, 24), "down": (24, 80)}
     recipes = ({**IN_16_BITS, "gradients": 0}, {**IN_16_BITS, "states": 0}, {**IN_16_BITS, "others": 0}, drawn())

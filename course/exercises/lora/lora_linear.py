@@ -215,7 +215,7 @@ def _large(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
             layer.A.copy_(corner(inputs["A"], r, size))
             layer.B.copy_(corner(inputs["B"], size, r))
         y = layer(x)
-        torch.autograd.backward(y, dy)
+        torch.autograd.backward([y], [dy])
         return layer, y.detach()
 
     (layer, y), ledger = with_costs(run, ask)

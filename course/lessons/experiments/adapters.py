@@ -31,10 +31,10 @@ class Beside(nn.Module):
 
     def __init__(self, base: nn.Linear, r: int, alpha: float, rng: torch.Generator | None = None) -> None:
         super().__init__()
-        self.base, self.scale, self.merged = base.requires_grad_(False), alpha / r, False
+        self.base, self.scale, self.merged = base.requires_grad_(requires_grad=False), alpha / r, False
         rows = base.weight.new_empty(r, base.in_features)
         self.A = nn.Parameter(rows.normal_(0, base.in_features**-0.5, generator=rng))
-        self.B = nn.Parameter(base.weight.new_zeros(base.out_features, r))
+        self.B = nn.Parameter(rows.new_zeros(base.out_features, r))
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., n) to (..., m)."""
@@ -45,7 +45,7 @@ class Beside(nn.Module):
 
 def inject(model: nn.Module, pattern: str, wrap: Wrap) -> list[str]:
     """Puts `wrap(linear)` in the place of every linear layer that the pattern names; all else is frozen."""
-    model.requires_grad_(False)
+    model.requires_grad_(requires_grad=False)
     found = {name: each for name, each in model.named_modules() if re.fullmatch(pattern, name)}
     linears = {name: each for name, each in found.items() if isinstance(each, nn.Linear)}
     for path, linear in linears.items():

@@ -216,7 +216,7 @@ def served(parts: Functions, folder: Path) -> Iterator[str]:
 def _mixed(parts: Functions, folder: Path) -> tuple[GPT, list[Tensor]]:
     """The small GPT with all adapters in each layer, and the list whose first tensor says which row uses which."""
     model, ids = adapted(parts), [torch.empty(0)]
-    layers = {name: each for name, each in model.named_modules() if isinstance(each, Adapted)}
+    layers = {path: layer for path, layer in model.named_modules() if isinstance(layer, Adapted)}
     mixed = {name: Mixed(each, ids, parts["mixed_adapter_forward"]) for name, each in layers.items()}
     for dialect in DIALECTS:
         state = load_file(folder / f"{dialect}.safetensors")
@@ -232,10 +232,10 @@ def merged(parts: Functions, folder: Path) -> str:
     windows = judged(grammar.SOUTH, WINDOWS)
     model = swapped(parts, adapted(parts), folder / "south.safetensors")
     before = loss_on(model, windows)
-    for name, each in list(model.named_modules()):
-        if isinstance(each, Adapted):
-            parts["merge_"](each)
-            model.set_submodule(name, each.base)
+    for path, layer in list(model.named_modules()):
+        if isinstance(layer, Adapted):
+            parts["merge_"](layer)
+            model.set_submodule(path, layer.base)
     layers = sum(isinstance(each, Adapted) for each in model.modules())
     return f"beside: {before:.6f}; merged: {loss_on(model, windows):.6f}, {layers} adapted layers left"
 

@@ -62,7 +62,7 @@ def prepared(name: str) -> GPT:
     """The small GPT, with what the method trains."""
     model = small_gpt()
     if name == "last layer":
-        model.requires_grad_(False)
+        model.requires_grad_(requires_grad=False)
         model.norm.requires_grad_(True)
         model.head.weight = nn.Parameter(model.head.weight.detach().clone())  # no longer tied
     elif name != "full":
