@@ -184,6 +184,7 @@ EXERCISE = Exercise(
         "the gradient of this rank's own loss": ("dx",),
         "the mean over all ranks of their flat gradients": ("da", "db"),
         "zeros where the shard has its padding": ("padding",),
+        "both in the dtype of shard": ("dx", "da"),
         "The shard is not changed": ("da",),
         "one all_gather and one reduce_scatter": ("one_of_each", "bytes"),
         "never more than one unit's full parameters, its full gradients and one copy of either": ("memory",),

@@ -180,7 +180,7 @@ EXERCISE = Exercise(
         "neither requires a gradient": ("no_graph",),
         "never more than one unit's full parameters and one copy of them": ("memory",),
         "nothing full is left after the call": ("freed",),
-        "neither x nor shard is changed": ("unchanged",),
+        "Neither x nor shard is changed": ("unchanged",),
     },
     measured=(DEEP,),
     seconds=20.0,

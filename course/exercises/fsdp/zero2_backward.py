@@ -246,6 +246,7 @@ EXERCISE = Exercise(
         "each in one bucket, which all require a gradient and have none yet": ("shards",),
         "in the order in which they are to be scattered": ("unused_parameters", "scattered_afterwards", UNEVEN),
         "may be used several times, or not at all on some ranks or on all": (TIED, ON_ONE, NOWHERE),
+        "of their dtype": ("shards", "padding"),
         "part r of the mean over all ranks": ("shards", "one_rank"),
         "with zeros at the end where P does not divide its elements": ("padding",),
         "a rank that did not use it counts with zeros": ("unused_parameters",),
