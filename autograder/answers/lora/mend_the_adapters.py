@@ -57,7 +57,29 @@ def frozen(number: int, line: str) -> tuple[tuple[str, str], ...]:
     return (NUMBER, f"            {number},"), (FREEZE, repr(line))
 
 
+ADAPTERS, STILL = "[model.up.A, model.up.B, model.down.A, model.down.B]", "'lr': 0.0}], lr=lr)"
+TRAINED = f"trained = [*model.head.parameters(), *{ADAPTERS}]; rest = {{*model.parameters()}} - {{*trained}}"
+
 WRONG = (
+    wrong(
+        "rate_of_0",
+        "You let the optimizer hold the base with a learning rate of 0. It stays where it is, and has gradients and "
+        "states like all that trains. Freeze it.",
+        runs(
+            *frozen(
+                8,
+                f"{TRAINED}; model.requires_grad_(True); optimizer = torch.optim.AdamW("
+                f"[{{'params': trained}}, {{'params': list(rest), {STILL}",
+            )
+        ),
+        runs(
+            (
+                ALL,
+                f"(8, \"optimizer = torch.optim.AdamW([{{'params': {ADAPTERS}}}, "
+                f"{{'params': [p for p in trained if p.dim() == 1], {STILL}\")",
+            )
+        ),
+    ),
     wrong(
         "counted_from_0",
         "Your lines are right, and each number is one too small: lines are counted from 1, as they are printed.",

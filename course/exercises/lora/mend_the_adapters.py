@@ -51,6 +51,16 @@ def _tensors(numbers: dict[str, float]) -> dict[str, Tensor]:
     return {name.replace(".", " "): torch.tensor(number) for name, number in numbers.items()}
 
 
+def _frozen(name: str, inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: what does not move in ours has not moved, not by a rounding, and an adapter has."""
+    keys = [key for key, ours in expected.items() if key.startswith(f"{name}/moved/") and not _number(ours)]
+    moved = [key.rpartition("/")[2] for key in keys if _number(got[key])]
+    factors = [each for key, each in got.items() if key.startswith(f"{name}/factors/") and key.endswith(".B")]
+    if not any(isinstance(each, Tensor) and each.any() for each in factors):
+        return "no adapter has learned anything: that nothing else moves is no wonder"
+    return f"moved: {', '.join(moved)}" if moved else None
+
+
 def _as_few_bytes(name: str, inputs: Inputs, got: Values, expected: Values) -> str | None:
     bytes_, ours = (_number(each[f"{name}/bytes"]) for each in (got, expected))
     return None if bytes_ <= MORE * ours else f"{bytes_:,.0f} bytes of states, where {ours:,.0f} are enough"
@@ -60,10 +70,30 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, (Tensor, int, float)) else float("nan")
 
 
-def _learns(name: str, hint: str, points: int) -> Property:
-    """The losses and the factors are ours: so nothing trains that must not, either."""
-    keys = (f"{name}/losses", f"{name}/factors/*")
-    return Property(f"{name}_learns", hint, points=points, roundings=256, keys=keys, cases=CASES[name])
+def _judged(name: str, learns: str, frozen: str, states: str) -> tuple[Property, ...]:
+    return (
+        Property(
+            f"{name}_learns",
+            learns,
+            points=2,
+            roundings=256,
+            keys=(f"{name}/losses", f"{name}/factors/*"),
+            cases=CASES[name],
+        ),
+        Property(
+            f"{name}_base",
+            frozen,
+            holds=partial(_frozen, name),
+            cases=CASES[name],
+        ),
+        Property(
+            f"{name}_states",
+            states,
+            holds=partial(_as_few_bytes, name),
+            cases=CASES[name],
+            needs=(f"{name}_learns",),
+        ),
+    )
 
 
 EXERCISE = Exercise(
@@ -71,32 +101,28 @@ EXERCISE = Exercise(
     cases=cases,
     probe=probe,
     properties=(
-        _learns(
+        *_judged(
             "classifier",
-            "In `classifier` the adapters and the head learn, and nothing else, neither biases nor the norm. Which "
-            "parameters require a gradient when `trained` is made?",
-            3,
+            "In `classifier` the adapters and the head learn. Which parameters require a gradient when `trained` is "
+            "made?",
+            "What `classifier` had before stays as it was, but for its head: biases and the norm, too.",
+            "The optimizer of `classifier` keeps two numbers for each number of the adapters and the head, and none "
+            "for others.",
         ),
-        _learns(
+        *_judged(
             "matrices",
             "In `matrices` the adapters alone learn: the losses are those of a run in which every other parameter is "
-            "frozen. Which of them have one dimension?",
-            3,
+            "frozen.",
+            "Nothing that `matrices` had before may move. Which of its parameters have one dimension?",
+            "The optimizer of `matrices` keeps states for the adapters alone.",
         ),
-        _learns(
+        *_judged(
             "largest",
             "`largest` must have the losses that it has now: Adam, one adapter, at the layer whose weight has the "
             "larger gradient.",
-            1,
-        ),
-        Property(
-            "largest_states",
+            "The base of `largest` does not move now, and must not.",
             "The optimizer of `largest` keeps states for weights that are frozen. Adam passes over a parameter whose "
             "gradient is None, not over one whose gradient is full of zeros.",
-            points=2,
-            holds=partial(_as_few_bytes, "largest"),
-            cases=CASES["largest"],
-            needs=("largest_learns",),
         ),
     ),
     hints=(
@@ -113,12 +139,12 @@ EXERCISE = Exercise(
             "largest_states",
         ),
         "Its indentation is kept, and may be left out": ("classifier_learns", "matrices_learns", "largest_states"),
-        "by the losses, by the factors, by what": ("classifier_learns", "matrices_learns", "largest_learns"),
-        "which may be a quarter above ours": ("largest_states",),
+        "by the losses, by the factors, by what": ("classifier_learns", "matrices_base", "largest_learns"),
+        "which may be a quarter above ours": ("classifier_states", "matrices_states", "largest_states"),
         "any spelling of a cure is right": ("classifier_learns", "matrices_learns", "largest_learns"),
-        "the adapters and the head train, and nothing else": ("classifier_learns",),
-        "the adapters train, and nothing else, the head included": ("matrices_learns",),
-        "the one adapter trains, by Adam": ("largest_learns", UP, DOWN),
+        "the adapters and the head train, and nothing else": ("classifier_learns", "classifier_base"),
+        "the adapters train, and nothing else, the head included": ("matrices_learns", "matrices_base"),
+        "the one adapter trains, by Adam": ("largest_learns", "largest_base", UP, DOWN),
     },
     seconds=10.0,
 )

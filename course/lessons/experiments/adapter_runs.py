@@ -25,7 +25,7 @@ PROGRAMS = Programs(
 def classifier(model, wrap, batches, lr):
     model.up = wrap(model.up)
     model.down = wrap(model.down)
-    for p in model.parameters():
+    for p in [*model.parameters()]:
         p.requires_grad_(False)
     model.head.requires_grad_(True)
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -41,7 +41,7 @@ def classifier(model, wrap, batches, lr):
 """,
     matrices="""\
 def matrices(model, wrap, batches, lr):
-    for p in model.parameters():
+    for p in [*model.parameters()]:
         if p.dim() > 1:
             p.requires_grad_(False)
     model.up = wrap(model.up)
@@ -61,7 +61,7 @@ def matrices(model, wrap, batches, lr):
 def largest(model, wrap, batches, lr):
     x, y = batches[0]
     (model(x) - y).square().mean().backward()
-    model.requires_grad_(False)
+    model.requires_grad_(requires_grad=False)
     if model.up.weight.grad.norm() > model.down.weight.grad.norm():
         model.up = wrap(model.up)
     else:
@@ -69,7 +69,7 @@ def largest(model, wrap, batches, lr):
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses = []
     for x, y in batches:
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad(False)
         loss = (model(x) - y).square().mean()
         loss.backward()
         optimizer.step()
@@ -135,7 +135,7 @@ def run(name: str, program: str = "", *, x: Tensor, y: Tensor, seed: int, r: int
     rng = torch.Generator().manual_seed(seed)
     model = Small().double()
     with torch.no_grad():
-        for p in model.parameters():
+        for p in [*model.parameters()]:
             p.copy_(torch.randn(p.shape, generator=rng, dtype=p.dtype) / p.shape[-1] ** 0.5)
         model.down.weight.mul_(3)  # so that the gradient of `up` is the larger one about every second time
     before = {name: (p, p.detach().clone()) for name, p in model.named_parameters()}
