@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autograder import recording
 from course.errors import CourseError
-from course.judging.diagnosis import BLOWN_UP, could_explain, diagnose, looks_right
+from course.judging.diagnosis import BLOWN_UP, could_explain, diagnose, looks_right, shows_a_slip
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict, Witness
 from course.performing.exercise import EVERY_FORM, Case, Exercise, Failure, Observation, Property
@@ -565,6 +565,8 @@ def test_ranks_measured_outside_are_larger_and_show_of_a_witness_only_what_is_ri
     larger = Observation(values={"a": 3.0}, ledger={"peak_bytes": peaks}, sources={"peak_bytes": "kernel"})
     assert is_told(larger, suspect(values(a=2.0)))
     assert not is_told(larger, suspect(Observation(values={"a": 2.0}, error=BROKE)))
+    (witness,) = suspect(values(a=2.0)).witnesses
+    assert not shows_a_slip((larger, torch.float32), witness, values(a=1000.0))
 
 
 def test_any_of_several_witnesses_is_enough():

@@ -279,4 +279,5 @@ EXERCISE = Exercise(
         "at most two numbers for each element of a gradient, and 1,000 bytes more": ("one_reduction",),
         "Nothing but `.grad` is changed, and no hook is left": ("nothing_else", "arguments_unchanged"),
     },
+    seconds=20.0,
 )

@@ -239,4 +239,5 @@ EXERCISE = Exercise(
             "tied_once",
         ),
     },
+    seconds=20.0,
 )
