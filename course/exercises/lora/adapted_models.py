@@ -43,7 +43,7 @@ def built(inputs: Inputs) -> nn.Module:
         made = kind(nn.Linear(n, m, dtype=a.dtype), a, b, 0.5)
         made.merged = path in inputs["merged"]
         made.requires_grad_(path not in inputs["frozen"])
-        made.base.requires_grad_(requires_grad=False)
+        nn.Module.requires_grad_(made.base, False)
         if not path:
             return made
         _put(model, path, made)

@@ -36,7 +36,7 @@ def classifier(model, wrap, batches, lr):
         loss = (model(x) - y).square().mean()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
+        losses += [loss.item()]
     return losses, optimizer
 """,
     matrices="""\
@@ -54,7 +54,7 @@ def matrices(model, wrap, batches, lr):
         loss = (model(x) - y).square().mean()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
+        losses += [loss.item()]
     return losses, optimizer
 """,
     largest="""\
@@ -73,7 +73,7 @@ def largest(model, wrap, batches, lr):
         loss = (model(x) - y).square().mean()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
+        losses += [loss.item()]
     return losses, optimizer
 """,
 )

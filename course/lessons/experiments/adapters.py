@@ -31,7 +31,7 @@ class Beside(nn.Module):
 
     def __init__(self, base: nn.Linear, r: int, alpha: float, rng: torch.Generator | None = None) -> None:
         super().__init__()
-        self.base, self.scale, self.merged = base.requires_grad_(requires_grad=False), alpha / r, False
+        self.base, self.scale, self.merged = nn.Module.requires_grad_(base, False), alpha / r, False
         rows = base.weight.new_empty(r, base.in_features)
         self.A = nn.Parameter(rows.normal_(0, base.in_features**-0.5, generator=rng))
         self.B = nn.Parameter(rows.new_zeros(base.out_features, r))
