@@ -6,8 +6,6 @@ import re
 
 import pytest
 import torch
-from course.reference.lora.load_adapter import load_adapter
-from course.reference.lora.lora_linear import LoRALinear
 from safetensors.torch import load_file
 
 from course.lessons import floor, grammar
@@ -18,6 +16,8 @@ from course.lessons.experiments.small_gpt import judged, loss_on, small_gpt
 from course.lessons.widgets.swap import Board
 from course.reference.lora.adapter_state import adapter_state
 from course.reference.lora.inject import inject
+from course.reference.lora.load_adapter import load_adapter
+from course.reference.lora.lora_linear import LoRALinear
 from course.reference.lora.merge_ import merge_
 from course.reference.lora.mixed_adapter_forward import mixed_adapter_forward
 
