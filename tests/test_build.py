@@ -634,7 +634,7 @@ def test_reason_that_no_number_needs_is_told(tmp_path):
 MADE = [
     "build/release/07_toys/07_toys.ipynb",
     "build/source/07_toys/07_toys.ipynb",
-    "course/sheets/toys.safetensors",
+    "course/sheets/toys.safetensors.gz",
     "notebooks/07_toys.ipynb",
 ]
 
@@ -667,7 +667,7 @@ def test_check_says_which_committed_file_differs(tmp_path):
     root = _course(tmp_path)
     assert build(root, check=True).differing == (
         "notebooks/07_toys.ipynb is not what solutions/07_toys.py makes",
-        "course/sheets/toys.safetensors: there is no such file",
+        "course/sheets/toys.safetensors.gz: there is no such file",
     )
     build(root)
     _course(root, _edited("# The end.", "# The very end."))
@@ -692,7 +692,7 @@ def test_damaged_sheet_is_told_and_replaced(tmp_path):
 def test_equivalent_sheet_is_left_as_it_is(tmp_path):
     root = _course(tmp_path)
     build(root)
-    records = sheet.read((root / MADE[2]).read_bytes())
+    records = sheet.from_file((root / MADE[2]).read_bytes())
     other = sheet.write("toys", _with_reference(records, lambda value: value * (1 + 2.0**-22)))
     (root / MADE[2]).write_bytes(other)
     assert build(root).written == ()
@@ -705,7 +705,7 @@ def test_equivalent_sheet_is_left_as_it_is(tmp_path):
 @pytest.fixture
 def records(tmp_path):
     build(_course(tmp_path))
-    return sheet.read((tmp_path / MADE[2]).read_bytes())
+    return sheet.from_file((tmp_path / MADE[2]).read_bytes())
 
 
 def _with_reference(records, change):

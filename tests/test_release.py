@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gzip
 import hashlib
 import importlib.metadata
 import io
@@ -64,9 +65,9 @@ def test_wheel_holds_the_students_half_of_the_course(folder):
 
 
 def test_wheel_holds_every_answer_sheet(folder):
-    sheets = {path.name for path in (ROOT / "course/sheets").glob("*.safetensors")}
+    sheets = {path.name for path in (ROOT / "course/sheets").glob("*.safetensors.gz")}
     shipped = {name.removeprefix("course/sheets/") for name in _wheel(folder).namelist() if "/sheets/" in name}
-    assert sheets == shipped == {f"{stem[3:]}.safetensors" for stem in LESSONS}
+    assert sheets == shipped == {f"{stem[3:]}.safetensors.gz" for stem in LESSONS}
 
 
 def test_wheel_offers_one_command(folder):
@@ -268,16 +269,20 @@ def _body_lines(source: str) -> Iterator[str]:
 
 
 def _texts(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Every file of the bundle: notebooks as their cells' sources too, the wheel as each of its members."""
+    """Every file of the bundle: notebooks as their cells' sources too, the wheel as its members, unpacked."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name, data = path.relative_to(folder).as_posix(), path.read_bytes()
         if name.endswith(".whl"):
             with zipfile.ZipFile(io.BytesIO(data)) as wheel:
-                yield from ((member, wheel.read(member)) for member in wheel.namelist())
+                yield from ((member, _unpacked(member, wheel.read(member))) for member in wheel.namelist())
             continue
         if name.endswith(".ipynb"):
             data += "\n".join("".join(cell["source"]) for cell in json.loads(data)["cells"]).encode()
         yield name, data
+
+
+def _unpacked(name: str, data: bytes) -> bytes:
+    return gzip.decompress(data) if name.endswith(".gz") else data
 
 
 def _leaks(folder: Path, secrets: set[str], skip: str = "-") -> set[tuple[str, str]]:
@@ -314,17 +319,21 @@ def test_no_line_of_a_wrong_answer_lies_in_the_bundle_but_where_a_lesson_shows_i
     assert _leaks(folder, set().union(*found.values()), skip="notebooks/") == set()
 
 
+def _zipped(member: str, data: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, data)
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize("place", ["wheel", "notebook", "sheet"])
 def test_search_finds_an_answer_that_was_put_into(place, tmp_path):
     line = 'raise ValueError("a line with \\"quotes\\" in it")'
     cell = {"cells": [{"source": [f"    {line}\n", "more"]}]}
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("course/x.py", f"def f():\n    {line}\n")
     data = {
-        "wheel": ("x.whl", packed.getvalue()),
+        "wheel": ("x.whl", _zipped("course/x.py", f"def f():\n    {line}\n".encode())),
         "notebook": ("x.ipynb", json.dumps(cell).encode()),
-        "sheet": ("x.safetensors", b"\x00\x07" + json.dumps({"sheet": json.dumps({"where": line})}).encode()),
+        "sheet": ("x.whl", _zipped("x.gz", gzip.compress(json.dumps({"sheet": json.dumps({"where": line})}).encode()))),
     }
     write_bundle(dict([data[place]]), tmp_path / "to")
     assert len(_leaks(tmp_path / "to", {line})) == 1

@@ -288,7 +288,7 @@ def test_moving_a_value_to_another_shape_is_seen():
 
 def test_a_sheet_is_loaded_from_the_package(monkeypatch, tmp_path):
     monkeypatch.setattr(sheet, "FOLDER", tmp_path)
-    (tmp_path / "start_here.safetensors").write_bytes(SHEET)
+    (tmp_path / "start_here.safetensors.gz").write_bytes(sheet.compressed(SHEET))
     assert same_record(sheet.load("start_here")[toy.ID], RECORDS[toy.ID])
 
 
@@ -298,10 +298,20 @@ def test_a_sheet_that_is_not_there_is_a_sentence(monkeypatch, tmp_path):
         sheet.load("start_here")
 
 
-def test_a_damaged_sheet_of_the_package_is_named(monkeypatch, tmp_path):
+DAMAGES = {
+    "cut": lambda data: data[:-1],
+    "empty": lambda data: b"",
+    "not compressed": lambda data: SHEET,
+    "a changed byte": lambda data: data[:99] + bytes([data[99] ^ 1]) + data[100:],
+    "a sheet that was cut": lambda data: sheet.compressed(SHEET[:-1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_sheet_of_the_package_is_named(monkeypatch, tmp_path, damage):
     monkeypatch.setattr(sheet, "FOLDER", tmp_path)
-    (tmp_path / "start_here.safetensors").write_bytes(SHEET[:-1])
-    with pytest.raises(SheetError, match=r"the answer sheet start_here\.safetensors must"):
+    (tmp_path / "start_here.safetensors.gz").write_bytes(damage(sheet.compressed(SHEET)))
+    with pytest.raises(SheetError, match=r"the answer sheet start_here\.safetensors\.gz must .* install"):
         sheet.load("start_here")
 
 

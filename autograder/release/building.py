@@ -1,7 +1,7 @@
 """`autograder build`: from `solutions/` to everything that is made of it.
 
     solutions/NN_slug.py --> notebooks/NN_slug.ipynb                    students; committed
-                         --> course/sheets/slug.safetensors             answer sheet; committed
+                         --> course/sheets/slug.safetensors.gz          answer sheet; committed
                          --> build/source/NN_slug/NN_slug.ipynb         nbgrader's instructor version
                          --> build/release/NN_slug/NN_slug.ipynb        nbgrader's student version
 
@@ -87,7 +87,7 @@ def _strays(root: Path) -> list[str]:
 
 
 def _sheet_name(slug: str) -> str:
-    return f"course/sheets/{slug}.safetensors"
+    return f"course/sheets/{slug}.safetensors.gz"
 
 
 def _sheet_differs(root: Path, slug: str, records: Records) -> list[str]:
@@ -97,7 +97,7 @@ def _sheet_differs(root: Path, slug: str, records: Records) -> list[str]:
     if data is None:
         return ["there is no such file"]
     try:
-        return sheets.sheets_differ(sheet.read(data), records)
+        return sheets.sheets_differ(sheet.from_file(data), records)
     except SheetError as error:
         return [str(error)]
 
@@ -122,7 +122,7 @@ def _write(root: Path, lesson: Lesson, records: Records) -> list[str]:
         f"build/release/{stem}/{stem}.ipynb": for_students,
     }
     if records is not None and _sheet_differs(root, slug, records):
-        files[_sheet_name(slug)] = sheet.write(slug, records)
+        files[_sheet_name(slug)] = sheet.compressed(sheet.write(slug, records))
     return [name for name, data in files.items() if _replace(root / name, data)]
 
 

@@ -1,16 +1,19 @@
 """Answer sheets: recorded observations of references and misconceptions on the public cases. Data, no code.
 
-One file per unit: a safetensors file whose tensors are those of the tree, and whose header holds the rest as JSON
-under the key `sheet`. The cases lie in the sheet too, so that every machine judges the same numbers.
+One file per unit: safetensors whose tensors are those of the tree, and whose header holds the rest as JSON under the
+key `sheet`. Most of it is names that recur, so the file is compressed. The cases lie in the sheet too, so that every
+machine judges the same numbers.
 
-    {exercise id: Record} --write--> bytes --read--> {exercise id: Record}
+    {exercise id: Record} --write--> bytes --compressed--> file --from_file--> {exercise id: Record}
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +43,7 @@ class Record:
 
 def path_of(unit: str) -> Path:
     """Where the sheet of a unit lies inside the package."""
-    return FOLDER / f"{unit}.safetensors"
+    return FOLDER / f"{unit}.safetensors.gz"
 
 
 def write(unit: str, records: dict[str, Record]) -> bytes:
@@ -63,10 +66,7 @@ def read(data: bytes, *, name: str = "the answer sheet") -> dict[str, Record]:
         version = body["schema"]
         tensors = safetensors.torch.load(data)
     except Exception as error:
-        raise SheetError(
-            f"{name} must be an answer sheet of this course, but it cannot be read ({type(error).__name__}); "
-            "install the course again"
-        ) from None
+        raise _unreadable(name, error) from None
     if version != SCHEMA:
         raise SheetError(
             f"{name} must have schema version {SCHEMA}, got {version!r:.20}; "
@@ -79,6 +79,27 @@ def read(data: bytes, *, name: str = "the answer sheet") -> dict[str, Record]:
             f"{name} must be as it was written, but it is damaged ({type(error).__name__}: {error}); "
             "install the course again"
         ) from None
+
+
+def _unreadable(name: str, error: Exception) -> SheetError:
+    return SheetError(
+        f"{name} must be an answer sheet of this course, but it cannot be read ({type(error).__name__}); "
+        "install the course again"
+    )
+
+
+def compressed(data: bytes) -> bytes:
+    """The bytes of a sheet as its file holds them: a tenth of them."""
+    return gzip.compress(data, compresslevel=6, mtime=0)
+
+
+def from_file(data: bytes, *, name: str = "the answer sheet") -> dict[str, Record]:
+    """The records of a sheet's file. Raises SheetError as `read` does, and where it cannot be decompressed."""
+    try:
+        whole = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(name, error) from None
+    return read(whole, name=name)
 
 
 def _unsealed(body: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Record]:
@@ -106,7 +127,7 @@ def load(unit: str) -> dict[str, Record]:
         raise SheetError(
             f"the answer sheet of unit {unit} must lie at {path}, but {error.strerror}; install the course again"
         ) from None
-    return read(data, name=f"the answer sheet {path.name}")
+    return from_file(data, name=f"the answer sheet {path.name}")
 
 
 # --- records ---------------------------------------------------------------------------------------
