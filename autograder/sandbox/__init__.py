@@ -35,10 +35,20 @@ from __future__ import annotations
 
 from autograder.sandbox.outside.brokered import Brokered
 from autograder.sandbox.outside.folder import sweep
-from autograder.sandbox.outside.loading import RunnerError
+from autograder.sandbox.outside.loading import RunnerError, WarmProcessEnded
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.outside.session import Session
 from autograder.sandbox.wire.messages import Output
 from autograder.sandbox.wire.policy import Limits
 
-__all__ = ["Brokered", "Limits", "Output", "Runner", "RunnerError", "Session", "open_runner", "sweep"]
+__all__ = [
+    "Brokered",
+    "Limits",
+    "Output",
+    "Runner",
+    "RunnerError",
+    "Session",
+    "WarmProcessEnded",
+    "open_runner",
+    "sweep",
+]

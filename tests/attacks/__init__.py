@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from attacks import bombs, cells, files, forging, frames, hooks, insiders, killing, markup, network, reading, writing
+from attacks import (
+    bombs,
+    cells,
+    files,
+    forging,
+    frames,
+    hiding,
+    hooks,
+    insiders,
+    killing,
+    markup,
+    network,
+    reading,
+    writing,
+)
 from attacks.attack import Attack, Places
 
 FAMILIES: dict[str, list[Attack]] = {
     "hooks": hooks.ATTACKS,
     "forging": forging.ATTACKS,
+    "hiding": hiding.ATTACKS,
     "insiders": insiders.ATTACKS,
     "frames": frames.ATTACKS,
     "reading": reading.ATTACKS,

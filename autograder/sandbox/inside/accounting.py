@@ -1,6 +1,9 @@
 """Who is there and what they use, by the kernel's account; read from the warm process, where students cannot reach.
 
-processes(sessions) --> tasks, memory;   reset_peaks ... spent: the cost of one case
+processes(sessions) --> tasks, memory;   reset_peaks ... spent: the cost of one case;   waited: for a processor
+
+What stands in /proc is bytes, of which a process chooses some: its name may be no text. One may also hide its files
+(prctl(2), PR_SET_DUMPABLE), or end while it is read.
 """
 
 from __future__ import annotations
@@ -50,9 +53,9 @@ def memory(found: list[Process], shared: int) -> int:
 
 
 def reset_peaks(found: list[Process]) -> None:
-    """Start the high-water marks anew. Raises PermissionError where the kernel does not allow it."""
+    """Start the high-water marks anew; that of a process which does not allow it stays, and counts."""
     for each in found:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with contextlib.suppress(OSError):
             Path(f"/proc/{each.pid}/clear_refs").write_bytes(RESET_PEAK)
 
 
@@ -64,16 +67,32 @@ def spent(before: list[Process], after: list[Process], shared: int) -> tuple[int
     return sum(max(0, peak) for peak in peaks), sum(seconds)
 
 
+def waited(found: list[Process]) -> float:
+    """The longest time in seconds that one of them, ready to run, has waited for a processor: others were running.
+
+    See "Documentation/scheduler/sched-stats.rst" of the kernel; 0 where it keeps no such account.
+    """
+    return max(map(_waited, found), default=0.0)
+
+
+def _waited(process: Process) -> float:
+    try:
+        with open(f"/proc/{process.pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def _process(pid: int, sessions: Collection[int] | None) -> Process | None:
     """None where it has ended meanwhile, or belongs to another session."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
             stat = file.read().rpartition(")")[2].split()
         if sessions is not None and int(stat[3]) not in sessions:
             return None
-        with open(f"/proc/{pid}/status") as file:
+        with open(f"/proc/{pid}/status", errors="replace") as file:
             status = dict(line.split(":", 1) for line in file if ":" in line)
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return None
     return Process(
         pid=pid,

@@ -164,7 +164,7 @@ def _performer(loaded: dict[str, Loaded], program: bytes | None, sock: socket.so
         else:
             (case,) = messages.to_cases(tree)
             ask = functools.partial(_ask, sock, token) if exercise.oracle else None
-            seen = removed.explained(perform(exercise, answer, case, ask=ask), exercise.removes, answer)
+            seen = removed.explained(perform(exercise, answer, case, ask=ask, clock="cpu"), exercise.removes, answer)
         stream.send(sock, {"seen": messages.from_observations([seen])}, token=token)
 
 

@@ -15,8 +15,8 @@ A submission has one container, and one more for each rank of an exercise that h
 tasks and memory by the kernel's account, which also works where control groups cannot be had, and it measures the cost
 of a case when the grader asks.
 
-Control messages are JSON: {"do": "start" | "mark" | "spent" | "why" | "end"}; each gets one reply. That to "start"
-tells the number of the container, which the others must say; "mark" is for all containers at once.
+Control messages are JSON: {"do": "start" | "mark" | "spent" | "waited" | "why" | "end"}; each gets one reply. That to
+"start" tells the number of the container, which the others must say; "mark" is for all containers at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from autograder.sandbox.inside import container, display, huge_pages, isolation, rehearsal, removed
-from autograder.sandbox.inside.accounting import Process, memory, own_memory, processes, reset_peaks, spent
+from autograder.sandbox.inside.accounting import Process, memory, own_memory, processes, reset_peaks, spent, waited
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
 from course import exercises, syllabus
@@ -99,6 +99,8 @@ def main(control: socket.socket, program: bytes | None) -> None:
         elif message["do"] == "spent":
             peak, seconds = spent(marked, _of(running[message["container"]], _of_all(running)), shared)
             _send(control, {"peak_bytes": peak, "cpu_seconds": seconds})
+        elif message["do"] == "waited":
+            _send(control, {"seconds": waited(_of(running[message["container"]], _of_all(running)))})
         elif message["do"] == "why":
             _send(control, {"why": running[message["container"]].why})
         elif message["do"] == "end":

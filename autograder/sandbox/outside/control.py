@@ -11,16 +11,19 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from autograder.sandbox.outside.folder import Folder
-from autograder.sandbox.outside.loading import REPLY_SECONDS, RunnerError, byte
+from autograder.sandbox.outside.loading import REPLY_SECONDS, RunnerError, WarmProcessEnded, byte
 from autograder.sandbox.outside.stage import stage
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import COURSE, command, environment
 
 START_SECONDS = 120.0  # a cold disk needs a minute for torch
+STARTS = 3  # in a row, where an earlier one went well: memory may be short for a moment
+PAUSE = 1.0  # seconds between them
 
 
 class WarmProcess:
@@ -32,11 +35,19 @@ class WarmProcess:
         self._control: socket.socket | None = None
         self._folder: Folder | None = None
         self._one_at_a_time = threading.Lock()
+        self._stood = False
 
     def start(self) -> Path:
         """Make sure that the warm process is there, and tell its folder. Raises RunnerError."""
         if self._folder is not None and self._process is not None and self._process.poll() is None:
             return self._folder.path
+        for _ in range(STARTS - 1 if self._stood else 0):
+            with contextlib.suppress(RunnerError):
+                return self._start()
+            time.sleep(PAUSE)
+        return self._start()
+
+    def _start(self) -> Path:
         self.close()
         self._folder = _folder()
         folder = self._folder.path
@@ -67,21 +78,22 @@ class WarmProcess:
                 f"the process that runs answers must start, but it ended or was silent ({said or 'it said nothing'}); "
                 "`autograder doctor` tells which protection is missing"
             )
+        self._stood = True
         return folder
 
     def tell(self, message: dict[str, Any], passed: socket.socket | None = None) -> dict[str, Any]:
-        """One control message and its reply. Raises RunnerError where the warm process is gone."""
+        """One control message and its reply. Raises WarmProcessEnded; `start` then begins another."""
         with self._one_at_a_time:
-            try:
-                assert self._control is not None
-                self._control.settimeout(REPLY_SECONDS)
-                socket.send_fds(self._control, [json.dumps(message).encode()], [passed.fileno()] if passed else [])
-                reply = self._control.recv(LONGEST)
-            except OSError:
-                reply = b""
+            reply = b""
+            if self._control is not None:
+                with contextlib.suppress(OSError):
+                    self._control.settimeout(REPLY_SECONDS)
+                    socket.send_fds(self._control, [json.dumps(message).encode()], [passed.fileno()] if passed else [])
+                    reply = self._control.recv(LONGEST)
+            if not reply:
+                self.close()
         if not reply:
-            self.close()
-            raise RunnerError("the warm process must live as long as the batch, but it ended; see `autograder doctor`")
+            raise WarmProcessEnded("the process that runs answers ended, or was silent, in the middle of a submission")
         return dict(json.loads(reply))
 
     def close(self) -> None:

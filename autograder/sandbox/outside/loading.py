@@ -34,6 +34,10 @@ class RunnerError(CourseError):
     """Students' code cannot be run here."""
 
 
+class WarmProcessEnded(CourseError):
+    """The process that runs answers is gone in the middle of a submission, which is to be graded anew."""
+
+
 class Container:
     """Namespaces, limits and filter around one submission, or one rank of it; made of a fork of the warm process.
 

@@ -120,7 +120,9 @@ class Runner:
                     container = Container(ours, self._warm.tell(message, theirs)["container"], self._warm.tell)
                 yield container
         finally:
-            if container is not None:
-                container.tell({"do": "end"})
-            if not self._isolated:
-                shutil.rmtree(home, ignore_errors=True)
+            try:
+                if container is not None:
+                    container.tell({"do": "end"})
+            finally:
+                if not self._isolated:
+                    shutil.rmtree(home, ignore_errors=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from autograder.sandbox.outside.loading import Loading, NotStarted, OpenContainer, PerformerTask, ended, observed
 from autograder.sandbox.outside.ranks import Ranks
@@ -26,6 +26,9 @@ from course.performing.exercise import Case, Exercise, Failure, Inputs, Observat
 from course.performing.oracle import with_costs
 from course.performing.perform import in_turn, stops
 from course.tree import Tree
+
+READING = 2.0  # seconds in which a performer that has asked must read the answer, even at its limit
+PATIENT = 4.0  # times its limit, which a case may take where others keep the processors busy
 
 
 class Session:
@@ -62,15 +65,23 @@ class Session:
         return tuple(ended(why) if why and _broke(each.error) else each for each in seen)
 
     def _observe(self, exercise: Exercise, case: Case, sock: socket.socket) -> Observation:
-        """One case, with what it cost by our own account."""
+        """One case, with what it cost by our own account.
+
+        The time in which it was ready to run, and others were running, is not its own.
+        """
         seconds = exercise.seconds + self._limits.spare_seconds
-        deadline = time.monotonic() + seconds
+        started = time.monotonic()
+
+        def deadline() -> float:
+            waited = self._alone.container.tell({"do": "waited"})["seconds"]
+            return started + min(seconds + waited, PATIENT * seconds)
+
         measured = case.name in exercise.measured
         oracle = exercise.oracle(case) if exercise.oracle else None
         if measured:
             self._alone.container.tell({"do": "mark"})
         try:
-            (seen,) = messages.to_observations(_converse(sock, case, oracle, deadline), 1)
+            (seen,) = messages.to_observations(_converse(sock, case, oracle, started + seconds, deadline), 1)
         except (stream.Late, BadFrame, stream.Closed) as error:
             return observed(error, "the run", seconds)
         if oracle is not None:
@@ -80,7 +91,9 @@ class Session:
         return seen
 
 
-def _converse(sock: socket.socket, case: Case, oracle: Oracle | None, deadline: float) -> Tree:
+def _converse(
+    sock: socket.socket, case: Case, oracle: Oracle | None, deadline: float, later: Callable[[], float]
+) -> Tree:
     """Send a case, and answer questions until its observation comes. Raises Late, Closed or BadFrame.
 
     The token goes with the case and must come back: a frame that was made before the case arrived is none of its own.
@@ -88,13 +101,13 @@ def _converse(sock: socket.socket, case: Case, oracle: Oracle | None, deadline: 
     token = stream.new_token()
     stream.send(sock, messages.from_cases([case]), token=token, deadline=deadline)
     while True:
-        reply = stream.receive(sock, deadline, token=token)
+        reply = stream.receive(sock, deadline, token=token, later=later)
         if isinstance(reply, dict) and "seen" in reply:
             return reply["seen"]
         verb, arguments = messages.to_question(reply)
         if oracle is None:
             raise BadFrame("this exercise has nothing to ask")
-        stream.send(sock, _answer(oracle, verb, arguments), deadline=deadline)
+        stream.send(sock, _answer(oracle, verb, arguments), deadline=max(deadline, time.monotonic() + READING))
 
 
 def _answer(oracle: Oracle, verb: str, arguments: Tree) -> Tree:

@@ -155,11 +155,14 @@ DENIED = (  # EPERM: the isolation is complete before the filter is on, and nobo
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("keyctl", "add_key", "request_key", "kexec_load", "kexec_file_load", "init_module", "finit_module"),
     *("delete_module", "open_by_handle_at", "name_to_handle_at", "fanotify_init", "lookup_dcookie", "syslog"),
+    *("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr", "setpriority", "ioprio_set"),
+    *("setsid",),  # a session of its own gets a share of the processors like that of all others together (sched(7))
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm", "personality", "vhangup"),
     *("flock", "inotify_init", "inotify_init1"),  # with them ranks could talk: files of the system are the same for all
 )
 # fcntl: locks (also of open file descriptions), leases and notices, on the same files; see fcntl(2)
 FILE_SIGNALS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
+PROCESS_SETTINGS = (4,)  # of prctl: PR_SET_DUMPABLE, by which a process hides from who counts what it uses
 HIDDEN = ("clone3",)  # ENOSYS: its flags cannot be read by a filter, and the C library falls back to clone
 NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 # Of a process whose memory is measured: no helper of its own, and nothing of the kernel's to put numbers into.

@@ -35,6 +35,8 @@ def compiled() -> bytes:
         _add(rules, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, flag, flag))
     for command in policy.FILE_SIGNALS:
         _add(rules, library.ERRNO(errno.EPERM), "fcntl", library.Arg(1, library.MASKED_EQ, 0xFFFFFFFF, command))
+    for setting in policy.PROCESS_SETTINGS:
+        _add(rules, library.ERRNO(errno.EPERM), "prctl", library.Arg(0, library.MASKED_EQ, 0xFFFFFFFF, setting))
     first, *_, last = sorted(policy.FAMILIES)
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.LT, first))
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.GT, last))
