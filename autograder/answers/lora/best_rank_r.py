@@ -59,9 +59,11 @@ def orthogonal_columns(delta: Tensor, r: int) -> Factors:
 
 
 def by_gram_matrix(delta: Tensor, r: int) -> Factors:
-    """A' A has the squares of the singular values, in rising order."""
-    vectors = torch.linalg.eigh(delta.T @ delta).eigenvectors
-    V = vectors[:, :r]
+    """The smaller of A' A and A A' has the squares of the singular values, in rising order."""
+    if len(delta) <= len(delta.T):
+        U = torch.linalg.eigh(delta @ delta.T).eigenvectors[:, :r]
+        return U, U.T @ delta
+    V = torch.linalg.eigh(delta.T @ delta).eigenvectors[:, :r]
     return delta @ V, V.T
 
 

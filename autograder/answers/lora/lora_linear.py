@@ -296,6 +296,7 @@ WRONG = (
             ("base.weight.new_zeros(m, r)", "torch.zeros(m, r)"),
             (SCALED, "y + (self.scale * (x.float() @ self.A.T @ self.B.T)).to(y.dtype)"),
         ),
+        rounds_to=torch.float32,
     ),
     wrong(
         "forms_a_large_matrix",

@@ -60,7 +60,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             "A": normal(rng, r, n) / n**0.5,
             "x": normal(rng, steps, *lead, n),
             "target": normal(rng, steps, *lead, m),
-            "rate": 0.25,
+            "rate": 0.1,
             "decay": 0.0,
             "asks": "training",
         }
