@@ -35,6 +35,9 @@ def prove(
     seeds: Annotated[int, typer.Option(min=1, help="seeds per exercise, the public one included")] = 20,
     seed: Annotated[int | None, typer.Option(help="draws the fresh seeds; random if left out")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes that share the exercises")] = os.cpu_count() or 1,
+    right: Annotated[
+        bool, typer.Option("--right", help="only that right answers pass: for thousands of seeds")
+    ] = False,
     root: Annotated[Path, typer.Option(help="the checkout")] = Path(),
 ) -> None:
     """Prove the grader: right answers pass, wrong ones are caught and named. Exit 1 on any miss."""
@@ -44,7 +47,7 @@ def prove(
     rng.manual_seed(rng.seed() if seed is None else seed)
     drawn = prover.seeds(seeds, rng)
     names = [entry.id for name in what for entry in find_entries(name)] if what else [each.id for each in entries()]
-    proofs = prover.prove_all(names, drawn, root=root.resolve(), jobs=jobs)
+    proofs = prover.prove_all(names, drawn, root=root.resolve(), jobs=jobs, right=right)
     _print_proofs(proofs, drawn)
     raise typer.Exit(1 if any(proof.misses for proof in proofs) else 0)
 

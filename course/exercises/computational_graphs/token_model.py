@@ -174,6 +174,7 @@ class Steps:
         self.count = 0
         self._model, self._ask = model, ask
         self._moved: dict[str, Tensor] = {}
+        self._before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
     def __call__(self, *_: object) -> None:
         self.count += 1
@@ -189,4 +190,6 @@ class Steps:
         return self._moved if self._moved and self.count > due else self._now()
 
     def _now(self) -> dict[str, Tensor]:
-        return {name: parameter.detach().clone() for name, parameter in self._model.named_parameters()}
+        """Beside what each was: where a step ends near 0, its roundings are those of what it came from."""
+        now = {name: parameter.detach() for name, parameter in self._model.named_parameters()}
+        return {name: torch.stack([self._before[name], each]) for name, each in now.items()}
