@@ -22,6 +22,14 @@ class _File(logging.FileHandler):
         """Nothing."""
 
 
+class _OneEntry(logging.Formatter):
+    """What follows the first line of an entry is indented: no name that holds a line break begins another entry."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The entry, whose lines end as a reader may see them end."""
+        return "\n    ".join(super().format(record).encode("utf-8", "replace").decode().splitlines())
+
+
 @contextlib.contextmanager
 def logged(root: Path) -> Iterator[logging.Logger]:
     """A logger that writes to the log; SQLAlchemy's warning about nbgrader's own habits is left out."""
@@ -29,7 +37,7 @@ def logged(root: Path) -> Iterator[logging.Logger]:
     log = logging.getLogger("autograder.nbgrader")
     log.propagate = False
     handler = _File(root / FILE, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_OneEntry("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     try:
         with warnings.catch_warnings():

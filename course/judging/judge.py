@@ -216,7 +216,10 @@ def _finding(each: Property, runs: Sequence[_Judged], blocker: str, sources: fro
 def _measured(each: Property, run: _Judged) -> tuple[float, float] | None:
     """The cost that the property shows, ours last; None where it shows none, or there is no number."""
     costs = [as_numbers(seen.ledger.get(each.shows)) for seen in (run.got, run.expected)]
-    got, expected = [float(cost) if cost is not None and cost.numel() == 1 else math.nan for cost in costs]
+    one = [cost is not None and cost.numel() == 1 and not cost.is_complex() for cost in costs]
+    got, expected = [
+        float(cost) if real and cost is not None else math.nan for cost, real in zip(costs, one, strict=True)
+    ]
     return (got, expected) if math.isfinite(got) and math.isfinite(expected) else None
 
 

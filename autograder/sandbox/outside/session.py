@@ -73,7 +73,7 @@ class Session:
         started = time.monotonic()
 
         def deadline() -> float:
-            waited = self._alone.container.tell({"do": "waited"})["seconds"]
+            waited: float = self._alone.container.tell({"do": "waited"})["seconds"]
             return started + min(seconds + waited, PATIENT * seconds)
 
         measured = case.name in exercise.measured
