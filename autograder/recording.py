@@ -25,7 +25,7 @@ from course.judging.sheet import Record
 from course.judging.verdict import Suspect, Witness
 from course.performing.compare import EPS, as_numbers, measure
 from course.performing.exercise import PUBLIC_SEED, Answer, Case, Exercise, Observation
-from course.performing.perform import converted, in_float64, in_turn, own_state, perform, stops
+from course.performing.perform import array_words, converted, in_float64, in_turn, own_state, perform, stops
 from course.performing.warm import warm_all
 from course.tree import Leaf, flatten, map_leaves
 
@@ -146,9 +146,7 @@ def _watched(exercise: Exercise, draws: list[list[bool]]) -> Exercise:
 
 
 def _random_state() -> tuple[object, ...]:
-    array: Any = np.random.get_state(legacy=False)
-    words = array["state"].pop("key").tobytes()
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), words, array
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), array_words()
 
 
 def _seeded(

@@ -24,6 +24,11 @@ from torch import Tensor
 Leaf: TypeAlias = Tensor | bool | int | float | str | None
 Tree: TypeAlias = "Leaf | list[Tree] | dict[str, Tree]"
 
+# Dtypes that convert to float64 or complex128, among them all that usual answers return.
+NUMBERS = frozenset(
+    (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.complex64)
+)
+
 MAX_BYTES = 64 * 2**20  # of all tensors in an observation
 MAX_LEAVES = 20_000
 MAX_DEPTH = 16
@@ -261,5 +266,6 @@ def _dense(tensor: Tensor) -> Leaf:
         dense = dense.to_dense()
     if dense.is_quantized:
         dense = dense.dequantize()
-    dense.reshape(-1)[:1].to(torch.complex128)  # raises where the dtype knows no arithmetic
+    if dense.dtype not in NUMBERS:
+        dense.reshape(-1)[:1].to(torch.complex128)  # raises where the dtype knows no arithmetic
     return dense.as_subclass(Tensor).cpu().resolve_conj().clone(memory_format=torch.contiguous_format)

@@ -15,7 +15,7 @@ from torch import Tensor
 from course.judging.verdict import Diagnosis, Suspect, Witness
 from course.performing.compare import EPS, as_numbers, judged_dtype, measure, tolerance
 from course.performing.exercise import EVERY_FORM, REFUSED, Observation
-from course.tree import Leaf
+from course.tree import NUMBERS, Leaf
 
 WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
 BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
@@ -183,10 +183,12 @@ def _matches_run(run: Seen, seen: Observation, free: frozenset[str], sensitivity
     got, expected = _compared(observation), _compared(seen)
     if got.keys() != expected.keys():
         return False
-    pairs = {key: (got[key], expected[key]) for key in expected}
-    pairs.update({f"ledger/{key}": (observation.ledger[key], seen.ledger[key]) for key in _counted_twice(run, seen)})
-    return all(
-        key in free or _same(got, expected, dtype, sensitivity.get(key, 0.0)) for key, (got, expected) in pairs.items()
+
+    def alike(key: str, got: Leaf, expected: Leaf) -> bool:
+        return key in free or _same(got, expected, dtype, sensitivity.get(key, 0.0))
+
+    return all(alike(key, got[key], expected[key]) for key in expected) and all(
+        alike(f"ledger/{key}", observation.ledger[key], seen.ledger[key]) for key in _counted_twice(run, seen)
     )
 
 
@@ -229,7 +231,19 @@ def _same(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
     """Close, and not in a coarser dtype: digits that were lost are a mistake of their own, and could make right values
     look like a wrong formula whose slip is as small.
     """
-    return not _coarser(got, expected) and _close(got, expected, dtype, blur)
+    return _equal(got, expected) or (not _coarser(got, expected) and _close(got, expected, dtype, blur))
+
+
+def _equal(got: Leaf, expected: Leaf) -> bool:
+    """Whether both are the same numbers of one type, as most are: that needs no conversion."""
+    if isinstance(got, Tensor) and isinstance(expected, Tensor):
+        known = got.dtype == expected.dtype and got.dtype in NUMBERS
+        return (
+            known
+            and all(each.is_cpu and each.layout == torch.strided for each in (got, expected))
+            and torch.equal(got, expected)
+        )
+    return type(got) is type(expected) and isinstance(got, (bool, int, float)) and got == expected
 
 
 def _close(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:

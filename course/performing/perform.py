@@ -9,6 +9,7 @@ observation. The inputs are cloned for each run, and those that may not change a
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import io
@@ -20,7 +21,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ Each = TypeVar("Each")  # a case, in any form
 
 MAX_PRINTED = 2_000
 WIDE = 30.0  # on the CPU's clock a case may take this many times its limit on the wall's: machines can be that busy
+MT19937_BYTES = 624 * 4 + 4  # of its words and its place among them (numpy/random/src/mt19937/mt19937.h)
 FRAMES = 1_000  # Python's own limit; kernels raise it
 
 
@@ -178,7 +180,9 @@ def own_state() -> Iterator[None]:
 
     Inside, autograd records, and Python's stack has room for `FRAMES` calls, wherever the answer is performed.
     """
-    python, array, limit = random.getstate(), np.random.get_state(), sys.getrecursionlimit()
+    python, limit = random.getstate(), sys.getrecursionlimit()
+    array: Any = np.random.get_state()
+    words = array_words()
     try:
         sys.setrecursionlimit(_depth() + FRAMES)
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -186,7 +190,19 @@ def own_state() -> Iterator[None]:
     finally:
         sys.setrecursionlimit(limit)
         random.setstate(python)
-        np.random.set_state(array)
+        is_same = words and not array[3] and array_words() == words  # [3]: whether a second normal number is kept
+        if not is_same:
+            np.random.set_state(array)
+
+
+def array_words() -> bytes:
+    """The memory of NumPy's global generator, b"" where somebody has put another kind in its place.
+
+    NumPy's own getter and setter go through Python numbers, one for each word, and take longer than most answers.
+    """
+    generator: Any = np.random.get_bit_generator()
+    known = type(generator) is np.random.MT19937
+    return ctypes.string_at(generator.ctypes.state_address, MT19937_BYTES) if known else b""
 
 
 def _depth() -> int:
