@@ -889,7 +889,8 @@ def accumulate(
                    on every parameter that is not frozen.
     loss_of        loss_of(model, batch) is the mean loss over the rows of one batch, a tensor of shape ()
     micro_batches  pairs (inputs, targets), each a tensor of shape (n, ...) with n >= 1 rows; their numbers of rows may
-                   differ. The list may be of another length on another rank, or empty, but not on all.
+                   differ, and the lengths of rows. The list may be of another length on another rank, or empty, but
+                   not on all.
     Returns        nothing. Afterwards every `.grad` is the gradient of the mean loss over all rows of all micro-batches
                    of all ranks, on ranks without micro-batches, too; in frozen parameters it stays None.
     Memory         one call of loss_of for each micro-batch; backward has freed what one call saved before the next one

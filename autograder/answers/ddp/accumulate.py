@@ -255,6 +255,16 @@ WRONG = (
         edit((SHARE, "len(micro_batches[0][0]) / rows.item()")),
     ),
     wrong(
+        "numbers_for_rows",
+        "You weigh a micro-batch by its numbers, `numel()`. Where rows are longer a row then counts for more: its "
+        "weight is its rows, `len(inputs)`.",
+        edit(("sum(len(inputs)", "sum(inputs.numel()"), (SHARE, "batch[0].numel() / rows.item()")),
+        edit(
+            ("sum(len(inputs) for inputs, _", "sum(targets.numel() for _, targets"),
+            (SHARE, "batch[1].numel() / rows.item()"),
+        ),
+    ),
+    wrong(
         "length_of_the_pair",
         "len(batch) is 2 everywhere, because a micro-batch is a pair. Its rows are len(batch[0]).",
         edit((SHARE, "len(batch) / rows.item()")),

@@ -231,6 +231,7 @@ WRONG = (
         "A rank without samples returns at once, and the others wait for it in the first call. It must take part in "
         "all calls, and take the gradients.",
         edit(("    trained =", "    if weight == 0:\n        return\n    trained =")),
+        fails=("without_samples",),
     ),
     wrong(
         "tied_twice",

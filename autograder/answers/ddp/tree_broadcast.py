@@ -169,6 +169,17 @@ WRONG = (
         edit((SEND, "comm.send(x, place + have)"), (RECV, "comm.recv(x, place - have)")),
     ),
     wrong(
+        "exclusive_or_for_a_difference",
+        "You number places by rank ^ source. That goes well among powers of two alone: of 5 ranks, from the last, some "
+        "would be told by rank 5, which there is not. Places are (rank - source) modulo P.",
+        edit(
+            ("(comm.rank - source) % size", "comm.rank ^ source"),
+            ("place + have < size", "(place + have) ^ source < size"),
+            (SEND, "comm.send(x, (place + have) ^ source)"),
+            (RECV, "comm.recv(x, (place - have) ^ source)"),
+        ),
+    ),
+    wrong(
         "zeros_delivered",
         "x is filled with zeros, and the source's numbers never arrive.",
         zeros,

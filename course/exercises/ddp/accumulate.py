@@ -20,6 +20,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 ONE, ALONE, EQUAL, UNEQUAL = "one micro-batch", "one rank", "equal micro-batches", "unequal micro-batches"
 NUMBERS, NONE, FROZEN = "unequal numbers of micro-batches", "ranks without micro-batches", "a frozen parameter"
+LENGTHS = "rows of unequal lengths"
 MANY = "6 micro-batches on each rank, many small parameters"
 MANY_ROWS = [[1, 2, 1, 3, 1, 2], [2, 1, 1, 1, 2, 1], [1, 1, 3, 1, 1, 1], [1, 1, 1, 1, 2, 3]]
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -29,9 +30,10 @@ SLACK = 1_000  # bytes for what the ranks must agree on
 def cases(rng: torch.Generator) -> list[Case]:
     """Rows of each micro-batch of each rank: equal, unequal, more on one rank than on another, none at all.
 
-    Every row's gradient is positive, because targets are negative and all else is not, so that no sum cancels. One
-    case has more rows than a byte can count. Where bytes are judged all is float64, so that no answer sends wider
-    numbers than it was given.
+    Rows are vectors, and once sequences of vectors, whose lengths differ from micro-batch to micro-batch. Every row's
+    gradient is positive, because targets are negative and all else is not, so that no sum cancels. One case has more
+    rows than a byte can count. Where bytes are judged all is float64, so that no answer sends wider numbers than it
+    was given.
     """
 
     def case(
@@ -40,13 +42,18 @@ def cases(rng: torch.Generator) -> list[Case]:
         shape: tuple[int, int] = (4, 3),
         kind: str = "parameter",
         more: tuple[Any, ...] = (),
+        lengths: tuple[int, ...] = (),
         dtype: torch.dtype = torch.float32,
     ) -> Case:
         def draw(*shape: int) -> Tensor:
             return (torch.rand(shape, generator=rng, dtype=torch.float64) + 0.1).to(dtype)
 
         def batches(of_rank: list[int]) -> list[Any]:
-            return [[draw(count, shape[0]), -3 * draw(count, shape[1])] for count in of_rank]
+            found: list[Any] = []
+            for at, count in enumerate(of_rank):
+                row = (count, lengths[at]) if lengths else (count,)
+                found.append([draw(*row, shape[0]), -3 * draw(*row, shape[1])])
+            return found
 
         parts = [part("body.weight"), part("body.bias"), part("scale", kind), *more]
         scale = draw(150) / 150 if kind == "numbers" else draw()
@@ -62,6 +69,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(ALONE, [[4, 1, 3]]),
         case(EQUAL, [[3, 3], [3, 3]]),
         case(UNEQUAL, [[5, 1], [2, 2], [1, 7]]),
+        case(LENGTHS, [[3, 1], [2, 2]], lengths=(2, 5)),
         case(NUMBERS, [[4, 1, 2], [250], [2, 2]]),
         case(NONE, [[2, 3], [], [4], []], dtype=torch.float64),
         case(FROZEN, [[2, 1], [3, 4]], kind="frozen"),
@@ -187,10 +195,10 @@ EXERCISE = Exercise(
         Property(
             "unequal_micro_batches",
             "Every row of every micro-batch of every rank has the same say. The mean that loss_of returns has divided "
-            "by the rows of one micro-batch; what it must be divided by is the number of all.",
+            "by the rows of one micro-batch; what it must be divided by is the number of all. A longer row is one row.",
             points=2,
             keys=("*/grads/*",),
-            cases=(EQUAL, UNEQUAL),
+            cases=(EQUAL, UNEQUAL, LENGTHS),
         ),
         Property(
             "unequal_numbers",
@@ -262,7 +270,7 @@ EXERCISE = Exercise(
         "some of them frozen": ("frozen_parameters",),
         "on any number of ranks": ("one_rank", "equal_micro_batches", NONE),
         "the mean loss over the rows of one batch": ("one_rank",),
-        "their numbers of rows may differ": ("unequal_micro_batches",),
+        "their numbers of rows may differ, and the lengths of rows": ("unequal_micro_batches", LENGTHS),
         "The list may be of another length on another rank, or empty, but not on all": (
             "unequal_numbers",
             "without_micro_batches",

@@ -53,7 +53,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"parts": parts, "values": values, "grads": grads, "weights": list(weights)})
 
     first, second, third = (part("body.0.weight"), (3, 2)), (part("body.1.bias"), (4,)), (part("scale"), ())
-    frozen = (part("body.0.bias", "frozen"), (3,))
+    frozen = (part("fixed", "frozen"), (3,))  # before `scale`, in the order of parameters()
     tied = (part("head.weight", "tied", "embed.weight"), (0,))
     few = integer(rng, 1, 4)
     return [
@@ -73,9 +73,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             UNUSED,
             [few, few + 3],
             first,
+            frozen,
             second,
             third,
-            frozen,
             none=[(0, "body.1.bias"), (1, "body.1.bias"), (1, "scale")],
             zero="scale",
         ),

@@ -19,7 +19,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 ONE, VIEWS, LARGE = "one rank", "views", "7 ranks, a large x"
 EVEN, OTHERS = ("4 ranks", "8 ranks, one number"), ("3 ranks", "5 ranks", LARGE, ONE)
 HALF, FINE, TRUTHS, WHOLE, NAN = "bfloat16", "float64", "booleans", "whole numbers", "nan where x comes to"
-SOURCES = ("4 ranks, from the last", "5 ranks, from the third")
+SOURCES = ("4 ranks, from the third", "5 ranks, from the last")
 TIMES = 30_000  # how often the numbers of the large case stand in its x: half a megabyte, five latencies on a link
 
 
@@ -39,8 +39,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("5 ranks", 5, 0, 2),
         case(LARGE, 7, 0, 4),
         case(ONE, 1, 0, 2),
-        case("4 ranks, from the last", 4, 3, 3),
-        case("5 ranks, from the third", 5, 2, 2),
+        case("4 ranks, from the third", 4, 2, 3),
+        case("5 ranks, from the last", 5, 4, 2),
         case(VIEWS, 2, 0, 2, 3),
         case(FINE, 2, 0, 3, dtype=torch.float64),
         _case(WHOLE, 0, [torch.tensor([BEYOND_FLOAT64, 7]), torch.tensor([3, -5])]),
