@@ -200,7 +200,7 @@ def array_words() -> bytes:
 
     NumPy's own getter and setter go through Python numbers, one for each word, and take longer than most answers.
     """
-    generator: Any = np.random.get_bit_generator()
+    generator = cast(Any, np.random).get_bit_generator()  # which its types do not export
     known = type(generator) is np.random.MT19937
     return ctypes.string_at(generator.ctypes.state_address, MT19937_BYTES) if known else b""
 
