@@ -111,7 +111,7 @@ stages()
 # %% [markdown]
 # ## 2. As little as must be
 #
-# Each stage makes a step more complicated, and one of them also costs traffic, as you will work out in section 7. So,
+# Each stage makes a step more complicated, and some of them also cost traffic, as you will work out in section 7. So,
 # as a first rule, one takes the first stage that fits. Your function tells which that is.
 
 
@@ -1160,7 +1160,7 @@ for line in when_to_shard.table():
 #
 # What else in a training step looks at all numbers of the model at once? Two things that you built before: clipping
 # by the norm of the gradient (lesson 02), and the loss scaler of lesson 03, which looks for inf and nan. Under stages
-# 1 to 3 no rank has the whole gradient any more.
+# 1 to 3 no rank has the whole mean gradient any more.
 #
 # Suppose that nobody changes the line that clips: each rank calls torch's function on what it holds.
 #
