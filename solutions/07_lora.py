@@ -176,7 +176,8 @@ for r in (1, 8, 64) if solved(lora_parameters) else ():
     print(f"r = {r:2}: {trained:11,} numbers, {trained / 175e9:.4%} of 175 billion")
 
 # %% [markdown]
-# The paper's table 15 (arXiv 2106.09685) has 4.7, 37.7 and 301.9 million for these three; the last is cut off, not rounded.
+# The paper's table 15 (arXiv 2106.09685) has 4.7, 37.7 and 301.9 million for these three; the last is cut off, not
+# rounded.
 
 # %% [markdown]
 # # Part II: one layer
