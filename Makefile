@@ -6,6 +6,7 @@
 #                name PyTorch's CPU index here and save gigabytes: `make lab TORCH_INDEX=<its address>`.
 #   LAB_ARGS     passed on to JupyterLab: `make lab LAB_ARGS="--no-browser --port 8899"`
 #   SEEDS        how many seeds `make prove` and `make soak` take, the public one included
+#   SWEEP        on how many seeds `make soak` performs all right answers: 40 take half an hour
 #   WORKERS      how many processes share the tests: one more than two cores, because many tests wait for others
 #   FUZZ_SECONDS, SUBMISSIONS   how long `make soak` fuzzes the wire format, and how many submissions it grades
 
@@ -13,6 +14,7 @@ PYTHON ?= $(shell python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 
 TORCH_INDEX ?=
 LAB_ARGS ?=
 SEEDS ?= 3
+SWEEP ?= 40
 WORKERS ?= 3
 SHARED := -n $(WORKERS) --dist loadscope --no-loadscope-reorder -p no:nbmake
 FUZZ_SECONDS ?= 600
@@ -67,6 +69,7 @@ prove: $(VENV)/.dev  ## prove the grader: right answers pass, each misconception
 soak: SEEDS = 20
 soak: system $(VENV)/.dev  ## what a release must pass besides: more seeds and processors, every attack, fuzzing, a large class
 	$(BIN)/autograder prove --seeds $(SEEDS)
+	$(BIN)/autograder prove --right --seeds $(SWEEP)
 	$(BIN)/pytest -q $(SHARED) --durations=10 -m soak --ignore=tests/attacks
 	$(BIN)/pytest -q $(SHARED) --durations=10 -m "soak or not soak" tests/attacks
 	@$(MAKE) --no-print-directory fuzz build
