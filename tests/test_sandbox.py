@@ -278,7 +278,7 @@ def test_no_capability_is_left(sandbox):
 
 def test_a_detached_process_ends_with_its_submission(sandbox):
     body = (
-        "import os, signal, time\nif os.fork() == 0:\n    os.setsid()\n"
+        "import os, signal, time\nif os.fork() == 0:\n    os.setpgid(0, 0)\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nreturn 1.0, 2.0, 3.0"
     )

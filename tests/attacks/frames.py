@@ -124,7 +124,7 @@ DRIP = """\
 LATE = """\
     parent = os.getpid()
     if os.fork() == 0:
-        os.setsid()
+        os.setpgid(0, 0)
         until = time.monotonic() + 20
         while os.getppid() == parent and time.monotonic() < until:
             time.sleep(0.01)

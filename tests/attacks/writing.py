@@ -67,7 +67,7 @@ import time
 def leave(seconds):
     if os.fork():
         return
-    os.setsid()
+    os.setpgid(0, 0)
     if os.fork():
         os._exit(0)
     os.closerange(0, 1024)
@@ -87,7 +87,7 @@ import subprocess
 script = "sleep 1; echo attack > '%s'; echo attack >> '%s'" % (PLACES["outside"], PLACES["gradebook"])
 for command in (["sh", "-c", script], ["setsid", "nohup", "sh", "-c", script]):
     try:
-        subprocess.Popen(command, start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
+        subprocess.Popen(command, process_group=0, stdin=-3, stdout=-3, stderr=-3)
     except OSError:
         pass
 """
