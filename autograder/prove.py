@@ -92,12 +92,13 @@ class _Trial:
         return list(map(self.judged, again)) if again else list(map(self.verdict, wrong.witnesses))
 
 
-def prove(bank: Bank, seeds: Sequence[int], *, public: Recorded | None = None) -> Proof:
+def prove(bank: Bank, seeds: Sequence[int], *, public: Recorded | None = None, moved: bool = True) -> Proof:
     """Prove one exercise on these seeds; the public seed should be among them.
 
     public  what was recorded of the public seed, perhaps on another machine; recorded here if left out
+    moved   whether misconceptions are recorded on moved cases too, where nothing was recorded yet
     """
-    return _together(bank, [_prove_seed(bank, seed, public) for seed in seeds])
+    return _together(bank, [_prove_seed(bank, seed, public, moved=moved) for seed in seeds])
 
 
 def prove_all(names: Sequence[str], seeds: Sequence[int], *, root: Path, jobs: int, right: bool = False) -> list[Proof]:
@@ -148,8 +149,8 @@ def _right_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
     return part
 
 
-def _prove_seed(bank: Bank, seed: int, public: Recorded | None = None) -> _OfSeed:
-    known = public if public and seed == PUBLIC_SEED else recording.recorded(bank, seed)
+def _prove_seed(bank: Bank, seed: int, public: Recorded | None = None, *, moved: bool = True) -> _OfSeed:
+    known = public if public and seed == PUBLIC_SEED else recording.recorded(bank, seed, moved=moved)
     trial, part = _Trial(bank=bank, seed=seed, record=known.record, again=known.again), _OfSeed(seed=seed)
     _right_answers(trial, part)
     _right_answers_in_several_forms(trial, part)

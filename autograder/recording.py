@@ -66,10 +66,14 @@ def _packed_cases(record: Record) -> bytes:
     return sheet.write("cases", {"all": dataclasses.replace(record, references=(), suspects=())})
 
 
-def recorded(bank: Bank, seed: int = PUBLIC_SEED) -> Recorded:
-    """The bank on the cases that this seed draws."""
+def recorded(bank: Bank, seed: int = PUBLIC_SEED, *, moved: bool = True) -> Recorded:
+    """The bank on the cases that this seed draws.
+
+    moved  whether witnesses are performed on moved cases as well; without, nothing is known of their sensitivity, and
+           it takes little more than half the time
+    """
     cases = tuple(bank.exercise.draw(seed))
-    pairs = [(each.name, *_suspect(bank.exercise, each, cases)) for each in bank.misconceptions]
+    pairs = [(each.name, *_suspect(bank.exercise, each, cases, moved=moved)) for each in bank.misconceptions]
     known = Record(cases=cases, references=references(bank, cases), suspects=tuple(suspect for _, suspect, _ in pairs))
     return Recorded(record=known, again={name: again for name, _, again in pairs})
 
@@ -80,7 +84,7 @@ def record(bank: Bank, seed: int = PUBLIC_SEED) -> Record:
 
 
 def _suspect(
-    exercise: Exercise, misconception: Misconception, cases: Sequence[Case]
+    exercise: Exercise, misconception: Misconception, cases: Sequence[Case], *, moved: bool = True
 ) -> tuple[Suspect, list[list[Observation]]]:
     """A misconception with its witnesses, and what each showed when it was performed again.
 
@@ -88,8 +92,8 @@ def _suspect(
     """
     warm_all()
     performed = [] if misconception.fails else misconception.witnesses
-    moved = [_if_moved(case, EPS[misconception.rounds_to]) for case in cases] if performed else []
-    runs = [_witness(exercise, wrong, cases, moved) for wrong in performed]
+    apart = [_if_moved(case, EPS[misconception.rounds_to]) if moved and performed else None for case in cases]
+    runs = [_witness(exercise, wrong, cases, apart) for wrong in performed]
     suspect = Suspect(
         name=misconception.name,
         hint=misconception.hint,

@@ -51,7 +51,8 @@ def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_ca
     bank = with_worked(banks.load(name), ROOT)
     recorded, committed = recording.recorded(bank), committed_sheet(bank.exercise.unit)[name]
     assert sheets_differ({name: committed}, {name: recorded.record}) == []
-    assert prove(bank, [PUBLIC_SEED, FRESH], public=recorded.beside(committed)).misses == []
+    # What roundings do to a misconception, the sheet has shown: that costs as much as all the rest of the fresh cases.
+    assert prove(bank, [PUBLIC_SEED, FRESH], public=recorded.beside(committed), moved=False).misses == []
 
 
 @every_exercise
