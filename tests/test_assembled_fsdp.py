@@ -15,7 +15,9 @@ from course.reference.fsdp.zero2_backward import zero2_backward
 OURS = {each.__name__: each for each in (shard_flat, unshard, zero1_step, zero2_backward, run_units, sharded_clip_)}
 
 
-@pytest.mark.parametrize("yours", [{}, OURS], ids=["torch's parts", "ours"])
+@pytest.mark.parametrize(
+    "yours", [pytest.param(OURS, id="ours"), pytest.param({}, id="torch's parts", marks=pytest.mark.soak)]
+)
 def test_every_stage_has_the_losses_of_one_process(yours):
     parts = assembled.PARTS.with_yours(yours)
     plain, clipped = (assembled.one_process(clipping=each, steps=2) for each in (False, True))
