@@ -215,7 +215,7 @@ def test_who_parses_a_feedback_page_finds_nbconverts_own(graded):
 def test_the_seed_is_recorded_and_is_not_in_what_students_get(graded):
     root, result = graded
     for each in result.students:
-        assert graded_notebook(root, each.student).metadata.hpml.grading.seed == each.seed
+        assert graded_notebook(root, each.student).metadata.hpml.grading.seed == str(each.seed)
         assert str(each.seed) not in page(root, each.student)
 
 

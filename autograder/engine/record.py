@@ -37,7 +37,7 @@ def show(graded: Graded) -> NotebookNode:
             cell.outputs = [_output(verdicts[exercise])]
             cell.metadata.hpml["verdict"] = _pack(verdicts[exercise])
     notebook.metadata.setdefault("hpml", {})["grading"] = {
-        "seed": graded.seed,
+        "seed": str(graded.seed),  # as a number, JupyterLab would round it
         "runner": graded.runner,
         "repairs": list(graded.repairs),
         "problem": graded.problem,
@@ -63,7 +63,7 @@ def read_back(student: str, notebook: NotebookNode) -> Graded | None:
             verdicts=tuple(
                 _unpack(cell.metadata.hpml.verdict) for cell in notebook.cells if role_of(cell)[1] == "check"
             ),
-            seed=grading["seed"],
+            seed=int(grading["seed"]),
             runner=grading["runner"],
             repairs=tuple(grading["repairs"]),
             problem=grading["problem"],

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from course.errors import DeclarationError, WrongOutput
+from course.performing import draws
 from course.syllabus import Entry, find_entry
 from course.tree import Leaf, Tree, flatten, map_leaves, plain
 
@@ -295,7 +296,7 @@ class Exercise:
 
     def draw(self, seed: int) -> list[Case]:
         """The cases of a seed; the same seed gives the same cases."""
-        drawn = self.cases(torch.Generator().manual_seed(seed))
+        drawn = self.cases(draws.generator(seed, self.id))
         by_name = {"": drawn[0], **{case.name: case for case in drawn}}
         return [*drawn, *(in_form(by_name[form.of], form) for form in self.forms)]
 

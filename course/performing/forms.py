@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from course.errors import DeclarationError
+from course.performing import draws
 from course.performing.exercise import Case, Exercise, Form, in_form, scaled
 from course.tree import Leaf, Tree
 
@@ -122,7 +123,7 @@ def at_once(name: str, *forms: Form, of: str = "") -> Form:
 def together(exercise: Exercise, seed: int, count: int) -> list[Case]:
     """Cases in two or more hard forms of one case at once, drawn by chance; none where no two forms fit together."""
     rng = random.Random(seed)
-    drawn = {case.name: case for case in exercise.cases(torch.Generator().manual_seed(seed))}
+    drawn = {case.name: case for case in exercise.cases(draws.generator(seed, exercise.id))}
     by_base: dict[str, list[Form]] = {}
     for form in (each for each in exercise.forms if not each.alone):
         by_base.setdefault(form.of or next(iter(drawn)), []).append(form)
