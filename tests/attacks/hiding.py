@@ -43,10 +43,43 @@ try:
 except PermissionError:
     pass
 """
+PAGES = f"""{PRCTL}
+import errno
+import mmap
+
+
+def held(what, call, *arguments):
+    try:
+        call(*arguments)
+    except PermissionError:
+        return
+    except OSError as error:
+        won(f"{{what}}, and {{error}}")
+    won(what)
+
+
+def system_call(number):
+    if LIBC.syscall(number, 0, 0, 0, 0, 0) < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+        raise PermissionError
+    raise OSError(ctypes.get_errno(), "the kernel's own answer")
+
+
+with open(os.__file__, "rb") as file:
+    held("a page that is dropped", os.posix_fadvise, file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    held("whether a page is there", os.preadv, file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+held("secret memory", system_call, 447)
+held("the state of the cache", system_call, 451)
+held("the table of mounts", system_call, 457)
+held("a list of mounts", system_call, 458)
+if os.uname().machine == "x86_64":
+    held("which pages are there", system_call, 27)
+    held("a context of the system's", system_call, 206)
+"""
 
 ATTACKS: list[Attack] = [
     body("a_name_that_is_no_text", NO_TEXT),
     cell("a_name_that_is_no_text_in_the_display", NO_TEXT),
     answer("unreadable_while_it_is_measured", f"{HIDDEN}{SAVES_TOO_MUCH}", exercise="SaveLess", earns=10),
     body("a_larger_share_of_the_processors", ALL_CORES),
+    body("what_of_a_file_lies_in_memory", PAGES),
 ]

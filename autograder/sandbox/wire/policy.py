@@ -159,7 +159,12 @@ DENIED = (  # EPERM: the isolation is complete before the filter is on, and nobo
     *("setsid",),  # a session of its own gets a share of the processors like that of all others together (sched(7))
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm", "personality", "vhangup"),
     *("flock", "inotify_init", "inotify_init1"),  # with them ranks could talk: files of the system are the same for all
+    *("fadvise64", "mincore", "cachestat", "preadv2", "pwritev2"),  # so they could, by what of a file is in memory
+    *("memfd_secret", "io_setup"),  # memory that nobody can count, and contexts of which the system has few for all
 )
+UNNAMED = range(
+    424, 512
+)  # ENOSYS for those that libseccomp has no name for: they are newer than it, and nobody looked at them
 # fcntl: locks (also of open file descriptions), leases and notices, on the same files; see fcntl(2)
 FILE_SIGNALS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
 PROCESS_SETTINGS = (4,)  # of prctl: PR_SET_DUMPABLE, by which a process hides from who counts what it uses

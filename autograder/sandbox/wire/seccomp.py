@@ -31,6 +31,8 @@ def compiled() -> bytes:
         _add(rules, library.ERRNO(errno.EPERM), name)
     for name in policy.HIDDEN:
         _add(rules, library.ERRNO(errno.ENOSYS), name)
+    for number in filter(_is_unnamed, policy.UNNAMED):
+        rules.add_rule(library.ERRNO(errno.ENOSYS), number)
     for flag in policy.NEW_NAMESPACES:
         _add(rules, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, flag, flag))
     for command in policy.FILE_SIGNALS:
@@ -58,11 +60,21 @@ def _exported(rules: Any) -> bytes:
 
 
 def _add(rules: object, action: int, name: str, *arguments: object) -> None:
-    """One rule; a call that this kernel's headers do not know is left out, because nobody can make it."""
+    """One rule; a call that libseccomp has no name for is among the unnamed ones, or not of this processor."""
     import pyseccomp as library
 
     if library.resolve_syscall(library.Arch.NATIVE, name) >= 0:
         rules.add_rule(action, name, *arguments)  # type: ignore[attr-defined]
+
+
+def _is_unnamed(number: int) -> bool:
+    import pyseccomp as library
+
+    try:
+        library.resolve_syscall(library.Arch.NATIVE, number)
+    except ValueError:
+        return True
+    return False
 
 
 class _Program(ctypes.Structure):
