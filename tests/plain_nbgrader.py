@@ -87,7 +87,7 @@ def graded_notebook(root: Path, name: str) -> NotebookNode:
 
 def seed(root: Path, name: str) -> int:
     """From which the cases of a graded notebook were drawn: another one after each grading."""
-    return graded_notebook(root, name).metadata.hpml.grading.seed
+    return int(graded_notebook(root, name).metadata.hpml.grading.seed)
 
 
 def kept_files(root: Path, step: str, name: str) -> list[str]:

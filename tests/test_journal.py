@@ -18,7 +18,7 @@ def path(tmp_path):
     return tmp_path / ".grading" / "lesson.jsonl"
 
 
-ASKED = BatchRun(began="2026-01-31T10:00:00+00:00", release="r1", students=("ann", "bob"))
+ASKED = BatchRun(began="2026-01-31T10:00:00+00:00", release="r1", drawn=2**99, students=("ann", "bob"))
 
 
 def written(path, *, ended=False) -> None:
@@ -38,6 +38,7 @@ def test_what_was_written_is_read_back(path):
     with Journal(path) as journal:
         assert journal.run == BatchRun(
             began=ASKED.began,
+            drawn=ASKED.drawn,
             release="r1",
             students=("ann", "bob"),
             entries={
@@ -60,7 +61,7 @@ def test_a_run_that_ended_is_told_from_one_that_did_not(path):
 def test_a_new_run_knows_the_seeds_of_earlier_ones(path):
     written(path)
     with Journal(path) as journal:
-        journal.begin(BatchRun(began="later", release="r1"))
+        journal.begin(BatchRun(began="later", release="r1", drawn=1))
         journal.start("bob", Entry(digest="d", seed=9))
         assert list(journal.run.entries) == ["bob"]
     with Journal(path) as journal:

@@ -10,7 +10,7 @@ from conftest import soak
 
 from autograder import bank as banks
 from autograder import recording
-from autograder.engine.suspects import suspected
+from autograder.engine.suspects import Known, suspected
 from course.judging.judge import judge
 from course.performing.exercise import Failure
 from course.performing.perform import perform_all
@@ -26,13 +26,13 @@ def wrong_answers(name):
 @functools.cache
 def drawn(name):
     bank = banks.load(name)
-    cases = bank.exercise.draw(SEED)
-    return cases, recording.references(bank, cases)
+    cases = tuple(bank.exercise.draw(SEED))
+    return Known(bank=bank, cases=cases, references=recording.references(bank, cases))
 
 
 def observed(bank, wrong):
-    cases, references = drawn(bank.exercise.id)
-    return cases, tuple(perform_all(bank.exercise, wrong, cases)), references
+    known = dataclasses.replace(drawn(bank.exercise.id), recorded={})
+    return known, tuple(perform_all(bank.exercise, wrong, known.cases))
 
 
 @pytest.mark.parametrize("name", ["start_here.running_mean", soak("computational_graphs.unbroadcast")])
@@ -40,27 +40,30 @@ def test_the_telling_case_loses_no_diagnosis(name):
     bank, wrong_ones = wrong_answers(name)
     recorded = recording.suspects(bank, bank.exercise.draw(SEED))
     for _, wrong in wrong_ones:
-        cases, seen, references = observed(bank, wrong)
-        few = judge(bank.exercise, cases, seen, references, list(suspected(bank, cases, seen, references)))
-        every = judge(bank.exercise, cases, seen, references, recorded)
+        known, seen = observed(bank, wrong)
+        few = judge(bank.exercise, known.cases, seen, known.references, list(suspected(known, seen)))
+        every = judge(bank.exercise, known.cases, seen, known.references, recorded)
         assert few.diagnosis is not None
         assert few.diagnosis == every.diagnosis
 
 
 def test_most_wrong_answers_are_run_on_one_case_only(monkeypatch):
     bank, wrong_ones = wrong_answers("computational_graphs.unbroadcast")
-    cases, seen, references = observed(bank, wrong_ones[-1][1])
+    known, seen = observed(bank, wrong_ones[-1][1])
     counts = []
     recorded = recording.suspects
     monkeypatch.setattr(recording, "suspects", lambda one, some: counts.append(len(some)) or recorded(one, some))
-    list(suspected(bank, cases, seen, references))
-    assert len(cases) > 3
-    assert counts.count(len(cases)) < counts.count(1) / 2
+    list(suspected(known, seen))
+    assert len(known.cases) > 3
+    assert counts.count(len(known.cases)) < counts.count(1) / 2
+    before = len(counts)
+    list(suspected(known, seen))  # of the next student
+    assert len(counts) == before
 
 
 def test_where_a_run_was_stopped_nobody_is_left_out():
     bank, wrong_ones = wrong_answers("start_here.running_mean")
-    cases, seen, references = observed(bank, wrong_ones[0][1])
+    known, seen = observed(bank, wrong_ones[0][1])
     stopped = dataclasses.replace(seen[-1], error=Failure(type="TimeLimit", message="too long"))
-    found = [each.name for each in suspected(bank, cases, (*seen[:-1], stopped), references)]
+    found = [each.name for each in suspected(known, (*seen[:-1], stopped))]
     assert found == [each.name for each in bank.misconceptions]

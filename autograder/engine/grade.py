@@ -3,14 +3,16 @@
     Submission --sanitize--> Sanitized --display_run--> outputs for people
                                        --verdicts--> Graded: observations from the runner, judged here
 
-The inputs are drawn here from a secret seed per student and run, after the student's cells were loaded; the student's
-process gets the cases and nothing else. Every verdict is made in this process, and no cost counts that was claimed
-there. The engine knows nothing of nbgrader and of where scores are kept.
+The inputs are drawn here from a secret seed; the student's process gets the cases, after the student's cells were
+loaded, and nothing else. Every verdict is made in this process, and no cost counts that was claimed there. What a seed
+draws, and what references and misconceptions show on it, is computed once for all students who have it. The engine
+knows nothing of nbgrader and of where scores are kept.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import time
@@ -26,7 +28,7 @@ from autograder.engine.cells import Cell, Release, code_cells
 from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Unreadable, read_file
 from autograder.engine.rebuild import rebuild
-from autograder.engine.suspects import suspected
+from autograder.engine.suspects import Known, suspected
 from autograder.sandbox import Limits, Runner, Session, WarmProcessEnded, open_runner
 from autograder.undisturbed import undisturbed
 from course.judging.judge import judge
@@ -34,6 +36,7 @@ from course.judging.verdict import Verdict
 from course.performing.exercise import Case, Exercise, Failure, Observation, Source
 
 SEED_BITS = 128
+DRAWN = 32  # exercises of one seed whose cases are kept: more than a lesson has
 COUNTED_OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})  # ledger sources that may earn points
 
 
@@ -184,14 +187,19 @@ def _verdicts(cells: Sequence[Cell], release: Release, runner: Runner, seed: int
 
 def _verdict(exercise: Exercise, session: Session, seed: int) -> Verdict:
     """One exercise: cases here, observations there, verdict here. Misconceptions are computed only if it failed."""
-    bank = banks.load(exercise.id)
-    cases = exercise.draw(seed)
-    seen = session.perform(exercise, cases)
+    known = _known(exercise.id, seed)
+    seen = session.perform(exercise, known.cases)
     if _busy() and any(each.error and each.error.type == "TimeLimit" for each in seen):
-        seen = session.perform(exercise, cases)  # it may have been the others: nobody loses a point to them
-    references = recording.references(bank, cases)
-    suspects = () if _nothing_ran(seen) else lambda: suspected(bank, cases, seen, references)
-    return judge(exercise, cases, seen, references, suspects, sources=COUNTED_OUTSIDE)
+        seen = session.perform(exercise, known.cases)  # it may have been the others: nobody loses a point to them
+    suspects = () if _nothing_ran(seen) else lambda: suspected(known, seen)
+    return judge(exercise, known.cases, seen, known.references, suspects, sources=COUNTED_OUTSIDE)
+
+
+@functools.lru_cache(maxsize=DRAWN)
+def _known(name: str, seed: int) -> Known:
+    bank = banks.load(name)
+    cases = tuple(bank.exercise.draw(seed))
+    return Known(bank=bank, cases=cases, references=recording.references(bank, cases))
 
 
 def _busy() -> bool:

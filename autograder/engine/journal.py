@@ -1,11 +1,11 @@
 """What a batch has done, on disk before anyone relies on it: a run that was killed is taken up where it stood.
 
-    begun {release, seed, students} -> started {student, digest, seed} -> recorded | failed {student} -> ... -> ended
+    begun {release, seeds, students} -> started {student, digest, seed} -> recorded | failed {student} -> ... -> ended
 
 One file per assignment, one JSON object per line, only ever appended to. A line is on the disk when the call that
 wrote it returns. A last line without its end was never relied on: it is cut off.
 
-The file holds the secret seeds of all students, so that only its owner may read it.
+The file holds secret seeds, so that only its owner may read it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from course.errors import CourseError
 
 State: TypeAlias = Literal["started", "recorded", "failed"]
-_ASKED = ("began", "release", "seed", "repeat", "students")
+_ASKED = ("began", "release", "drawn", "seed", "repeat", "students")
 _STATES: dict[str, State] = {"recorded": "recorded", "failed": "failed"}
 
 
@@ -52,7 +52,8 @@ class BatchRun:
 
     began     UTC, ISO 8601
     release   digest of the release notebook
-    seed      the same for everyone; None: one per student
+    drawn     the secret seed of everyone
+    seed      what somebody asked for in its place
     repeat    each student's seed is that of an earlier run
     students  ids that were asked for; None: all who had handed in
     entries   by student, in the order of their start
@@ -60,6 +61,7 @@ class BatchRun:
 
     began: str
     release: str
+    drawn: int
     seed: int | None = None
     repeat: bool = False
     students: tuple[str, ...] | None = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from autograder import recording
-from autograder.bank import Bank
+from autograder.bank import Bank, Misconception
 from course.judging.diagnosis import Seen, could_explain, looks_right, shows_a_slip
 from course.judging.verdict import Suspect
 from course.performing.compare import case_dtype
@@ -21,22 +22,40 @@ from course.performing.perform import stops
 TELLING = 3  # cases: where there are two slips, each may show in another
 
 
-def suspected(
-    bank: Bank, cases: Sequence[Case], seen: Sequence[Observation], references: Sequence[Observation]
-) -> Iterator[Suspect]:
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What an exercise shows on the cases of a seed, whoever is graded.
+
+    recorded  misconceptions, on a case of this number or on all: computed when first asked for
+    """
+
+    bank: Bank
+    cases: tuple[Case, ...]
+    references: tuple[Observation, ...]
+    recorded: dict[tuple[str, int | None], tuple[Suspect, ...]] = field(default_factory=dict)
+
+    def suspects(self, misconception: Misconception, at: int | None = None) -> tuple[Suspect, ...]:
+        """The misconception on case `at`, or on all."""
+        asked = misconception.name, at
+        if asked not in self.recorded:
+            alone = dataclasses.replace(self.bank, misconceptions=(misconception,))
+            self.recorded[asked] = recording.suspects(alone, self.cases if at is None else self.cases[at : at + 1])
+        return self.recorded[asked]
+
+
+def suspected(known: Known, seen: Sequence[Observation]) -> Iterator[Suspect]:
     """The bank's suspects that telling cases leave, one at a time: the judge stops at the first that matches."""
-    runs = [(each, case_dtype(dict(case.inputs))) for each, case in zip(seen, cases, strict=True)]
-    wrong = [number for number, run in enumerate(runs) if not looks_right(run, references[number])]
+    runs = [(each, case_dtype(dict(case.inputs))) for each, case in zip(seen, known.cases, strict=True)]
+    wrong = [number for number, run in enumerate(runs) if not looks_right(run, known.references[number])]
     # Where later cases were not run, a witness must be run on all, to stop where it stops.
     stopped = any(stops(each.error) for each in seen)
-    telling = [(cases[at], runs[at], references[at]) for at in wrong[:TELLING] or [0]]
-    for each in bank.misconceptions:
-        alone = dataclasses.replace(bank, misconceptions=(each,))
-        if stopped or each.fails or any(_possible(alone, *case) for case in telling):
-            yield from recording.suspects(alone, cases)
+    telling = [(at, runs[at]) for at in wrong[:TELLING] or [0]]
+    for each in known.bank.misconceptions:
+        if stopped or each.fails or any(_possible(known, each, *case) for case in telling):
+            yield from known.suspects(each)
 
 
-def _possible(bank: Bank, case: Case, run: Seen, reference: Observation) -> bool:
-    """Whether the misconception of `bank` may show this in the case."""
-    recorded = [witness for suspect in recording.suspects(bank, [case]) for witness in suspect.witnesses]
-    return any(could_explain(run, each) or shows_a_slip(run, each, reference) for each in recorded)
+def _possible(known: Known, misconception: Misconception, at: int, run: Seen) -> bool:
+    """Whether the misconception may show this in case `at`."""
+    witnesses = [witness for suspect in known.suspects(misconception, at) for witness in suspect.witnesses]
+    return any(could_explain(run, each) or shows_a_slip(run, each, known.references[at]) for each in witnesses)

@@ -18,7 +18,7 @@ from pathlib import Path
 from nbgrader.coursedir import CourseDirectory
 
 from autograder.engine.cells import Release
-from autograder.engine.grade import Graded, GradingTask, Judging
+from autograder.engine.grade import Graded, GradingTask, Judging, new_seed
 from autograder.engine.grade import grade as grade_one
 from autograder.engine.journal import BatchRun, Journal, digest, now
 from autograder.engine.pool import spread
@@ -75,7 +75,7 @@ def grade(
     """Grade the submissions below `root`, and return what the gradebook then holds of the whole class.
 
     students  ids; all that have handed in if left out
-    seed      draws the same cases for everyone; if left out each student gets a secret one, kept in the journal
+    seed      draws everyone's cases; if left out a secret one does, which is drawn for this run and kept in the journal
     runner    where students' code runs; this machine's sandbox if left out
 
     Raises CourseError where there is nothing to grade or nothing to take up, RunnerError where nothing can be run,
@@ -92,7 +92,14 @@ def grade(
         for name in submitted.no_ids(directory, assignment):
             watching.said(f"a student's folder must have a printable name, got {name!r}: rename it, it was left out")
         with Journal(root / JOURNALS / f"{assignment}.jsonl") as journal:
-            asked = BatchRun(began=now(), release=_digest(release), seed=seed, repeat=way.repeat, students=wanted)
+            asked = BatchRun(
+                began=now(),
+                release=_digest(release),
+                drawn=new_seed(),
+                seed=seed,
+                repeat=way.repeat,
+                students=wanted,
+            )
             run, taken_up = _run(journal, asked, way, watching)
             patiently(lambda: books.register(directory, assignment, release), watching.said, seconds=way.patience)
             with Recorder(directory, config, assignment, release) as recorder:

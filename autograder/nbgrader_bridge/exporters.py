@@ -35,9 +35,7 @@ class GradingExporter(NotebookExporter):
     trust_submissions = Bool(False, help="Run students' code without a sandbox, as the user who grades.").tag(
         config=True
     )
-    seed = Integer(None, allow_none=True, help="Draws the same cases for everyone; if left out, secret ones.").tag(
-        config=True
-    )
+    seed = Integer(None, allow_none=True, help="Draws the cases; if left out, a secret one does.").tag(config=True)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]

@@ -105,18 +105,18 @@ class Batch:
     # --- seeds ---
 
     def _entry(self, student: str, digest: str) -> Entry:
-        """The same seed for the same file of a run that was taken up; a new one for a new file."""
+        """The run's seed; but a new one for a file that came after it was graded, whose feedback may have been read."""
         before = self.run.entries.get(student)
         if self.run.seed is not None:
             seed = self.run.seed
-        elif before is not None and before.digest == digest:
-            seed = before.seed
+        elif before is not None:
+            seed = before.seed if before.digest == digest else new_seed()
         elif self.run.repeat and student in self.journal.seeds:
             seed = self.journal.seeds[student]
         else:
             if self.run.repeat:
                 self.watcher.said(f"{student}: no earlier seed is in the journal, a new one was drawn")
-            seed = new_seed()
+            seed = self.run.drawn
         return Entry(digest=digest, seed=seed)
 
     def _is_recorded(self, student: str) -> bool:
