@@ -20,6 +20,7 @@ from autograder.engine.stopping import Stopped
 from autograder.nbgrader_bridge import How, Watcher, batch, grade, recorder
 from autograder.nbgrader_bridge.log import logged
 from autograder.nbgrader_bridge.recorder import Recorder
+from autograder.sandbox.wire import policy
 from course.errors import CourseError
 
 
@@ -60,6 +61,13 @@ def test_afterwards_signals_mean_what_they_meant(room):
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     room.grade()
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_class_in_a_folder_that_students_code_sees_is_refused(room, monkeypatch):
+    monkeypatch.setattr(policy, "SYSTEM", (str(room.root.parent),))
+    with pytest.raises(CourseError, match=r"where students' code cannot read it, got .*: move it"):
+        grade(room.root, ASSIGNMENT)
+    assert not (room.root / "autograded").exists()
 
 
 # --- judges ----------------------------------------------------------------------

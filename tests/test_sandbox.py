@@ -7,7 +7,9 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import tempfile
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from autograder.sandbox import Limits, RunnerError, open_runner
 from autograder.sandbox.outside import control
 from autograder.sandbox.outside import runner as running
 from autograder.sandbox.outside.stage import left_out
+from autograder.sandbox.wire import policy
 from autograder.sandbox.wire.policy import PolicyError, command, python_folders, writable
 from course import exercises
 from course.performing.cells import CodeCell
@@ -353,6 +356,42 @@ def test_the_outer_walls_bind_this_python_read_only_and_no_home(tmp_path):
     assert set(python_folders()) <= set(bound)
     assert not {"--bind", "--share-net", "--dev-bind"} & set(words)
     assert os.path.expanduser("~") not in bound
+
+
+@pytest.fixture
+def in_the_system(monkeypatch):
+    """A folder of the course that lies in one of the system's, as in /usr/local/share; not in /tmp, which is empty."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as system:
+        folder = Path(system) / "course"
+        folder.mkdir()
+        (folder / "gradebook.db").write_text("secret")
+        (folder.parent / "library").write_text("public")
+        folder.parent.chmod(0o755)
+        monkeypatch.setattr(policy, "SYSTEM", (*policy.SYSTEM, system))
+        monkeypatch.setattr(control, "ours", lambda: [folder])
+        yield folder
+
+
+@pytest.mark.sandbox
+def test_a_course_that_lies_in_a_folder_of_the_system_is_not_there(in_the_system):
+    with open_runner(display=False) as opened:
+        folder = repr(str(in_the_system))
+        assert told(opened, f"sorted(os.listdir(os.path.dirname({folder})))") == "['course', 'library']"
+        assert told(opened, f"os.listdir({folder}), os.access({folder}, os.W_OK)") == "([], False)"
+
+
+def test_python_below_a_hidden_folder_is_bound_again(in_the_system, monkeypatch):
+    python = str(in_the_system / ".venv")
+    monkeypatch.setattr(policy, "_python", lambda: {python})
+    assert policy.without([in_the_system]) == [
+        *("--tmpfs", str(in_the_system), "--ro-bind", python, python, "--remount-ro", str(in_the_system))
+    ]
+
+
+def test_a_course_in_pythons_own_folder_is_refused(in_the_system, monkeypatch):
+    monkeypatch.setattr(policy, "_python", lambda: {str(in_the_system)})
+    with pytest.raises(PolicyError, match="move the course to a folder of its own"):
+        policy.without([in_the_system])
 
 
 def test_what_displays_draw_with_is_imported_only_where_they_are_to_come(sandbox):

@@ -33,7 +33,7 @@ from autograder.nbgrader_bridge.locks import PATIENCE, patiently
 from autograder.nbgrader_bridge.log import logged
 from autograder.nbgrader_bridge.recorder import Recorder
 from autograder.nbgrader_bridge.running import Batch, Watcher
-from autograder.sandbox import Limits, Runner, open_runner
+from autograder.sandbox import Limits, Runner, exposed, open_runner
 from course.errors import CourseError
 
 JOURNALS = ".grading"  # below the root
@@ -83,7 +83,7 @@ def grade(
     """
     way, watching = how or How(), watcher or Watcher()
     wanted = None if students is None else tuple(sorted(set(students)))
-    with logged(root) as log, Stop() as stop, _open(runner, way) as chosen:
+    with logged(root) as log, Stop() as stop, _open(root.resolve(), runner, way) as chosen:
         log.warning("%s", chosen.describe())
         directory, config = course_directory(root)
         directory.log = log
@@ -133,11 +133,16 @@ def results(root: Path, assignment: str) -> ClassResult:
 
 
 @contextlib.contextmanager
-def _open(runner: Runner | None, way: How) -> Iterator[Runner]:
+def _open(root: Path, runner: Runner | None, way: How) -> Iterator[Runner]:
     """The caller's runner, which stays the caller's to close, or one of our own."""
     if runner is not None:
         yield runner
         return
+    if not way.trusted and exposed(root):
+        raise CourseError(
+            f"the course folder must lie where students' code cannot read it, got {root}: move it out of the folders "
+            "of the system and of Python, or grade from within it"
+        )
     with open_runner(way.limits, trusted=way.trusted, display=way.display) as ours:
         yield ours
 

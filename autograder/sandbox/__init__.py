@@ -38,6 +38,7 @@ from autograder.sandbox.outside.folder import sweep
 from autograder.sandbox.outside.loading import RunnerError, WarmProcessEnded
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.outside.session import Session
+from autograder.sandbox.outside.stage import exposed
 from autograder.sandbox.wire.messages import Output
 from autograder.sandbox.wire.policy import Limits
 
@@ -49,6 +50,7 @@ __all__ = [
     "RunnerError",
     "Session",
     "WarmProcessEnded",
+    "exposed",
     "open_runner",
     "sweep",
 ]

@@ -141,6 +141,14 @@ with open(os.path.join(os.path.expanduser("~"), "bomb"), "wb", buffering=0) as f
             raise OSError("full")
 won("1 GiB in one file")
 """
+EMPTY_FILES = """
+for number in range(20_000):
+    try:
+        os.close(os.open(f"/tmp/{number}", os.O_CREAT | os.O_WRONLY))
+    except OSError:
+        return 0.0, 0.0, 0.0
+won("twenty thousand files")
+"""
 MANY_FILES = """
 home = os.path.expanduser("~")
 for number in range(200_000):
@@ -208,6 +216,7 @@ ATTACKS = [
     cell("forks_in_the_display", FORKS.replace("return 0.0, 0.0, 0.0", "")),
     body("one_large_file", ONE_FILE),
     body("many_files", MANY_FILES, costly=True),
+    body("many_empty_files", EMPTY_FILES),
     body("open_files", DESCRIPTORS),
     body("one_line_of_20_mb", LINE),
     body("a_million_lines", LINES, costly=True),

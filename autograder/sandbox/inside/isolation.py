@@ -49,7 +49,7 @@ def unshare_namespaces() -> None:
 def mount_private(limits: Limits) -> None:
     """Empty folders in place of everything that can be written or that tells of others; terminals of our own."""
     for folder in writable():
-        _mount("tmpfs", folder, f"size={limits.scratch},mode=0755", NODEV)
+        _mount("tmpfs", folder, f"size={limits.scratch},nr_inodes={limits.files},mode=0755", NODEV)
     # No /proc of our own either: nobody inside needs one, and it is the way to other processes' memory and peaks.
     _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
     _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620")

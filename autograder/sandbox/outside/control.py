@@ -17,7 +17,7 @@ from typing import Any
 
 from autograder.sandbox.outside.folder import Folder
 from autograder.sandbox.outside.loading import REPLY_SECONDS, RunnerError, WarmProcessEnded, byte
-from autograder.sandbox.outside.stage import stage
+from autograder.sandbox.outside.stage import ours, stage
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import COURSE, command, environment
 
@@ -62,7 +62,7 @@ class WarmProcess:
             argv = [sys.executable, "-I", "-c", _PROGRAM, where, *map(str, descriptors), str(int(self._display))]
             isolated = self._program is not None
             self._process = subprocess.Popen(
-                command(argv, course=course) if isolated else argv,
+                command(argv, course=course, hidden=ours()) if isolated else argv,
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

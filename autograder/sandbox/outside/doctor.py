@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import platform
 import shutil
 import socket
@@ -17,7 +18,7 @@ from typing import Any
 
 from autograder.sandbox.outside.loading import RunnerError
 from autograder.sandbox.outside.runner import Runner, open_runner
-from autograder.sandbox.outside.stage import left_out
+from autograder.sandbox.outside.stage import files, left_out
 from autograder.sandbox.wire import seccomp
 from autograder.sandbox.wire.policy import PolicyError
 from course import exercises
@@ -43,6 +44,9 @@ ATTEMPTS = {
     ),
     "nothing of the grader's environment": (
         "import os\nprint('held' if os.environ['HOME'] == '/student' else sorted(os.environ))"
+    ),
+    "nothing of the grader's folders": (
+        "import os\nprint(', '.join(name for name in {files} if os.path.exists(name)) or 'held')"
     ),
     "nothing secret can be imported": (
         "import importlib.util\nprint(', '.join(filter(importlib.util.find_spec, {left_out})) or 'held')"
@@ -127,7 +131,8 @@ def _inside() -> Iterator[Protection]:
 
 def attempt(name: str, port: int) -> str:
     """The source of one attempt; `port` of this machine answers."""
-    return ATTEMPTS[name].replace("{left_out}", str(left_out())).replace("{port}", str(port))
+    given = {"{left_out}": left_out(), "{files}": files(), "{port}": port}
+    return functools.reduce(lambda text, key: text.replace(key, str(given[key])), given, ATTEMPTS[name])
 
 
 def _costs(runner: Runner) -> Protection:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import autograder
 import course
+from autograder.sandbox.wire.policy import visible
 
 COURSE = Path(course.__file__).parent
 GRADER = Path(autograder.__file__).parent
@@ -33,6 +34,23 @@ def stage(to: Path) -> None:
         _copy(GRADER / room, to / "autograder" / room)
     for folder in (to / "autograder" / "sandbox", to / "autograder"):
         (folder / "__init__.py").touch()
+
+
+def ours() -> list[Path]:
+    """Folders of which students' code may see nothing: the checkout, or the installed packages, and where we grade."""
+    checkout = GRADER.parent
+    return [*([checkout] if (checkout / "pyproject.toml").is_file() else [COURSE, GRADER]), Path.cwd()]
+
+
+def files() -> list[str]:
+    """What lies in them, without the folders of a Python, which are there inside."""
+    found = {str(path) for folder in ours() for path in folder.iterdir() if not (path / "pyvenv.cfg").exists()}
+    return sorted(found)
+
+
+def exposed(folder: Path) -> bool:
+    """Whether students' code could read what lies there."""
+    return visible(folder) and not any(folder.is_relative_to(each) for each in ours())
 
 
 def left_out() -> list[str]:

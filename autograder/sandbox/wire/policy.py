@@ -13,7 +13,7 @@ import re
 import socket
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,15 @@ UNITS = {"": 1, "s": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "min": 60}
 USER = 1000  # user and group inside, whoever grades
 HOME = "/student"
 WRITABLE = (HOME, "/tmp", "/dev/shm")  # in memory, and empty for each submission
+# Of /usr only what every system has: programs may be unpacked beside it, as a course is in /usr/src/app.
+SYSTEM = tuple(
+    f"{above}/{name}"
+    for above, names in {
+        "": ("bin", "sbin", "lib", "lib32", "lib64"),
+        "/usr": ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "local"),
+    }.items()
+    for name in names
+)
 COURSE = "/course"  # where the staged student side of the course lies inside
 
 
@@ -40,7 +49,7 @@ class Limits:
     display_seconds  for the whole display run
     memory           of all processes together, on top of what the warm process had
     tasks            processes and threads
-    file             one file; scratch: all files together (they lie in memory)
+    file             one file; scratch: all files of a folder together (they lie in memory), and `files` how many
     open_files       of one process
     output           of the display run
     """
@@ -52,6 +61,7 @@ class Limits:
     tasks: int = 64
     file: int = 16 * 2**20
     scratch: int = 64 * 2**20
+    files: int = 10_000
     open_files: int = 256
     output: int = 8 * 2**20
 
@@ -76,10 +86,12 @@ def _setting(text: str) -> tuple[str, float | int]:
 # --- the outer isolation ------------------------------------------------------------------------------
 
 
-def command(argv: Sequence[str], *, course: Path, binary: str = "bwrap") -> list[str]:
+def command(argv: Sequence[str], *, course: Path, hidden: Sequence[Path] = (), binary: str = "bwrap") -> list[str]:
     """bubblewrap around `argv`: namespaces of its own, a read-only system, no network, no capability.
 
     course  the staged student side, visible at `COURSE`
+    hidden  folders that are empty inside, where they lie in what is visible
+    Raises PolicyError where Python cannot be seen without one of them.
     Nested user namespaces stay possible, because each submission gets its own; the filter takes them from students.
     """
     return [
@@ -89,6 +101,7 @@ def command(argv: Sequence[str], *, course: Path, binary: str = "bwrap") -> list
         *_environment(),
         *("--proc", "/proc", "--dev", "/dev", "--tmpfs", HOME, "--tmpfs", "/tmp"),
         *_system(),
+        *without(hidden),
         *("--ro-bind", str(course), COURSE),
         *("--remount-ro", "/tmp", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME),
         "--",
@@ -118,7 +131,7 @@ def _environment() -> list[str]:
 def _system() -> list[str]:
     """The system's libraries and this Python, read-only; nothing of /etc but what the loader needs."""
     words: list[str] = []
-    for name in ("/usr", "/bin", "/lib", "/lib32", "/lib64"):
+    for name in SYSTEM:
         path = Path(name)
         if path.is_symlink():
             words += ["--symlink", os.readlink(path), name]
@@ -137,13 +150,45 @@ def writable() -> list[str]:
 
 
 def python_folders() -> list[str]:
-    """Where this Python and its packages lie, outermost first; folders below /usr are there already."""
+    """Where this Python and its packages lie, outermost first; folders of the system are there already."""
+    return [each for each in _outermost(_python()) if not _is_below(each, SYSTEM)]
+
+
+def visible(folder: Path) -> bool:
+    """Whether students' code could read what lies there, were it not hidden."""
+    return _is_below(str(folder), (*SYSTEM, *_python()))
+
+
+def without(hidden: Sequence[Path]) -> list[str]:
+    """bubblewrap's words for empty folders in these places, and what of Python lies below them. Raises PolicyError."""
+    words: list[str] = []
+    for folder in _outermost({str(each) for each in hidden if visible(each)}):
+        lost = [each for each in _python() if _is_below(each, [folder])]
+        if folder in (*SYSTEM, *lost):
+            raise PolicyError(
+                f"{folder} must not hold the grader or what it grades, because students' code sees the Python in it: "
+                "move the course to a folder of its own"
+            )
+        words += ["--tmpfs", folder]
+        for each in _outermost(lost):
+            words += ["--ro-bind", each, each]
+        words += ["--remount-ro", folder]
+    return words
+
+
+def _python() -> set[str]:
     found = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parents[1])}
     found |= {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
-    folders = sorted({str(Path(each)) for each in found if not Path(each).is_relative_to("/usr")})
-    return [
-        each for each in folders if not any(Path(each) != Path(up) and Path(each).is_relative_to(up) for up in folders)
-    ]
+    return {str(Path(each)) for each in found}
+
+
+def _outermost(folders: Collection[str]) -> list[str]:
+    """Those that lie in no other one."""
+    return [each for each in sorted(folders) if not _is_below(each, [up for up in folders if up != each])]
+
+
+def _is_below(folder: str, others: Iterable[str]) -> bool:
+    return any(Path(folder).is_relative_to(each) for each in others)
 
 
 # --- system calls -------------------------------------------------------------------------------------
