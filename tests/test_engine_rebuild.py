@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, without
 
 from autograder.engine.cells import Cell, Release
-from autograder.engine.read import MAX_BYTES, Unreadable, read, read_file
+from autograder.engine.read import CELL, MAX_BYTES, MAX_PARTS, TOTAL, Unreadable, read, read_file
 from autograder.engine.rebuild import rebuild
 
 RELEASE = release()
@@ -46,6 +46,8 @@ def rebuilt(book):
         (b'{"nbformat": 2}', "cannot be upgraded"),
         (b'{"cells": [' + b"{}," * 5_000 + b"{}]}", "more than 5000 cells"),
         (b" " * (MAX_BYTES + 1), "larger than"),
+        (b'{"cells": [' + b"{}," * MAX_PARTS + b"{}]}", "more than 500,000 lists and objects"),
+        (b'{"nbformat": 3, "worksheets": [{"cells": [' + b"{}," * MAX_PARTS + b"{}]}]}", "more than 500,000 lists"),
     ],
 )
 def test_a_file_that_is_no_notebook_is_refused_with_the_reason(data, reason):
@@ -56,6 +58,21 @@ def test_a_file_that_is_no_notebook_is_refused_with_the_reason(data, reason):
 def test_a_notebook_of_format_3_is_upgraded():
     old = nbformat.v3.new_notebook(worksheets=[nbformat.v3.new_worksheet(cells=[nbformat.v3.new_code_cell("x = 1")])])
     assert [(cell.kind, cell.source) for cell in read(json.dumps(old).encode())] == [("code", "x = 1")]
+
+
+def test_a_sentence_stands_for_a_cell_that_is_too_long():
+    code, text = ({"cell_type": kind, "source": "x" * (CELL + 1)} for kind in ("code", "markdown"))
+    long, said, short = read(json.dumps({"cells": [code, text, {"cell_type": "code", "source": "y"}]}).encode())
+    assert long.source.startswith("# left out: a cell may hold 200,000 characters")
+    assert said.source.endswith(f"this one held {CELL + 1:,}")
+    assert short.source == "y"
+
+
+def test_all_cells_together_hold_no_more_than_one_page_can_show():
+    cells = [{"cell_type": "code", "source": "x" * CELL}] * 20
+    found = read(json.dumps({"cells": [*cells, {"cell_type": "code", "source": "y"}]}).encode())
+    kept = [cell for cell in found if not cell.source.startswith("# left out")]
+    assert (len(kept), kept[-1].source) == (TOTAL // CELL + 1, "y")
 
 
 def test_odd_cells_are_read_as_far_as_they_go():

@@ -19,6 +19,7 @@ from small_class import RIGHT, hand_in, notebook
 
 from autograder.engine.cells import verbatim
 from autograder.nbgrader_bridge import exporters
+from autograder.nbgrader_bridge.pages import LONGEST, FeedbackExporter
 
 ATTACKS = [
     "<script>alert(1)</script>",
@@ -123,3 +124,10 @@ def test_what_a_student_wrote_can_still_be_read(pages):
 def test_verbatim_text_is_a_block_of_code_whatever_it_holds(text):
     tags = {tag for tag, _ in Elements(markdown2html(verbatim(text))).found}
     assert tags <= {"div", "pre", "code", "span"}
+
+
+def test_a_long_source_is_shown_without_colours_which_would_make_it_twenty_times_as_long():
+    source = "<1>+" * (LONGEST // 4)
+    coloured, plain = (FeedbackExporter()._highlight("ipython3")(each) for each in (source, source + "1"))
+    assert "<span" in coloured
+    assert plain == f'<div class="highlight"><pre>{"&lt;1&gt;+" * (LONGEST // 4)}1</pre></div>'

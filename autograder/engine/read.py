@@ -6,7 +6,9 @@ validated against a schema, because everything else in the file is dropped.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from course.errors import CourseError
 
 MAX_BYTES = 20 * 2**20  # a notebook with outputs is a few MiB; outputs are dropped anyway
 MAX_CELLS = 5_000
+MAX_PARTS = 500_000  # lists and objects, each of which takes a hundred bytes of memory and more
+CELL, TOTAL = 200_000, 2 * 2**20  # characters of one cell, and of all: they are written on pages, in several forms
 
 
 class Unreadable(CourseError):
@@ -40,13 +44,27 @@ def read(data: bytes) -> list[Cell]:
     """The cells of a notebook. Raises Unreadable; notebooks of format 3 are upgraded first."""
     if len(data) > MAX_BYTES:
         raise Unreadable(f"a notebook must not be larger than {MAX_BYTES >> 20} MiB")
+    if data.count(b"{") + data.count(b"[") > MAX_PARTS:
+        raise Unreadable(f"a notebook must not hold more than {MAX_PARTS:,} lists and objects")
     notebook = _latest(_parse(data))
     cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise Unreadable("the file is JSON, but no notebook: it has no list of cells")
     if len(cells) > MAX_CELLS:
         raise Unreadable(f"a notebook must not have more than {MAX_CELLS} cells, got {len(cells)}")
-    return [parse(cell) for cell in cells if isinstance(cell, dict)]
+    return [*_without_long_ones(parse(cell) for cell in cells if isinstance(cell, dict))]
+
+
+def _without_long_ones(cells: Iterable[Cell]) -> Iterator[Cell]:
+    """A sentence in place of a cell that is too long by itself, or with those above it."""
+    room = TOTAL
+    for cell in cells:
+        if (size := len(cell.source)) > min(CELL, room):
+            said = f"left out: a cell may hold {CELL:,} characters, and all together {TOTAL:,}; this one held {size:,}"
+            yield dataclasses.replace(cell, source=f"# {said}" if cell.kind == "code" else said)
+        else:
+            room -= size
+            yield cell
 
 
 def _parse(data: bytes) -> dict[str, Any]:

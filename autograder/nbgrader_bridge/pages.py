@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import Any
 
 from jinja2 import pass_context
@@ -24,7 +25,7 @@ from nbgrader.converters.base import BaseConverter
 from autograder.nbgrader_bridge.folders import take_names_literally
 
 KEPT = 512  # rendered texts: a lesson has some 150, which come again on every page
-LONGEST = 20_000  # characters of a text that is kept
+LONGEST = 20_000  # characters of a text that is rendered
 UNDESCRIBED = "No description has been provided for this image"
 
 
@@ -78,9 +79,13 @@ class FeedbackExporter(HTMLExporter):
 
 
 def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
-    """The same function, which does not render a short text again."""
+    """The same function, which does not render a short text again; a long one is shown as it was written: colours
+    would make a page of 40 MB of a source of 2.
+    """
     known = functools.lru_cache(KEPT)(render)
-    return lambda text: known(text) if len(text) <= LONGEST else render(text)
+    return lambda text: (
+        known(text) if len(text) <= LONGEST else f'<div class="highlight"><pre>{escape(text)}</pre></div>'
+    )
 
 
 def _described(output: Any, key: str, mimetype: str | None = None) -> Any:
