@@ -13,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autograder.engine import grade
 from course.exercises import load
 from course.judging import sheet
 from course.judging.judge import judge
@@ -83,6 +84,15 @@ def test_any_observation_gives_a_verdict(name, data):
 @settings(max_examples=50, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 def test_any_observation_of_each_exercise_gives_a_verdict(name, data):
     is_judged(name, data)
+
+
+def test_nothing_ran_where_one_failure_without_a_line_stands_for_all_cases():
+    failure = Failure(type="RemovedError", message="may not be used")
+    assert grade.nothing_ran([Observation(error=failure)] * 3)
+    ranks = [Observation(error=failure, ledger={"peak_bytes": torch.tensor([1, number])}) for number in range(3)]
+    assert grade.nothing_ran(ranks)
+    assert not grade.nothing_ran([Observation(), *ranks])
+    assert not grade.nothing_ran([Observation(error=dataclasses.replace(failure, where=("line 1",)))] * 3)
 
 
 @pytest.mark.parametrize("cost", [torch.tensor(1j), 1j, torch.zeros(1, dtype=torch.complex64), 10**400])

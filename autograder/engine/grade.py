@@ -191,7 +191,7 @@ def _verdict(exercise: Exercise, session: Session, seed: int) -> Verdict:
     seen = session.perform(exercise, known.cases)
     if _busy() and any(each.error and each.error.type == "TimeLimit" for each in seen):
         seen = session.perform(exercise, known.cases)  # it may have been the others: nobody loses a point to them
-    suspects = () if _nothing_ran(seen) else lambda: suspected(known, seen)
+    suspects = () if nothing_ran(seen) else lambda: suspected(known, seen)
     return judge(exercise, known.cases, seen, known.references, suspects, sources=COUNTED_OUTSIDE)
 
 
@@ -207,9 +207,10 @@ def _busy() -> bool:
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
-def _nothing_ran(seen: Sequence[Observation]) -> bool:
+def nothing_ran(seen: Sequence[Observation]) -> bool:
     """Whether the same failure stands for all cases, before a line of the answer: it tells of no misconception."""
-    return all(each == seen[0] and each.error and not each.error.where and not each.values for each in seen)
+    first = seen[0].error
+    return bool(first) and not first.where and all(each.error == first and not each.values for each in seen)
 
 
 def _answers(cells: Sequence[Cell]) -> dict[str, str]:
