@@ -27,6 +27,7 @@ TORCH_OPS = {
     "product": ReduceOp.PRODUCT,
 }
 OTHER_NAMES = {"avg": "mean", "prod": "product"}
+NAMES_OF_TORCH = {op: name for name, op in TORCH_OPS.items()}
 POINT_TO_POINT = ("send", "recv")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 REDUCING = ("reduce", "all_reduce", "reduce_scatter")
@@ -171,7 +172,9 @@ def check_op(op: object, dtype: torch.dtype) -> str:
 
 def _name_of(op: object) -> str:
     """That of one of torch.distributed's ops; "" of anything else."""
-    if isinstance(op, (ReduceOp, ReduceOp.RedOpType)):
+    if isinstance(op, ReduceOp.RedOpType):
+        return NAMES_OF_TORCH.get(op, "")
+    if isinstance(op, ReduceOp):
         return next((name for name, known in TORCH_OPS.items() if op == known), "")
     return ""
 
