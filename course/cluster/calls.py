@@ -172,11 +172,8 @@ def check_op(op: object, dtype: torch.dtype) -> str:
 
 def _name_of(op: object) -> str:
     """That of one of torch.distributed's ops; "" of anything else."""
-    if isinstance(op, ReduceOp.RedOpType):
-        return NAMES_OF_TORCH.get(op, "")
-    if isinstance(op, ReduceOp):
-        return next((name for name, known in TORCH_OPS.items() if op == known), "")
-    return ""
+    kind = getattr(op, "op", op)  # a RedOpType, or a ReduceOp that holds one
+    return NAMES_OF_TORCH.get(kind, "") if isinstance(kind, ReduceOp.RedOpType) else ""
 
 
 def check_place(tensors: Sequence[Tensor], kinds: Sequence[Kind], device: torch.device, *, needs_data: bool) -> None:
