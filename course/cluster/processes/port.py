@@ -117,12 +117,11 @@ class DistributedPort:
     # --- messages ---
 
     def _send(self, call: Call, tensor: Tensor) -> None:
-        data = copied(tensor)
         if not self._channels:
-            way = _way_of(call)
+            way, data = _way_of(call), self._held.copied(tensor)
             self._held.add(("to", call.peer, *way), self._all.send([data], call.named, _tag(way)), data, not call.tag)
             return
-        side = _Side(self.device)
+        data, side = copied(tensor), _Side(self.device)
 
         def deliver() -> None:
             with side:
