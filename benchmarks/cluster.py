@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -204,23 +205,51 @@ def _beside(name: str, ranks: int, elements: int, turns: int) -> str:
     return f"{torchs:,.0f}, {ours:,.0f} ({ours / torchs:.1f})"
 
 
+def summed(ranks, elements, calls):
+    """What all_reduces of so many ranks read and write, by torch alone: the sum of all tensors, copied into each."""
+    tensors = [torch.ones(elements) for _ in range(ranks)]
+    for _ in range(calls):
+        whole = tensors[0].clone()
+        for each in tensors[1:]:
+            torch.add(whole, each, out=whole)
+        for each in tensors:
+            each.copy_(whole)
+
+
 def simulator(rounds: int) -> Table:
-    """Seconds of simulated ranks, and microseconds for each call of each rank."""
+    """Seconds of simulated ranks, and microseconds for each call of each rank, elapsed and of processors.
+
+    The runs take turns with what torch alone needs for the bytes of the largest: memory is the floor there.
+    """
+    small, large = "64 ranks, 1,000 all_reduces of 16 B", "64 ranks, 1,000 all_reduces of 1 MiB"
     runs: dict[str, tuple[Callable[..., Any], int, tuple[int, ...], int, str]] = {
-        "64 ranks, 1,000 all_reduces of 16 B": (collectives, 64, (4, 1000), 1000, "5 s, 30 us"),
-        "64 ranks, 1,000 all_reduces of 1 MiB": (collectives, 64, (2**18, 1000), 1000, "8 s"),
+        small: (collectives, 64, (4, 1000), 1000, "5 s, 30 us"),
+        large: (collectives, 64, (2**18, 1000), 1000, "8 s"),
         "64 ranks, 500 messages each around the ring": (messages, 64, (500,), 1000, "30 us"),
         "1,024 ranks, 10 all_reduces of 16 B": (collectives, 1024, (4, 10), 10, ""),
         "1,024 ranks, 10 messages each around the ring": (messages, 1024, (10,), 20, ""),
     }
-    table = Table("what", "seconds, median", "at most", "us a call", "wanted", title="the simulator")
-    for name, (function, ranks, arguments, calls, wanted) in runs.items():
-        times = [
-            _timed(lambda f=function, n=ranks, a=arguments: run_ranks(f, n, inputs=[a] * n, seconds=600))
-            for _ in range(max(2, rounds // 2))
-        ]
-        median = statistics.median(times)
-        table.add_row(name, f"{median:.2f}", f"{max(times):.2f}", f"{1e6 * median / ranks / calls:.0f}", wanted)
+    alone = "the sums and copies of 1,000 times 64 MiB by torch alone"
+    table = Table("what", "seconds", "at most", "us a call", "of processors: seconds", "us a call", "wanted")
+    table.title, used = "the simulator, medians", dict[str, float]()
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in (*runs, alone)}
+    for _ in range(max(2, rounds // 2)):
+        for name, (function, ranks, arguments, *_) in runs.items():
+            times[name].append(
+                _both_times(partial(run_ranks, function, ranks, inputs=[arguments] * ranks, seconds=600))
+            )
+        times[alone].append(_both_times(partial(summed, 64, 2**18, 1000)))
+    for name, found in times.items():
+        _, ranks, _, calls, wanted = runs.get(name, (None, 64, (), 1000, ""))
+        elapsed, used[name] = (statistics.median(each) for each in zip(*found, strict=True))
+        microseconds = [f"{1e6 * each / ranks / calls:.0f}" for each in (elapsed, used[name])]
+        longest = max(each for each, _ in found)
+        row = (f"{elapsed:.2f}", f"{longest:.2f}", microseconds[0], f"{used[name]:.2f}", microseconds[1], wanted)
+        table.add_row(name, *row)
+    table.caption = (
+        f"all_reduces of 1 MiB take {used[large] / used[alone]:.2f} times the processor time of torch alone, and "
+        f"{used[large] / (used[alone] + used[small]):.2f} times that of torch alone and the small calls together"
+    )
     return table
 
 
@@ -386,9 +415,14 @@ def _breaks(transport: Any, how: str) -> None:
 
 
 def _timed(run: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    return _both_times(run)[0]
+
+
+def _both_times(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds: elapsed, and of processors by this process alone."""
+    started, used = time.perf_counter(), time.process_time()
     run()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - used
 
 
 def main(quick: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from gloo_room import TOLD, by_value, every_verb, gloo, rank_processes
 from living import still_alive
 
 from course.cluster import RanksFailed, run_ranks
+from course.cluster.processes.launch import Launch
 
 by_value(__name__)
 
@@ -179,6 +181,19 @@ def test_at_the_time_limit_the_line_of_an_endless_loop_is_told():
         gloo(looping, seconds=1)
     assert (told.value.kind, told.value.rank) == ("TimeLimit", 1)
     assert "rank 0 is in barrier #1" in str(told.value)
+
+
+def test_ranks_that_are_processes_have_no_time_limit_but_one_that_is_given(monkeypatch):
+    limits, until = [], Launch._until
+
+    def noted(launch, is_over, seconds, what):
+        limits.append((what, seconds))
+        until(launch, is_over, seconds, what)
+
+    monkeypatch.setattr(Launch, "_until", noted)
+    for seconds in (None, 20):
+        gloo(return_at_once, seconds=seconds)
+    assert [seconds for what, seconds in limits if what == "end"] == [math.inf, 20]
 
 
 def test_a_rank_that_takes_its_time_is_no_deadlock():

@@ -10,7 +10,7 @@ import torch
 
 from course.cluster.calls import Call, Kind
 from course.cluster.processes.messages import CHUNK, CallReader, LauncherLog
-from course.cluster.processes.queues import HELD_BYTES, HELD_COUNT, HeldSends, Queues
+from course.cluster.processes.queues import HELD_BYTES, HELD_COUNT, LARGE_BYTES, HeldSends, Queues, WorkItem
 
 FOUR = Kind(torch.float32, (4,))
 
@@ -86,3 +86,23 @@ def test_sent_messages_are_held_until_they_are_many_and_then_let_go_once_each(co
     for each in [thread for thread in threading.enumerate() if thread.daemon and thread.name in ("0", "1")]:
         each.join()
     assert [each.waited for each in sent] == [1] * count
+
+
+def test_memory_of_large_messages_is_used_again_when_they_were_received():
+    queues, large, small = Queues(), torch.arange(LARGE_BYTES // 4, dtype=torch.int32), torch.ones(4)
+    held, count = HeldSends(queues), HELD_BYTES // LARGE_BYTES
+    sent = [Sent() for _ in range(count)]
+    copies = [held.copied(large) for _ in sent]
+    places = {each.data_ptr() for each in copies}
+    assert len(places) == count
+    for each, data in zip(sent, copies, strict=True):
+        held.add("to 1", each, data, True)
+    assert held.copied(large).data_ptr() not in places  # nobody has received
+    for each in sent:
+        each.received.set()
+    queues.put("to 1", WorkItem(lambda: None)).wait()
+    again, other = held.copied(large.flip(0)), held.copied(large.float())
+    assert again.data_ptr() in places
+    assert torch.equal(again, large.flip(0))
+    assert other.data_ptr() not in places
+    assert held.copied(small).data_ptr() != small.data_ptr()

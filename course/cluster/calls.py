@@ -27,6 +27,7 @@ TORCH_OPS = {
     "product": ReduceOp.PRODUCT,
 }
 OTHER_NAMES = {"avg": "mean", "prod": "product"}
+NAMES_OF_TORCH = {op: name for name, op in TORCH_OPS.items()}
 POINT_TO_POINT = ("send", "recv")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 REDUCING = ("reduce", "all_reduce", "reduce_scatter")
@@ -171,9 +172,8 @@ def check_op(op: object, dtype: torch.dtype) -> str:
 
 def _name_of(op: object) -> str:
     """That of one of torch.distributed's ops; "" of anything else."""
-    if isinstance(op, (ReduceOp, ReduceOp.RedOpType)):
-        return next((name for name, known in TORCH_OPS.items() if op == known), "")
-    return ""
+    kind = getattr(op, "op", op)  # a RedOpType, or a ReduceOp that holds one
+    return NAMES_OF_TORCH.get(kind, "") if isinstance(kind, ReduceOp.RedOpType) else ""
 
 
 def check_place(tensors: Sequence[Tensor], kinds: Sequence[Kind], device: torch.device, *, needs_data: bool) -> None:

@@ -134,8 +134,10 @@ class Ledger:
 
     def charge(self, pairs: Mapping[tuple[int, int], int], counts: Mapping[tuple[int, int], int]) -> None:
         """Add bytes and messages by (from, to)."""
-        self.sent.update(pairs)
-        self.messages.update(counts)
+        for pair, size in pairs.items():  # for one message Counter.update takes five times as long
+            self.sent[pair] += size
+        for pair, count in counts.items():
+            self.messages[pair] += count
 
 
 def costs(ledger: Ledger) -> dict[str, Leaf]:

@@ -64,7 +64,8 @@ def begin(backend: Any, call: Call, gives: Tensors, takes: Tensors, *, in_place:
 
     in_place  whether it may read and write the tensors themselves: its rank waits for it at once
     """
-    in_place = in_place and all(each.is_cpu and is_plain(each) for each in (*gives, *takes))
+    tensors = gives if takes is gives else (*gives, *takes)
+    in_place = in_place and all(each.is_cpu and is_plain(each) for each in tensors)
     return _BEGIN[call.verb](backend, call, gives, takes, in_place)
 
 

@@ -55,6 +55,7 @@ class DistributedPort:
         self._store, self._rank, self._size, self._log, self._seconds = store, rank, size, log, seconds
         self._channels = device.type == "cuda" if channels is None else channels
         self._backends: dict[str, Any] = {}
+        self._groups: dict[Communicator, Any] = {}
         self._queues = Queues()
         self._held = HeldSends(self._queues)
         self._asking: set[Communicator] = set()
@@ -64,16 +65,29 @@ class DistributedPort:
 
     def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
         """See Port."""
-        if call.verb != "recv" or self._must_queue(call):
-            return self._made(call, gives, takes, is_async=False).finish()
-        number = self._log.called(call, is_async=False)
-        sender = call.group.index(self.take(call, takes[0], call.peer))
+        if call.verb == "recv" and self._must_queue(call):
+            return self._receive(call, takes[0], is_async=False).finish()
+        number, sender = self._log.called(call, is_async=False), 0
+        if call.verb == "send":
+            self._send(call, gives[0])
+        elif call.verb == "recv":
+            sender = call.group.index(self.take(call, takes[0], call.peer))
+        else:
+            begun = begin(self._backend_of(call), call, gives, takes, in_place=True)
+            begun.work.wait()
+            begun.finish()
         self._log.ended(number)
         return sender
 
     def begin(self, call: Call, gives: Tensors, takes: Tensors) -> DistributedWork:
         """See Port."""
-        return self._made(call, gives, takes, is_async=True)
+        if call.verb == "recv":
+            return self._receive(call, takes[0], is_async=True)
+        number = self._log.called(call, is_async=True)
+        if call.verb == "send":
+            self._send(call, gives[0])
+            return DistributedWork(self._log, number)
+        return _CollectiveWork(self._log, number, begin(self._backend_of(call), call, gives, takes, in_place=False))
 
     def compute(self, seconds: float, label: str) -> None:
         """See Port."""
@@ -86,17 +100,14 @@ class DistributedPort:
         receive.src = src
         self._queues.put(("from", src, *_way_of(receive.call)), receive.item, is_kept=not receive.call.tag)
 
-    def _made(self, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> DistributedWork:
-        if call.verb == "recv":
-            return self._receive(call, takes[0], is_async)
-        number = self._log.called(call, is_async=is_async)
-        if call.verb == "send":
-            self._send(call, gives[0])
-            return DistributedWork(self._log, number)
-        group = call.group
-        name = "all" if len(group) == self._size and not call.context else f"ranks {call.communicator}"
-        backend = self._backend(name, group.index(self._rank), len(group))
-        return _CollectiveWork(self._log, number, begin(backend, call, gives, takes, in_place=not is_async))
+    def _backend_of(self, call: Call) -> Any:
+        """That of the group of a collective, which is made by its first one."""
+        backend = self._groups.get(call.communicator)
+        if backend is None:
+            group = call.group
+            name = "all" if len(group) == self._size and not call.context else f"ranks {call.communicator}"
+            backend = self._groups[call.communicator] = self._backend(name, group.index(self._rank), len(group))
+        return backend
 
     def _backend(self, name: str, rank: int, size: int) -> Any:
         if name not in self._backends:
@@ -106,12 +117,11 @@ class DistributedPort:
     # --- messages ---
 
     def _send(self, call: Call, tensor: Tensor) -> None:
-        data = copied(tensor)
         if not self._channels:
-            way = _way_of(call)
+            way, data = _way_of(call), self._held.copied(tensor)
             self._held.add(("to", call.peer, *way), self._all.send([data], call.named, _tag(way)), data, not call.tag)
             return
-        side = _Side(self.device)
+        data, side = copied(tensor), _Side(self.device)
 
         def deliver() -> None:
             with side:

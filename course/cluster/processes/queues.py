@@ -13,9 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 HELD_COUNT, HELD_BYTES = 256, 16 << 20  # messages that are held before anybody waits for them
+LARGE_BYTES, SPARE_BYTES = 1 << 16, 16 << 20  # memory of a message that is kept for another; of all of these
 
 
 class WorkItem:
@@ -88,14 +90,29 @@ class HeldSends:
 
     A gloo send ends when the receiver has asked for the message, is dropped when nobody holds it any longer, and says
     that it has ended only to one who waits. `send` is eager here, and a thread that waits for each would take longer
-    than the message: so messages are held, and a thread waits for many of them, to let them go.
+    than the message: so messages are held, and a thread waits for many of them, to let them go. Memory of large ones is
+    used again: the system clears each page of new memory, which takes ten times as long as to copy into it.
     """
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._held: defaultdict[tuple[object, bool], list[tuple[Any, Tensor]]] = defaultdict(list)
-        self._count = self._bytes = 0
+        self._spare: defaultdict[tuple[object, object], list[Tensor]] = defaultdict(list)
+        self._count = self._bytes = self._spare_bytes = 0
         self._lock = threading.Lock()
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """A contiguous copy, in memory of a message that was received where there is some."""
+        spare = self._taken(tensor) if tensor.nbytes >= LARGE_BYTES else None
+        if spare is None:
+            return tensor.detach().clone(memory_format=torch.contiguous_format)
+        return spare.copy_(tensor.detach())
+
+    def _taken(self, tensor: Tensor) -> Tensor | None:
+        with self._lock:
+            alike = self._spare[tensor.dtype, tensor.shape]
+            self._spare_bytes -= tensor.nbytes if alike else 0
+            return alike.pop() if alike else None
 
     def add(self, way: object, work: Any, data: Tensor, is_kept: bool) -> None:
         """Hold a message, which goes after the others of its way. is_kept: see Queues.put."""
@@ -106,12 +123,15 @@ class HeldSends:
                 return
             held, self._held, self._count, self._bytes = self._held, defaultdict(list), 0, 0
         for (name, stays), messages in held.items():
-            self._queues.put(name, WorkItem(partial(_let_go, messages)), is_kept=stays)
+            self._queues.put(name, WorkItem(partial(self._let_go, messages)), is_kept=stays)
 
-
-def _let_go(messages: list[tuple[Any, Tensor]]) -> None:
-    """Each when it was received."""
-    messages.reverse()
-    while messages:
-        messages[-1][0].wait()
-        messages.pop()
+    def _let_go(self, messages: list[tuple[Any, Tensor]]) -> None:
+        """Each when it was received."""
+        messages.reverse()
+        while messages:
+            messages[-1][0].wait()
+            _, data = messages.pop()
+            with self._lock:
+                if data.nbytes >= LARGE_BYTES and self._spare_bytes + data.nbytes <= SPARE_BYTES:
+                    self._spare[data.dtype, data.shape].append(data)
+                    self._spare_bytes += data.nbytes
