@@ -1586,8 +1586,23 @@ for workers in (2, 4):
 #
 # `torch.nn.DataParallel` is older, and easier to call: one process, one thread for each GPU. In every step it copies
 # the model from the first GPU to all others, sends each its samples, collects their outputs there, and sums the
-# gradients there. That is a server among the workers, with one Python interpreter for all of them; and it stays
-# within one machine. PyTorch's documentation advises `DistributedDataParallel` instead, also for one machine.
+# gradients there. How long is a step of GPT-2 small on simulated GPUs, if each way is as quick as the links allow?
+
+# %%
+from course.cluster import Link
+from course.lessons.experiments import worker_step
+
+link = Link(latency=1e-5, bandwidth=2.5e10)
+print(f"one GPU: {1e3 * worker_step.seconds(1, link):.0f} ms")
+for gpus in (2, 4, 8):
+    parallel, distributed = worker_step.data_parallel(gpus, link).makespan, worker_step.seconds(gpus, link)
+    print(f"{gpus} GPUs: DataParallel {1e3 * parallel:.0f} ms, DDP {1e3 * distributed:.0f} ms")
+
+# %% [markdown]
+# The copies go along chains of links here, so their time hardly grows with the number of GPUs. But nothing hides it:
+# forward waits for the weights, and the sums for the end of backward. DDP sends no weights, and most of its sums
+# travel during backward. Left out is that one Python interpreter serves all GPUs of DataParallel, and that the first
+# one holds all outputs. PyTorch's documentation advises `DistributedDataParallel`, also for one machine.
 
 
 # %% [markdown]
@@ -1619,6 +1634,23 @@ for line in assembled_ddp.table(parts.with_yours(passed)):
 # computed. Both mistakes still train: no error, no warning, and a curve that looks like a curve. Without the
 # broadcast four different models get the mean of each other's gradients. The mean of means is close to right, the
 # closer the more alike the shards are, and that makes it hard to find.
+#
+# And this is a step of these processes on the machine's own clock, with your parts and with DDP. When does the first
+# bucket leave, and how much is still on its way when backward is over?
+
+# %%
+from course.lessons.experiments import worker_timelines
+from course.lessons.figures.timeline import timeline
+
+accounts = worker_timelines.timelines(parts.with_yours(passed))
+timeline(accounts["your parts"], title="A step on four processes: your parts")
+
+# %%
+timeline(accounts["torch's DDP"], title="A step on four processes: torch's DDP")
+
+# %% [markdown]
+# Both send while backward goes on (an answer that has not passed sends afterwards). How long anything takes changes
+# from run to run, where four processes share a few cores: compare the order, not the milliseconds.
 #
 # ## At scale
 #
