@@ -430,7 +430,7 @@ def most_sent(ranks: int) -> tuple[float, float]:
 check(most_sent)
 
 # %% [markdown]
-# The ring's busiest rank sends hardly more when there are more of them, and the tree's does. But bytes are not all.
+# With more ranks the busiest one of the ring hardly sends more; the root of the tree does. But bytes are not all.
 #
 # Let a message of $m$ bytes take
 #
@@ -1635,7 +1635,7 @@ for line in assembled_ddp.table(parts.with_yours(passed)):
 # broadcast four different models get the mean of each other's gradients. The mean of means is close to right, the
 # closer the more alike the shards are, and that makes it hard to find.
 #
-# And this is a step of these processes on the machine's own clock, with your parts and with DDP. When does the first
+# And this is a step of four processes on the machine's own clock, with the same parts and with DDP. When does the first
 # bucket leave, and how much is still on its way when backward is over?
 
 # %%
@@ -1643,14 +1643,15 @@ from course.lessons.experiments import worker_timelines
 from course.lessons.figures.timeline import timeline
 
 accounts = worker_timelines.timelines(parts.with_yours(passed))
-timeline(accounts["your parts"], title="A step on four processes: your parts")
+timeline(accounts["these parts"], title="A step on four processes: the parts above")
 
 # %%
 timeline(accounts["torch's DDP"], title="A step on four processes: torch's DDP")
 
 # %% [markdown]
-# Both send while backward goes on (an answer that has not passed sends afterwards). How long anything takes changes
-# from run to run, where four processes share a few cores: compare the order, not the milliseconds.
+# Both send while backward goes on (PyTorch's stand-in for your `overlapped_backward` sends afterwards). How long
+# anything takes changes from run to run, where four processes share a few cores: compare the order, not the
+# milliseconds.
 #
 # ## At scale
 #

@@ -48,6 +48,6 @@ def test_timelines_hold_backward_and_every_bucket_of_own_parts_and_of_torchs():
 
 
 def test_what_begins_after_backward_stands_after_it():
-    ledger = worker_timelines.timelines(assembled.PARTS.with_yours({}))["your parts"]
+    ledger = worker_timelines.timelines(assembled.PARTS.with_yours({}))["these parts"]
     over = {each.rank: each.end for each in ledger.events if each.verb == "compute"}
     assert all(each.start >= over[each.rank] for each in ledger.events if each.verb == "all_reduce")

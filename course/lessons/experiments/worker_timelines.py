@@ -113,7 +113,7 @@ def torchs(comm: Comm) -> Seen:
 def timelines(parts: Named) -> dict[str, Ledger]:
     """Of both kinds."""
     runs = {
-        "your parts": run_ranks(own, len(SHARDS), transport="gloo", inputs=[(dict(parts),)] * len(SHARDS)),
+        "these parts": run_ranks(own, len(SHARDS), transport="gloo", inputs=[(dict(parts),)] * len(SHARDS)),
         "torch's DDP": run_ranks(torchs, len(SHARDS), transport="gloo"),
     }
     return {name: account(run.values) for name, run in runs.items()}
