@@ -67,6 +67,9 @@ def report(console: Console, workers: int, blocks: int, repeats: int) -> None:
         f"sending during backward takes {_ratio(slowest[OURS], slowest[AFTER]):.2f} of the time of sending after it"
     )
     link = fitted({size: max(each.reductions[size] for each in run.values) for size in (SMALL, LARGE)}, workers)
+    if link is None:
+        console.print(f"{LARGE:,} bytes took no longer than {SMALL:,}: too much else runs here to predict a step\n")
+        return
     predicted = simulated(workers, link, cap=CAP, gradients=gradients(slowest[ALONE], blocks)).makespan
     measured = statistics.median(slowest[OURS])
     console.print(
@@ -143,11 +146,13 @@ def gradients(seconds: list[float], blocks: int) -> tuple[Gradient, ...]:
     return tuple(Gradient(name=name, numbers=size, seconds=backward * size / whole) for name, size in sizes)
 
 
-def fitted(seconds: Mapping[int, float], workers: int) -> Link:
-    """The link with which a ring takes these seconds for these bytes."""
+def fitted(seconds: Mapping[int, float], workers: int) -> Link | None:
+    """The link with which a ring takes these seconds for these bytes; None where more bytes took no longer."""
     (small, quick), (large, slow) = sorted(seconds.items())
+    if slow <= quick:
+        return None
     rounds = 2 * (workers - 1)
-    bandwidth = rounds * (large - small) / workers / max(slow - quick, 1e-9)
+    bandwidth = rounds * (large - small) / workers / (slow - quick)
     return Link(latency=max(0.0, quick / rounds - small / workers / bandwidth), bandwidth=bandwidth)
 
 

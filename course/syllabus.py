@@ -148,6 +148,7 @@ UNITS: tuple[Unit, ...] = (
         ("ring_all_gather", 10, 2),
         ("ring_all_reduce", 20, 3),
         ("tree_broadcast", 20, 3),
+        ("most_sent", 8, 2),
         ("tree_wins_below", 15, 2),
         ("explain_deadlock", 30, 4),
         ("shard_indices", 12, 2),

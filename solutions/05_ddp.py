@@ -129,7 +129,8 @@ from course.cluster import Comm
 def ring_reduce_scatter(comm: Comm, x: Tensor) -> Tensor:
     """Chunk r of the sum over all ranks, on rank r, by messages around a ring.
 
-    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective
+    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. What
+             isend sends stays as it is until its `wait`.
     x        this rank's tensor, x.shape[0] = P * m with any further dims, any dtype that can be added; the same shape
              on every rank. Chunk c is its rows c * m to (c + 1) * m - 1.
     Returns  (m, ...), chunk comm.rank of the sum over all ranks, in the dtype of x
@@ -203,7 +204,8 @@ from course.cluster import Comm
 def ring_all_gather(comm: Comm, chunk: Tensor) -> Tensor:
     """The chunks of all ranks on every rank, by messages around a ring.
 
-    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective
+    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. What
+             isend sends stays as it is until its `wait`.
     chunk    (m, ...), this rank's part, with m at least 1 and any further dims, any dtype, bool too. It may be a
              view. Chunks of all ranks are alike.
     Returns  (P * m, ...), the chunks of all ranks in the order of ranks, rank 0's first; in the dtype of chunk
@@ -269,7 +271,8 @@ from course.cluster import Comm
 def ring_all_reduce(comm: Comm, x: Tensor) -> Tensor:
     """The sum over all ranks on every rank, by messages around a ring.
 
-    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective
+    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. What
+             isend sends stays as it is until its `wait`.
     x        this rank's tensor of n elements, of any shape, () and (0, 2) too, in any floating or whole-number dtype.
              It may be a view. P need not divide n, and may be larger. The x of all ranks are alike.
     Returns  a tensor like x: the sum over all ranks, in any order of adding, but the same on every rank in every bit
@@ -401,6 +404,34 @@ messages(run_ranks(way, 8, inputs=[given] * 8).ledger)
 # what they send to its own tensor, and passes the sum on towards the root. That is a *reduce*. A reduce followed by a
 # broadcast is an all-reduce up and down a tree. Its messages are few and long; those of the ring are many and short.
 #
+# First count bytes. Draw your ring and your tree for four ranks, and mark what each rank sends, in bytes of $x$. How
+# does that grow with the number of ranks?
+
+
+# %% exercise
+def most_sent(ranks: int) -> tuple[float, float]:
+    """How many times the bytes of x the busiest rank sends in an all-reduce: around a ring, and by two trees.
+
+    ranks    P, a whole number, at least 1
+    Ring     a reduce-scatter and an all-gather, as in sections 2 and 3, with P chunks of equal size
+    Trees    Whole tensors go to rank 0 and back: down the tree of section 5, and before that up, with each of its
+             arrows reversed.
+    Returns  (ring, trees): what the rank sends that sends most, on both ways together, divided by the bytes of x
+    Refused  with a ValueError: fewer than 1 rank
+    Example  2 ranks: (1.0, 1.0). In the ring each of them sends half of x, twice.
+    """
+    if ranks < 1:
+        raise ValueError(f"there is nobody among {ranks} ranks")
+    rounds = (ranks - 1).bit_length()
+    return 2 * (ranks - 1) / ranks, float(rounds)
+
+
+# %%
+check(most_sent)
+
+# %% [markdown]
+# With more ranks the busiest one of the ring hardly sends more; the root of the tree does. But bytes are not all.
+#
 # Let a message of $m$ bytes take
 #
 # $$\text{latency} + \frac{m}{\text{bandwidth}} \quad \text{seconds.}$$
@@ -408,9 +439,6 @@ messages(run_ranks(way, 8, inputs=[given] * 8).ledger)
 # The two trees send $2 \lceil \log_2 P \rceil$ messages of $n$ bytes, one after the other, and the ring $2 (P - 1)$
 # messages of $n / P$ bytes. (In a step of the ring all ranks send, each over a link of its own, so a step takes as
 # long as one message.)
-#
-# First count bytes. How many times $n$ does *one* rank send in the whole all-reduce around a ring? Where does that go
-# when $P$ grows? Compare it with the root of the tree.
 #
 # **Predict.** 64 ranks, 10 microseconds, 10 GB/s. Which is quicker for 4 KB, the gradient of a small layer norm?
 # Which for 10 MB? Guess the size at which it turns, to a factor of ten.
@@ -972,7 +1000,7 @@ def sync_batch_norm(comm: Comm, x: Tensor, eps: float) -> Tensor:
     Returns   like x, in the dtype of x: (x - mean) / sqrt(variance + eps) for each of the C channels, with the mean and
               the biased variance (divided by their number) of all numbers of the channel on all ranks
     Backward  Each rank calls backward, also one without samples, with the gradient of its own loss, and x.grad becomes
-              the gradient of the sum of all ranks' losses.
+              the gradient of the sum of all ranks' losses. The function may be called again before, for another layer.
     Cost      one collective in forward and one in backward
     Digits    where the mean is a thousand times the deviation, no less exact than a mean in that dtype can be. What is
               computed from many samples, and what is sent, is at least in float32.
@@ -1185,8 +1213,8 @@ def overlapped_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Par
     buckets  lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet. They
              may be of any strides. The buckets are the same on every rank, and stand in the order in which they are to
              be reduced. A parameter may be used several times, or not at all on some ranks or on all.
-    Result   The .grad of every parameter in a bucket is the mean over all ranks of the gradient of their losses;
-             a rank that did not use it counts with zeros.
+    Result   The .grad of every parameter in a bucket is the mean over all ranks of the gradient of their losses, in any
+             strides; a rank that did not use it counts with zeros.
     Cost     one backward, and one all_reduce for each bucket, which begins during backward, as soon as its gradients
              are complete and the buckets before it have begun; else when backward is over
 
@@ -1558,8 +1586,23 @@ for workers in (2, 4):
 #
 # `torch.nn.DataParallel` is older, and easier to call: one process, one thread for each GPU. In every step it copies
 # the model from the first GPU to all others, sends each its samples, collects their outputs there, and sums the
-# gradients there. That is a server among the workers, with one Python interpreter for all of them; and it stays
-# within one machine. PyTorch's documentation advises `DistributedDataParallel` instead, also for one machine.
+# gradients there. How long is a step of GPT-2 small on simulated GPUs, if each way is as quick as the links allow?
+
+# %%
+from course.cluster import Link
+from course.lessons.experiments import worker_step
+
+link = Link(latency=1e-5, bandwidth=2.5e10)
+print(f"one GPU: {1e3 * worker_step.seconds(1, link):.0f} ms")
+for gpus in (2, 4, 8):
+    parallel, distributed = worker_step.data_parallel(gpus, link).makespan, worker_step.seconds(gpus, link)
+    print(f"{gpus} GPUs: DataParallel {1e3 * parallel:.0f} ms, DDP {1e3 * distributed:.0f} ms")
+
+# %% [markdown]
+# The copies go along chains of links here, so their time hardly grows with the number of GPUs. But nothing hides it:
+# forward waits for the weights, and the sums for the end of backward. DDP sends no weights, and most of its sums
+# travel during backward. Left out is that one Python interpreter serves all GPUs of DataParallel, and that the first
+# one holds all outputs. PyTorch's documentation advises `DistributedDataParallel`, also for one machine.
 
 
 # %% [markdown]
@@ -1591,6 +1634,24 @@ for line in assembled_ddp.table(parts.with_yours(passed)):
 # computed. Both mistakes still train: no error, no warning, and a curve that looks like a curve. Without the
 # broadcast four different models get the mean of each other's gradients. The mean of means is close to right, the
 # closer the more alike the shards are, and that makes it hard to find.
+#
+# And this is a step of four processes on the machine's own clock, with the same parts and with DDP. When does the first
+# bucket leave, and how much is still on its way when backward is over?
+
+# %%
+from course.lessons.experiments import worker_timelines
+from course.lessons.figures.timeline import timeline
+
+accounts = worker_timelines.timelines(parts.with_yours(passed))
+timeline(accounts["these parts"], title="A step on four processes: the parts above")
+
+# %%
+timeline(accounts["torch's DDP"], title="A step on four processes: torch's DDP")
+
+# %% [markdown]
+# Both send while backward goes on (PyTorch's stand-in for your `overlapped_backward` sends afterwards). How long
+# anything takes changes from run to run, where four processes share a few cores: compare the order, not the
+# milliseconds.
 #
 # ## At scale
 #

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from course.lessons.experiments import assembled_ddp as assembled
-from course.lessons.experiments import digits_workers
+from course.lessons.experiments import digits_workers, worker_timelines
+from course.reference.ddp.overlapped_backward import overlapped_backward
 
 
 def test_workers_with_all_parts_have_the_losses_of_one_process_and_others_have_not():
@@ -32,3 +33,21 @@ def test_digits_have_the_losses_of_one_process(workers):
     assert alone[-1] < 0.7 * alone[0]
     for worker in (digits_workers.own, digits_workers.torchs):
         assert digits_workers.losses(worker, workers, parts) == pytest.approx(alone, abs=1e-6)
+
+
+def test_timelines_hold_backward_and_every_bucket_of_own_parts_and_of_torchs():
+    parts = {**assembled.PARTS.with_yours({}), "overlapped_backward": overlapped_backward}
+    for ledger in worker_timelines.timelines(parts).values():
+        for rank in range(4):
+            own = [each for each in ledger.events if each.rank == rank]
+            (backward,) = (each for each in own if each.verb == "compute")
+            reductions = [each for each in own if each.verb == "all_reduce"]
+            assert len(reductions) >= 3
+            assert reductions[0].start < backward.end  # which other cores may put off, but not turn round
+            assert all(each.start <= each.end for each in own)
+
+
+def test_what_begins_after_backward_stands_after_it():
+    ledger = worker_timelines.timelines(assembled.PARTS.with_yours({}))["these parts"]
+    over = {each.rank: each.end for each in ledger.events if each.verb == "compute"}
+    assert all(each.start >= over[each.rank] for each in ledger.events if each.verb == "all_reduce")

@@ -39,6 +39,15 @@ def test_a_step_takes_its_compute_and_the_gradients_that_are_left_then(workers):
     assert after == pytest.approx(9.0 + 3 * one)
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_data_parallel_waits_for_the_weights_and_sums_when_backward_is_over(workers):
+    ledger = worker_step.data_parallel(workers, LINK, gradients=THREE)
+    assert ledger.calls(0) == ["broadcast", "reduce"]
+    assert ledger.makespan >= 9.0 + 2 * (ALPHA + 48 / BETA)
+    assert ledger.makespan > worker_step.simulated(workers, LINK, cap=0.0, gradients=THREE).makespan
+    assert worker_step.data_parallel(1, LINK, gradients=THREE).makespan == pytest.approx(9.0)
+
+
 @pytest.mark.parametrize(("cap", "groups"), [(0.0, 3), (16.0, 3), (17.0, 2), (33.0, 1)])
 def test_groups_have_at_least_the_bytes_that_are_asked_for(cap, groups):
     ledger = worker_step.simulated(2, LINK, cap=cap, gradients=THREE)

@@ -260,6 +260,10 @@ WRONG = (
         edit((HEIGHTS, "far, near = nodes.bit_length(), per_node.bit_length()")),
         edit((HEIGHTS, "far, near = nodes - 1, per_node - 1")),
         edit((HEIGHTS, "far, near = math.ceil(math.log2(ranks)), 0")),
+        edit((HEIGHTS, "far, near = (nodes - 1).bit_length(), per_node.bit_length()")),
+        edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), int(math.log2(per_node))")),
+        edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), per_node - 1")),
+        edit((HEIGHTS, "far, near = math.log2(nodes), math.log2(per_node)")),
     ),
     wrong(
         "tree_of_nodes_alone",
@@ -270,6 +274,7 @@ WRONG = (
         "tree_one_way",
         "In a tree the sums go to one rank, and then the result comes back: as many messages again.",
         edit((TREE, TREE.replace("2 * ", ""))),
+        edit((TREE, 'return 2 * far * message(size, "between") + near * message(size, "inside")')),
     ),
     wrong(
         "parts_in_the_tree",

@@ -273,6 +273,7 @@ WRONG = (
         "Your last bucket begins when backward is over. Its gradients may be there long before, where the loss depends "
         "on other things, too: begin it in the hook, like the others.",
         edit(("while len(begun) < len(buckets)", "while len(begun) < len(buckets) - 1")),
+        edit((COMPLETE, f"{COMPLETE} and len(buckets) > 1")),
     ),
     wrong(
         "contiguous_only",

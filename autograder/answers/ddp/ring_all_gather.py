@@ -100,6 +100,9 @@ edit = partial(edited, ring_all_gather)
 SENT, CAME = "parts[(rank - step) % size]", "parts[(rank - step - 1) % size]"
 SEND = f"comm.send({SENT}, (rank + 1) % size)"
 OWN, LAST = "parts[rank].copy_(chunk)", "    return whole"
+BEGUN = "sent = comm.isend(passing, (rank + 1) % size)"
+PASSING = ((OWN, f"{OWN}\n    passing = chunk.clone()"), (SEND, BEGUN))
+RECEIVED = f"comm.recv({CAME}, (rank - 1) % size)"
 
 
 def through(cast: str) -> Answer:
@@ -236,6 +239,14 @@ WRONG = (
             (f"comm.recv({CAME}, (rank - 1)", f"comm.recv({CAME.replace('-', '+')}, (rank + 1)"),
         ),
         fails=("neighbours_only",),
+    ),
+    wrong(
+        "written_before_wait",
+        "You write into a tensor between `isend` and `wait`, or begin it and never wait. It may be sent as it is then, "
+        "and on other machines the next rank gets the new numbers. Write after `wait`, or send another tensor.",
+        edit(*PASSING, (RECEIVED, f"{RECEIVED}\n        passing.copy_({CAME})\n        sent.wait()")),
+        edit(*PASSING, (RECEIVED, f"{RECEIVED.replace(CAME, 'passing')}\n        {CAME}.copy_(passing)")),
+        fails=("left_alone_until_waited",),
     ),
     wrong(
         "one_after_the_other",

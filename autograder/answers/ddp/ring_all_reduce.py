@@ -62,9 +62,26 @@ def by_recursion(comm: Comm, x: Tensor) -> Tensor:
     return torch.cat([found[number] for number in range(size)]).reshape(x.shape)
 
 
+def one_tensor_travels(comm: Comm, x: Tensor) -> Tensor:
+    """One tensor travels all the way, in two turns; it is written to when it was waited for."""
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    flat = torch.nn.functional.pad(x.reshape(-1), (0, -x.numel() % comm.size)).clone()
+    chunks = flat.view(comm.size, len(flat) // comm.size)
+    travels, came = chunks[comm.rank].clone(), chunks[0].clone()
+    for stop in range(2 * comm.size - 2):
+        place = (comm.rank - stop - 1) % comm.size
+        comm.isend(travels, after).wait()
+        comm.recv(came, before)
+        chunks[place] = came + chunks[place] if stop < comm.size - 1 else came
+        came = chunks[place].clone()
+        travels.copy_(came)
+    return flat[: x.numel()].view(x.shape)
+
+
 RIGHT = (
     right(two_halves),
     right(unequal),
+    right(one_tensor_travels),
     right(by_recursion, independent="a recursion over the stops"),
 )
 
@@ -381,6 +398,18 @@ WRONG = (
         "ring every rank sends as much as it receives, from its neighbour.",
         at_rank_0,
         fails=("neighbours_only", "bytes", "bytes_of_every_length"),
+    ),
+    wrong(
+        "written_before_wait",
+        "You write into a tensor between `isend` and `wait`, or begin it and never wait. It may be sent as it is then, "
+        "and on other machines the next rank gets the new numbers. Write after `wait`, or send another tensor.",
+        edited(
+            one_tensor_travels,
+            ("comm.isend(travels, after).wait()", "sent = comm.isend(travels, after)"),
+            ("travels.copy_(came)", "travels.copy_(came)\n        sent.wait()"),
+        ),
+        edited(one_tensor_travels, ("comm.isend(travels, after).wait()", "comm.isend(travels, after)")),
+        fails=("left_alone_until_waited",),
     ),
     wrong(
         "one_after_the_other",

@@ -108,6 +108,11 @@ SEND, EMPTY = f"comm.send({TRAVELS}, (rank + 1) % size)", "comm.send(x[:0], (ran
 CAME, RETURNED = "comm.recv(came, (rank - 1) % size)", "return chunks[rank]"
 
 
+BEGUN, WAITED = "comm.isend(total, after).wait()", "total = came + rows[(comm.rank - stop) % comm.size]"
+SUMMED = WAITED.replace("total = came + ", "torch.add(came, ") + ", out=total)"
+INTO_TOTAL = ((BEGUN, "sent = comm.isend(total, after)"),)
+
+
 def shifted(by: int, *more: tuple[str, str]) -> Answer:
     """Chunks whose numbers are larger by so much."""
     return edit((ADDED, ADDED.replace("- 2", f"- {2 - by}")), (SENT, SENT.replace("- 1", f"- {1 - by}")), *more)
@@ -252,6 +257,14 @@ WRONG = (
         ),
         edit((RETURNED, f"if size > 1:\n        {EMPTY}\n        {CAME.replace('came', 'x[:0]')}\n    {RETURNED}")),
         fails=("messages", "all_at_once"),
+    ),
+    wrong(
+        "written_before_wait",
+        "You write into a tensor between `isend` and `wait`, or begin it and never wait. It may be sent as it is then, "
+        "and on other machines the next rank gets the new numbers. Write after `wait`, or send another tensor.",
+        edited(one_travelling_sum, *INTO_TOTAL, (f"        {WAITED}", f"        {SUMMED}\n        sent.wait()")),
+        edited(one_travelling_sum, *INTO_TOTAL, (f"        {WAITED}", f"        {SUMMED}")),
+        fails=("left_alone_until_waited",),
     ),
     wrong(
         "one_after_the_other",

@@ -294,6 +294,30 @@ WRONG = (
         rounds_to=torch.float32,
     ),
     wrong(
+        "kept_for_all_calls",
+        "You keep what backward needs in one place for all calls: the class, a global name. A second layer overwrites "
+        "it before the first goes backward. Put tensors into ctx.save_for_backward, and the rest into ctx.",
+        edit(
+            (
+                "ctx.save_for_backward(unit, scale, total)",
+                "ctx.save_for_backward(unit, total)\n        KEPT[:] = [scale]",
+            ),
+            ("unit, scale, total = ctx.saved_tensors", "unit, total = ctx.saved_tensors\n        (scale,) = KEPT"),
+            ("class _Normalise", "KEPT = []\n\n\nclass _Normalise"),
+        ),
+        edit(
+            (
+                "ctx.save_for_backward(unit, scale, total)",
+                "ctx.save_for_backward(unit, total)\n        _Normalise.scale = scale",
+            ),
+            (
+                "unit, scale, total = ctx.saved_tensors",
+                "unit, total = ctx.saved_tensors\n        scale = _Normalise.scale",
+            ),
+        ),
+        fails=("each_layer_for_itself",),
+    ),
+    wrong(
         "y_stays_wide",
         "Your y has another dtype than x: convert it at the end.",
         edit(("return _as(unit, x.shape).to(x.dtype)", "return _as(unit, x.shape)")),

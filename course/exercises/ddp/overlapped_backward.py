@@ -34,6 +34,7 @@ ONE, TIED, AFTERWARDS = "one rank", "a tied layer", "backward without it, afterw
 EVEN, UNEVEN = "4 ranks, equal layers", "2 ranks, layers of two in a bucket"
 ON_ONE, NOWHERE = "layers that some ranks do not use", "a layer that nobody uses"
 STEM, HELD, TURNED = "backward goes on below", "the first bucket is complete last", "transposed weights"
+SINGLE = "one bucket, and backward goes on below"
 USUAL = ("2 ranks", "3 ranks, buckets of many sizes", TIED, ONE, EVEN, UNEVEN)
 
 
@@ -78,6 +79,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(UNEVEN, [[0, 1, 2, 3, 4, 5]] * 2, pairs, [4e-5] * 2 + [1e-6] * 4, double),
         case(STEM, [[0, 1, 2, 3]] * 2, layerwise(3, 2, 1, 0), [1e-6] * 4, double, stem=1e-4),
         case(HELD, [[0, 1, 2, 3]] * 2, layerwise(0, 1, 2, 3), [1e-6] * 4, double, stem=1e-4),
+        case(SINGLE, [[0, 1]] * 2, [[3, 2, 1, 0]], [1e-6] * 2, double, stem=1e-4),
         case(TURNED, [[0, 1, 2]] * 2, [[4, 5], [3, 2], [0, 1]], [quick] * 3, double),
         case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], halves, [quick] * 4, double),
         case(NOWHERE, [[0, 2]] * 2, layerwise(2, 1, 0), [quick] * 3, single),
@@ -231,13 +233,14 @@ EXERCISE = Exercise(
         Property(
             "as_soon_as_complete",
             "A bucket that could begin waits. One gradient may be the last that several buckets waited for, and "
-            "backward may go on after the last gradient of all, to what else the loss depends on.",
+            "backward may go on after the last gradient of all, to what else the loss depends on. So a single bucket "
+            "can begin during backward, too.",
             points=2,
             evidence="ledger",
             holds=_near,
             beside=("*/gradients/*",),
             shows="makespan",
-            cases=(STEM, HELD),
+            cases=(STEM, HELD, SINGLE),
             needs=("means",),
         ),
         Property(
@@ -273,7 +276,7 @@ EXERCISE = Exercise(
         "lists of parameters of one dtype, each in one bucket, which all require a gradient and have none yet": (
             "means",
         ),
-        "it may depend on other things, too": (STEM, HELD),
+        "it may depend on other things, too": (STEM, HELD, SINGLE),
         "may be of any strides": ("any_strides",),
         "in the order in which they are to be reduced": ("unused_parameters", "3 ranks, buckets of many sizes"),
         "may be used several times, or not at all on some ranks or on all": (TIED, ON_ONE, NOWHERE),

@@ -9,10 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from course.cluster import Comm
+from course.exercises.ddp.begun import Begun, left_alone
 from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.tree import Tree
 
 ONE, VIEWS = "one rank", "chunks that are views"
 HALF, FINE, TRUTHS, WHOLE = "bfloat16", "float64", "booleans", "whole numbers"
@@ -46,11 +49,12 @@ def split(inputs: Inputs) -> list[Inputs]:
     return [{"chunk": chunk, "lies": inputs["lies"]} for chunk in inputs["chunks"]]
 
 
-def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
-    """The whole at once, and after the caller has written into its chunk."""
-    chunk = laid(inputs, "chunk")
-    whole = one_tensor(answer(comm, chunk))
-    return observe({"whole": whole.clone(), "later": apart(whole, chunk), **last_digits(whole, chunk)})
+def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
+    """The whole at once, and after the caller has written into its chunk; how many messages it changed on their way."""
+    chunk, begun = laid(inputs, "chunk"), Begun(comm)
+    whole = one_tensor(answer(begun, chunk))
+    seen: dict[str, Tree] = {"whole": whole.clone(), "changed": begun.changed(), "later": apart(whole, chunk)}
+    return observe({**seen, **last_digits(whole, chunk)})
 
 
 def others(inputs: Inputs) -> int:
@@ -136,6 +140,7 @@ EXERCISE = Exercise(
             cases=PLAIN,
             needs=("gathered",),
         ),
+        left_alone(needs=("gathered",)),
     ),
     hints=(
         "In the first step every rank has one chunk to send. Which one can it send in the second step that the next "
@@ -155,6 +160,7 @@ EXERCISE = Exercise(
         "P - 1 messages of one chunk": ("messages", "bytes", HALF),
         "to rank + 1 (modulo P)": ("neighbours_only",),
         "in P - 1 steps": ("all_at_once",),
+        "stays as it is until": ("left_alone_until_waited",),
         "chunk is not changed": ("arguments_unchanged",),
         "shares no memory with it": ("own_memory",),
     },

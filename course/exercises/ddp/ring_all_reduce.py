@@ -14,10 +14,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from course.cluster import Comm
+from course.exercises.ddp.begun import Begun, left_alone
 from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
 from course.exercises.ddp.traffic import all_of, at_most, no_message_over, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.tree import Tree
 
 ONE, EMPTY, VIEWS = "one rank", "no number at all", "views"
 HALF, FINE, WHOLE, SHORT = "float16", "float64", "whole numbers", "int8"
@@ -71,11 +74,12 @@ def split(inputs: Inputs) -> list[Inputs]:
     return [{"x": x, "lies": inputs["lies"]} for x in inputs["xs"]]
 
 
-def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
-    """The sum at once, and after the caller has written into x."""
-    x = laid(inputs, "x")
-    total = one_tensor(answer(comm, x))
-    return observe({"sum": total.clone(), "later": apart(total, x), **last_digits(total, x)})
+def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
+    """The sum at once, and after the caller has written into x; how many messages it changed on their way."""
+    x, begun = laid(inputs, "x"), Begun(comm)
+    total = one_tensor(answer(begun, x))
+    seen: dict[str, Tree] = {"sum": total.clone(), "changed": begun.changed(), "later": apart(total, x)}
+    return observe({**seen, **last_digits(total, x)})
 
 
 def messages(inputs: Inputs) -> int:
@@ -201,6 +205,7 @@ EXERCISE = Exercise(
             cases=EVEN,
             needs=("sums",),
         ),
+        left_alone(needs=("sums",)),
     ),
     hints=(
         "Which two exercises above make an all-reduce together? What must x be for them, and how do you make it so?",
@@ -224,6 +229,7 @@ EXERCISE = Exercise(
         "in the dtype of x, all to": ("bytes_in_half",),
         "to rank + 1 (modulo P)": ("neighbours_only",),
         "in 2 (P - 1) steps": ("all_at_once",),
+        "stays as it is until": ("left_alone_until_waited",),
         "x is not changed": ("arguments_unchanged",),
         "shares no memory with it": ("own_memory",),
     },

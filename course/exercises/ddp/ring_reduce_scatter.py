@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from course.cluster import Comm
+from course.exercises.ddp.begun import Begun, left_alone
 from course.exercises.ddp.tensors import BEYOND_FLOAT64, in_the_dtype_of_each, last_digits, one_tensor
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
@@ -40,10 +42,11 @@ def split(inputs: Inputs) -> list[Inputs]:
     return [{"x": x} for x in inputs["xs"]]
 
 
-def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
-    """The chunk that this rank has at the end."""
-    chunk = one_tensor(answer(comm, inputs["x"]))
-    return observe({"chunk": chunk, **last_digits(chunk, inputs["x"])})
+def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
+    """The chunk that this rank has at the end, and how many of its messages it changed on their way."""
+    begun = Begun(comm)
+    chunk = one_tensor(answer(begun, inputs["x"]))
+    return observe({"chunk": chunk, "changed": begun.changed(), **last_digits(chunk, inputs["x"])})
 
 
 def chunk_bytes(inputs: Inputs) -> int:
@@ -107,6 +110,7 @@ EXERCISE = Exercise(
             beside=("*/chunk",),
             needs=("sums",),
         ),
+        left_alone(needs=("sums",)),
     ),
     hints=(
         "Follow chunk 0 with four ranks. It must end at rank 0, and every rank must have added its own part once. "
@@ -126,6 +130,7 @@ EXERCISE = Exercise(
         "P - 1 messages of one chunk": ("messages", "bytes"),
         "to rank + 1 (modulo P)": ("neighbours_only",),
         "in P - 1 steps": ("all_at_once",),
+        "stays as it is until": ("left_alone_until_waited",),
         "x is not changed": ("arguments_unchanged",),
     },
 )

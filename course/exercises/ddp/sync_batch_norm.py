@@ -19,7 +19,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 USUAL = ("4 ranks", "5 ranks", "3 ranks, sequences", "2 ranks, deviations below eps", "one rank")
 FAR = ("mean far above the deviation", "mean far above the deviation, float64")
 FEW = ("a rank without samples", "one sample in all")
-HALF = "float16"
+HALF, TWICE = "float16", "two layers, and then backward"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -44,8 +44,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         xs = [shard(rank, count) for rank, count in enumerate(counts)]
         slope, spread = slopes
         dys = [(slope + spread * normal(rng, count, *shape, dtype=torch.float64)).to(dtype) for count in counts]
-        inputs: Any = {"xs": xs, "dys": dys, "eps": eps}
-        return Case(name=name, inputs=inputs, hard=name in (*FAR, HALF))
+        inputs: Any = {"xs": xs, "dys": dys, "eps": eps, "twice": name == TWICE}
+        return Case(name=name, inputs=inputs, hard=name in (*FAR, HALF, TWICE))
 
     half: Any = {"dtype": torch.float16, "slopes": (9_000.0, 2_000.0)}
     four, five, sequences, small, alone = USUAL
@@ -62,21 +62,26 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(HALF, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, **half),
         case(empty, [4, 0, 3], 3),
         case(single, [0, 1], 3),
+        case(TWICE, [3, 5], 2),
     ]
 
 
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank its samples, and the gradient of its own loss."""
     pairs = zip(inputs["xs"], inputs["dys"], strict=True)
-    return [{"x": x, "dy": dy, "eps": inputs["eps"]} for x, dy in pairs]
+    return [{"x": x, "dy": dy, "eps": inputs["eps"], "twice": inputs["twice"]} for x, dy in pairs]
 
 
 def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
-    """Once forward, once backward."""
-    x = inputs["x"].requires_grad_()
-    y = answer(comm, x, inputs["eps"])
-    y.backward(inputs["dy"])
-    return observe({"y": y, "grad": x.grad})
+    """Once forward, once backward; or twice forward, with other samples, and then twice backward."""
+    xs = [inputs["x"].requires_grad_()]
+    if inputs["twice"]:
+        xs.append((3 * xs[0].detach() + 1).requires_grad_())
+    ys = [answer(comm, x, inputs["eps"]) for x in xs]
+    for y in ys:
+        y.backward(inputs["dy"])
+    more = {"second": xs[1].grad} if inputs["twice"] else {}
+    return observe({"y": ys[0], "grad": xs[0].grad, **more})
 
 
 def _twice(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -154,6 +159,14 @@ EXERCISE = Exercise(
             cases=(HALF,),
             needs=("gradient", "half_precision"),
         ),
+        Property(
+            "each_layer_for_itself",
+            "A network has several such layers, and all of them go forward before the first goes backward. What "
+            "backward needs of its own forward belongs into ctx, not where the next call finds it.",
+            keys=("*/grad", "*/second"),
+            cases=(TWICE,),
+            needs=("gradient",),
+        ),
         Property("dtype", "y has the dtype of x.", holds=_of_its_dtype, cases=(*USUAL, HALF), needs=("value",)),
         Property(
             "two_collectives",
@@ -187,6 +200,7 @@ EXERCISE = Exercise(
         "in the dtype of x": ("dtype",),
         "biased variance": ("value",),
         "x.grad becomes the gradient of the sum of all ranks' losses": ("gradient",),
+        "may be called again before": ("each_layer_for_itself",),
         "one collective in forward and one in backward": ("two_collectives",),
         "where the mean is a thousand times the deviation, no less exact than a mean in that dtype can be": FAR,
         "is at least in float32": ("half_precision", "half_precision_gradient"),

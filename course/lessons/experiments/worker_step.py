@@ -87,6 +87,24 @@ def simulated(
     return run_ranks(lambda comm: step(comm, known, cap, overlaps=overlaps), workers, transport=transport).ledger
 
 
+def data_parallel(workers: int, link: Link, *, gradients: Sequence[Gradient] | None = None) -> Ledger:
+    """The same with torch's DataParallel, a rank for each GPU: rank 0's model goes to all, and gradients come to it.
+
+    Samples, outputs and the time of the one Python interpreter are left out. Sums are taken when backward is over.
+    """
+    known = gradients_of() if gradients is None else gradients
+
+    def replica(comm: Comm) -> None:
+        numbers = torch.empty(sum(each.numbers for each in known), device="meta")
+        backward = sum(each.seconds for each in known)
+        comm.broadcast(numbers, 0)
+        comm.compute(backward / 2, "forward")
+        comm.compute(backward, "backward")
+        comm.reduce(numbers, 0)
+
+    return run_ranks(replica, workers, transport=Simulated(topology=fully_connected(workers, link))).ledger
+
+
 @cache
 def seconds(workers: int, link: Link, cap: float = CAP, *, overlaps: bool = True) -> float:
     """Of a step of GPT-2 small."""
