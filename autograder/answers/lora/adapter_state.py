@@ -205,4 +205,15 @@ WRONG = (
         edit((COPY, "copy.copy_(factor.requires_grad_(False))")),
         edit((COPY, "copy.copy_(factor.detach_())")),
     ),
+    wrong(
+        "unmerges_the_model",
+        "You take merged adapters out of the weights, and leave the model so. The factors are the same merged or not: "
+        "read them, and change nothing.",
+        edit(
+            (
+                KIND,
+                f"{KIND}\n            module.base.weight.data -= module.merged * module.scale * module.B @ module.A",
+            ),
+        ),
+    ),
 )

@@ -170,6 +170,8 @@ WRONG = (
         "You drop singular values below a bound of your own. What counts as tiny depends on delta, and r alone says "
         "how many are kept.",
         edit((B, "U[:, :r] * S[:r] * (S[:r] > 0.1)")),
+        edit((B, "U[:, :r] * S[:r] * (S[:r] > 1e-3 * S.max())")),
+        edit((B, "U[:, :r] * S[:r] * (S[:r] > 1e-6 * S.max())")),
     ),
     wrong(
         "gram_schmidt",

@@ -281,6 +281,15 @@ WRONG = (
         edit((LAST, "    return [places[linear][-1] for linear in chosen]")),
     ),
     wrong(
+        "known_by_the_name_base",
+        "You know the layers inside of adapters by the name base. Other modules may be called so, and their layers "
+        "get no adapter then: ask what is an `Adapted`.",
+        edit((OWN, 'and name.rpartition(".")[2] != "base"')),
+        edit((OWN, 'and not name.endswith(".base")')),
+        edit((OWN, 'and "base" not in name.split(".")')),
+        edit((OWN, 'and ".base" not in name')),
+    ),
+    wrong(
         "one_adapter_for_tied_weights",
         "Two layers that share a weight are one with you. Each is a module of its own and gets its own adapter.",
         edit(

@@ -159,6 +159,14 @@ WRONG = (
         way((WRITE, f"{WRITE}\n    layer.scale = 0.0")),
     ),
     wrong(
+        "factors_converted",
+        "A and B are in float32 after the call: you assigned what you converted to the layer itself. In half precision "
+        "the next forward refuses them, or they take twice the memory. Convert copies.",
+        way((WRITE, f"layer.A.data = layer.A.data.to(finer)\n    layer.B.data = layer.B.data.to(finer)\n    {WRITE}")),
+        way((WRITE, f"{WRITE}\n    layer.B.data = layer.B.data.to(finer)")),
+        fails=("factors_unchanged",),
+    ),
+    wrong(
         "keeps_a_second_weight",
         "You keep a copy of the weight, or the product, in the layer. That is as much memory again as the whole base: "
         "A and B tell what was added.",

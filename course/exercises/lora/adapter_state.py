@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from course.errors import WrongOutput
 from course.exercises.lora.adapted_models import PATHS, built, drawn, factors
+from course.lessons.adapted import Adapted
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, offset, strided, transposed
 
@@ -77,7 +78,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 def _flags(model: nn.Module) -> list[object]:
     parameters = [(name, id(p), p.requires_grad, p.dtype) for name, p in model.named_parameters()]
-    return [parameters, [(name, id(each), each.training) for name, each in model.named_modules()]]
+    modules = [(name, id(each), each.training) for name, each in model.named_modules()]
+    adapted = [each for each in model.modules() if isinstance(each, Adapted)]
+    return [parameters, modules, [(each.merged, each.base.weight.tolist()) for each in adapted]]
 
 
 def _form(tensor: Tensor) -> str:
@@ -170,10 +173,10 @@ EXERCISE = Exercise(
         Property(
             "model_as_it_was",
             "The model goes on training: its parameters are the same ones, hold the same numbers, and still require "
-            "gradients where they did.",
+            "gradients where they did. What is merged stays merged.",
             keys=("model/*", "left/*"),
             roundings=0,
-            cases=(SEVERAL, FROZEN),
+            cases=(SEVERAL, FROZEN, MERGED),
             needs=("numbers",),
         ),
     ),

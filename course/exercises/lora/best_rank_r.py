@@ -33,7 +33,8 @@ from course.performing.forms import at_once, cut, in_dtype, offset, put, strided
 USUAL = ("square", "wide", "tall", "r = 1")
 ALL_OF_IT = ("r = m", "r = n", "r = m = n")
 NOTHING = ("r = 0",)
-DEGENERATE = ("rank below r", "zeros", "equal singular values")
+FAR_BELOW, TINY = "one value far below the others", "a tiny value in float64"
+DEGENERATE = ("rank below r", "zeros", "equal singular values", FAR_BELOW)
 ROUNDINGS = 64  # of the largest singular value, in which the error of a right answer may be larger
 
 
@@ -69,6 +70,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("rank below r", entries(6, 8, 300, 200), 4),
         case("zeros", torch.zeros(5, 4), 2),
         case("equal singular values", entries(6, 5, 4, 3, 3, 3, 1), 3),
+        case(FAR_BELOW, entries(6, 7, 500, 20, 0.03, 0.01), 3),
     ]
 
 
@@ -162,7 +164,7 @@ EXERCISE = Exercise(
         Property(
             "degenerate",
             "Singular values may be 0, by which nobody can divide, or equal: then several matrices are as near, and "
-            "all are right.",
+            "all are right. One far below the others counts as well: r alone says how many are kept.",
             holds=_nearest,
             cases=DEGENERATE,
             needs=("the_least_error",),
@@ -192,6 +194,7 @@ EXERCISE = Exercise(
         offset("delta", of="wide", name="a piece of a longer tensor"),
         at_once("one row", cut("one row", delta=(0, 1)), put("r = 1", r=1), of="square"),
         at_once("one column", cut("one column", delta=(1, 1)), put("r = 1", r=1), of="tall"),
+        at_once(TINY, put("", delta=torch.tensor([[3.0, 0.0], [0.0, 1e-8], [0.0, 0.0]], dtype=torch.float64), r=2)),
         at_once("large numbers", put("", delta=torch.tensor([[3e18, 0.0], [0.0, 1e18], [0.0, 0.0]]), r=1), of="r = 1"),
     ),
     promises={
@@ -201,6 +204,6 @@ EXERCISE = Exercise(
         "from 0 to the smaller of m and n": ("nothing", "all_of_it"),
         "(B, A), of the shapes (m, r) and (r, n)": ("shapes",),
         "in the dtype of delta": ("dtype_of_delta",),
-        "as small as any matrix of rank at most r makes it": ("the_least_error", "degenerate"),
+        "as small as any matrix of rank at most r makes it": ("the_least_error", "degenerate", TINY),
     },
 )

@@ -25,6 +25,7 @@ FLAT, DEEP, LISTS, SOME, EITHER = (
     "one of two names",
 )
 EVERY, DERIVED, FROZEN = "every name matches", "a class derived from nn.Linear", "a model that is frozen"
+BASES = "layers called base"
 TWICE, LATER, BLOCK = "a layer at two places", "its second name matches", "a block at two places"
 TIED, HEAD, AGAIN, LIKE = (
     "two layers with one weight",
@@ -96,6 +97,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(EVERY, ".*", embedding, layer("first"), norm("norm"), *block("body"), ["offset", some()]),
         case(DERIVED, "a|b", layer("a", "derived"), norm("norm"), layer("b"), layer("c", "derived")),
         case(FROZEN, ".*q", *block("one"), norm("norm"), frozen=True),
+        case(
+            BASES, r".*base.*", layer("base"), norm("norm"), *block("body.base"), layer("body.base.base"), layer("up")
+        ),
         case(TWICE, ".*both|.*left|copy", *ears),
         case(LATER, "copy|ears.right", *ears),
         case(BLOCK, r"second\..*q|.*up", *block("first"), norm("norm"), ["second", "= first"]),
@@ -211,7 +215,6 @@ def _stands(model: nn.Module, modules: dict[str, nn.Module], wrap: _Wraps) -> di
         if path not in now
         else f"{type(now[path]).__name__}, which wrap did not return"
         for path, module in modules.items()
-        if not path.endswith(".base") or isinstance(modules[path.removesuffix(".base")], Adapted)
     }
 
 
@@ -297,6 +300,14 @@ EXERCISE = Exercise(
             needs=("replaced",),
         ),
         Property(
+            "by_kind_and_not_by_name",
+            "A layer belongs to an adapter where it lies inside an `Adapted`, not where it is called base: any module "
+            "may be.",
+            keys=("stands/*", "names"),
+            cases=(BASES,),
+            needs=("replaced",),
+        ),
+        Property(
             "refusals",
             "Where no layer matches, a ValueError names the pattern: a misspelt one would else train nothing. An error "
             "of wrap is the caller's.",
@@ -335,7 +346,11 @@ EXERCISE = Exercise(
         ),
         "stands at all of them afterwards": ("one_adapter_at_two_places",),
         "Two layers that hold one weight are two layers": ("tied_weights",),
-        "A linear layer inside of an `Adapted` matches no pattern": ("adapted_once", ADAPTED),
+        "A linear layer inside of an `Adapted` matches no pattern": (
+            "adapted_once",
+            ADAPTED,
+            "by_kind_and_not_by_name",
+        ),
         "nor does the model itself": (ROOT,),
         "each by the first of its names": ("one_adapter_at_two_places", "names"),
         "a pattern that matches no layer": ("refusals",),

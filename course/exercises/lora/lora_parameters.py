@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from course.performing.draws import integer
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 Shapes = dict[str, tuple[int, int]]
 SQUARE, LONG, SEVERAL, LARGE, PAPER = (
@@ -64,6 +64,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe({**found})
 
 
+def _whole(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: each count is an int."""
+    other = next((count for count in got.values() if not isinstance(count, int)), None)
+    return None if other is None else f"{other!r}, a {type(other).__name__}"
+
+
 EXERCISE = Exercise(
     id="lora.lora_parameters",
     cases=cases,
@@ -100,6 +106,12 @@ EXERCISE = Exercise(
             "r = 1 and 37.7 million at r = 8.",
             cases=(PAPER,),
         ),
+        Property(
+            "an_int",
+            "Numbers are counted: return an int. A division makes a float, even where it comes out whole.",
+            holds=_whole,
+            needs=("both_factors", "two_lengths"),
+        ),
     ),
     hints=(
         "Which shapes have the two matrices that are trained for one W?",
@@ -110,7 +122,7 @@ EXERCISE = Exercise(
         "which may be empty": ("every_matrix",),
         "at least 1, and perhaps above m or n": ("both_factors", "large_r"),
         "of all adapters together": ("every_matrix", "the_papers_numbers"),
-        "an int": ("the_papers_numbers",),
+        "an int": ("an_int",),
         "the shape (m, n) of its weight": ("two_lengths",),
     },
 )

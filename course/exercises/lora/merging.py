@@ -72,8 +72,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     left: dict[str, Any] = {name: after[name].detach().clone() for name in ("A", "B", "base.bias") if name in after}
     same = " ".join(f"{name}: {after.get(name) is each}" for name, each in parameters.items())
     flags = " ".join(f"{name}: {each.requires_grad}, {each.is_leaf}" for name, each in after.items())
+    dtypes = " ".join(f"{name}: {each.dtype == weight.dtype}" for name, each in after.items())
     kept: dict[str, Any] = {"weight": weight.clone(), "merged": str(layer.merged), "scale": layer.scale}
-    return observe({**kept, "same": same, "flags": flags, "left": left, "kept": meter.bytes_alive()})
+    return observe({**kept, "same": same, "flags": flags, "dtypes": dtypes, "left": left, "kept": meter.bytes_alive()})
 
 
 def _rounded_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -125,9 +126,10 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
         ),
         bits(
             "factors_unchanged",
-            "A, B, the bias and scale are afterwards what they were: all are needed to take the adapter out again.",
-            keys=("left/*", "scale"),
-            cases=(USUAL, TRAINABLE, TWICE),
+            "A, B, the bias and scale are afterwards what they were, in the dtype that they had: all are needed to "
+            "take the adapter out again. Compute in a finer dtype with copies.",
+            keys=("left/*", "scale", "dtypes"),
+            cases=(USUAL, TRAINABLE, TWICE, HALF),
             needs=("weight",),
         ),
         Property(
