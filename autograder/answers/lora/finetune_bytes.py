@@ -236,6 +236,7 @@ WRONG = (
         edit((ALL, f"round({ALL})"), (f"{BASE} + {OTHERS} + {LAST}", f"round({BASE} + {OTHERS} + {LAST})")),
         edit((ALL, f"int({ALL})"), (f"{BASE} + {OTHERS} + {LAST}", f"int({BASE} + {OTHERS} + {LAST})")),
         held(base='int(base * recipe["base"])'),
+        edit((ALL, f"__import__('torch').tensor({ALL}, dtype=__import__('torch').float32).item()")),
     ),
     wrong(
         "gigabytes",

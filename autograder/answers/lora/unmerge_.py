@@ -125,8 +125,16 @@ WRONG = (
         "view holds the old one. Write into the weight that is there: copy_, add_.",
         way((WRITE, f"layer.base.weight = torch.nn.Parameter({SUM}, requires_grad=weight.requires_grad)")),
         way((WRITE, f"weight.data = ({SUM}).to(weight.dtype)")),
-        way((WRITE, f"weight = {SUM}")),
+        way((WRITE, f"layer.base.weight = torch.nn.Parameter({SUM})")),
+        way((WRITE, f"layer.base.weight = torch.nn.Parameter(({SUM}).to(weight.dtype), requires_grad=False)")),
         way((WRITE, f"{WRITE}\n    layer.base.weight = torch.nn.Parameter(weight.detach(), weight.requires_grad)")),
+    ),
+    wrong(
+        "result_dropped",
+        "You compute the new weight and give it a name of your own: the layer's weight is what it was. Write the sum "
+        "into it: copy_.",
+        way((WRITE, f"weight = {SUM}")),
+        way((WRITE, f"weight.clone().copy_({SUM})")),
     ),
     wrong(
         "recorded_by_autograd",

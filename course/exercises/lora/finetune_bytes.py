@@ -66,6 +66,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         FRACTION: [
             asked(None, {**IN_16_BITS, "states": 2.03125}, shapes=odd),
             asked(integer(rng, 2, 9), {**drawn(), "others": 0.25}, "q_proj", shapes=odd),
+            asked(None, IN_16_BITS, shapes={"embedding": (50_257, 1_601), "norm": (1_601,)}),
         ],
         NAMES: [asked(integer(rng, 2, 9), IN_4_BITS, *names, shapes=parts) for names in (["gate_up"], ["up", "gate"])],
         EDGES: [
@@ -130,7 +131,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "not_rounded",
-            "With half a byte for each of an odd number of numbers the sum is not whole. Return it as it is.",
+            "With half a byte for each of an odd number of numbers the sum is not whole. Return it as it is, to the "
+            "last byte also where it is large: float32 has 7 digits.",
             cases=(FRACTION,),
             needs=("all_trained",),
         ),

@@ -25,7 +25,7 @@ FLAT, DEEP, LISTS, SOME, EITHER = (
     "one of two names",
 )
 EVERY, DERIVED, FROZEN = "every name matches", "a class derived from nn.Linear", "a model that is frozen"
-BASES = "layers called base"
+BASES, AGAIN_HERE = "layers called base", "a layer under two names of one module"
 TWICE, LATER, BLOCK = "a layer at two places", "its second name matches", "a block at two places"
 TIED, HEAD, AGAIN, LIKE = (
     "two layers with one weight",
@@ -33,13 +33,18 @@ TIED, HEAD, AGAIN, LIKE = (
     "a second call",
     "other parameters called A and B",
 )
-NOTHING, ROOT, ADAPTED, RAISES = (
+NOTHING, ROOT, WHOLE, ADAPTED, RAISES = (
     "no name matches",
     "the model is an nn.Linear",
+    "the model is adapted itself",
     "all is adapted already",
     "wrap raises an error",
 )
-USUAL, SHARED, REFUSED = (FLAT, DEEP, LISTS, EVERY, FROZEN), (TWICE, LATER, BLOCK), (NOTHING, ROOT, ADAPTED, RAISES)
+USUAL, SHARED, REFUSED = (
+    (FLAT, DEEP, LISTS, EVERY, FROZEN),
+    (TWICE, LATER, BLOCK, AGAIN_HERE),
+    (NOTHING, ROOT, WHOLE, ADAPTED, RAISES),
+)
 R = 2
 
 
@@ -56,6 +61,7 @@ MAKERS: dict[str, Callable[..., nn.Module]] = {
     "unbiased": lambda n, m: nn.Linear(n, m, bias=False),
     "norm": nn.LayerNorm,
     "embedding": nn.Embedding,
+    "adapted": lambda n, m: Adapted(nn.Linear(n, m), torch.ones(R, n), torch.zeros(m, R), 0.5),
 }
 
 
@@ -102,13 +108,15 @@ def cases(rng: torch.Generator) -> list[Case]:
         ),
         case(TWICE, ".*both|.*left|copy", *ears),
         case(LATER, "copy|ears.right", *ears),
+        case(AGAIN_HERE, "pair.*", layer("pair.one"), ["pair.other", "= pair.one"], norm("norm"), layer("last")),
         case(BLOCK, r"second\..*q|.*up", *block("first"), norm("norm"), ["second", "= first"]),
         case(TIED, "one|other", *twins, ["other.weight", "= one.weight"]),
         case(HEAD, "head|up", embedding, layer("up"), layer("head", "unbiased"), ["head.weight", "= embed.weight"]),
-        case(AGAIN, ".*", *block("body"), norm("norm"), layer("head"), before=".*q"),
+        case(AGAIN, ".*", *block("body"), layer("body.attn.q_gate"), norm("norm"), layer("head"), before=".*q"),
         case(LIKE, ".*proj", ["scan.A", some()], ["scan.B", some()], layer("scan.proj"), ["lora_scale", some()]),
         case(NOTHING, "layer.*|norm", layer("first"), norm("norm"), layer("body.layer_2"), ["offset", some()]),
         case(ROOT, ".*", ["", "linear", some(), some()]),
+        case(WHOLE, ".*", ["", "adapted", some(), some()]),
         case(ADAPTED, ".*q(.base)?", *block("body"), norm("norm"), before=".*q"),
         case(RAISES, ".*", *block("body"), norm("norm"), layer("head"), raises_at=3),
     ]
@@ -349,6 +357,7 @@ EXERCISE = Exercise(
         "A linear layer inside of an `Adapted` matches no pattern": (
             "adapted_once",
             ADAPTED,
+            WHOLE,
             "by_kind_and_not_by_name",
         ),
         "nor does the model itself": (ROOT,),

@@ -10,10 +10,11 @@ from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 Shapes = dict[str, tuple[int, int]]
-SQUARE, LONG, SEVERAL, LARGE, PAPER = (
+SQUARE, LONG, SEVERAL, NONE, LARGE, PAPER = (
     "one square matrix",
     "one matrix that is not square",
     "several matrices",
+    "no matrix",
     "r above the shorter length",
     "175 billion parameters",
 )
@@ -38,7 +39,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     drawn: dict[str, list[tuple[Shapes, int]]] = {
         SQUARE: [({"q_proj": square}, r) for r in (1, integer(rng, 3, 9), integer(rng, 10, 90))],
         LONG: [({"up": shape}, r) for shape in (wide, tall) for r in (1, integer(rng, 3, 19))],
-        SEVERAL: [(few, integer(rng, 2, 9)), (grouped(1), 4), (grouped(integer(rng, 2, 5)), 16), ({}, 8)],
+        SEVERAL: [(few, integer(rng, 2, 9)), (grouped(1), 4), (grouped(integer(rng, 2, 5)), 16)],
+        NONE: [({}, 8)],
         LARGE: [({"up": tall}, short + integer(rng, 1, 20)), ({"q_proj": square, "up": wide}, 2 * side + 1)],
         PAPER: [(of_the_paper, 1), (of_the_paper, 8)],
     }
@@ -91,7 +93,7 @@ EXERCISE = Exercise(
             "every_matrix",
             "Each matrix in the mapping has an adapter of its own, with the lengths of its own. Several may have one "
             "shape.",
-            cases=(SEVERAL,),
+            cases=(SEVERAL, NONE),
         ),
         Property(
             "large_r",
@@ -119,7 +121,7 @@ EXERCISE = Exercise(
         "One matrix of shape (m, n) gives m r + r n numbers. Add these up over the values of `shapes`.",
     ),
     promises={
-        "which may be empty": ("every_matrix",),
+        "which may be empty": ("every_matrix", NONE),
         "at least 1, and perhaps above m or n": ("both_factors", "large_r"),
         "of all adapters together": ("every_matrix", "the_papers_numbers"),
         "an int": ("an_int",),
