@@ -648,6 +648,13 @@ def test_a_different_ledger_is_no_match():
     assert is_told(counted(4), suspect(counted(3), free=["ledger/calls"]))
 
 
+def test_the_size_of_the_widest_step_is_a_matter_of_style():
+    def widest(numbers: int) -> Observation:
+        return Observation(values={"a": 2.0}, ledger={"largest_tensor": numbers})
+
+    assert is_told(widest(48), suspect(widest(72)))
+
+
 def spent(source="claimed", **costs) -> Observation:
     """The value 2, with costs that have one source."""
     return Observation(values={"a": 2.0}, ledger=costs, sources=dict.fromkeys(costs, source))

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.lessons.models import GPT, GPTConfig, next_token_loss
+from course.lessons.experiments.small_gpt import CONFIG, small_gpt
+from course.lessons.models import next_token_loss
 from course.meter import metered
 from course.reference.lora.finetune_bytes import finetune_bytes
 
-CONFIG = GPTConfig(vocabulary=30, context=16, width=32, heads=4, layers=2)
 R, BLOCK = 3, 64
 IN_FLOAT32 = {"weights": 4, "gradients": 4, "states": 8, "base": 4, "others": 4}
 IN_4_BITS = {**IN_FLOAT32, "base": 4 / 8 + 2 / BLOCK}  # and a scale of 16 bits for each block
@@ -80,7 +80,7 @@ def held(model):
     ids=["full", "adapters", "adapters on 4 bits"],
 )
 def test_finetune_bytes_is_what_a_step_leaves(r, recipe, kept):
-    model = GPT(CONFIG, torch.Generator().manual_seed(0))
+    model = small_gpt()
     shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
     adapted = [name for name in shapes if name.endswith(("q_proj.weight", "v_proj.weight", "up.weight"))]
     if kept:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from course.errors import CourseError
+from course.lessons.experiments.small_gpt import small_gpt
 from course.lessons.models import GPT, GPTConfig, next_token_loss
 from course.reference.lora.adapters import CONFIG, TENSORS, adapted, inject, load_adapter, merge, save_adapter, unmerge
 from course.reference.lora.mixed_adapter_forward import mixed_adapter_forward
@@ -157,6 +158,19 @@ def test_adapters_of_different_r_go_there_and_back(tmp_path: Path) -> None:
     load_adapter(again, tmp_path / "theirs")
     for model in (other, again):
         torch.testing.assert_close(model(tokens), mine(tokens))
+
+
+def test_what_the_lesson_writes_with_peft_adapts_every_linear_layer_of_the_blocks(tmp_path: Path) -> None:
+    lesson = Path(__file__).parents[1].joinpath("solutions/07_lora.py").read_text(encoding="utf-8")
+    _, _, shown = lesson.partition("# ```python\n# from peft import")
+    code, _, _ = shown.partition("# ```")
+    text = "from peft import" + code.replace("\n# ", "\n").replace("\n#\n", "\n\n").replace('"south"', "folder")
+    names: dict[str, Any] = {"small_gpt": small_gpt, "folder": tmp_path}
+    exec(text, names)
+    model = small_gpt()
+    assert [name for name, _ in peft_layers(names["model"])] == load_adapter(model, tmp_path)
+    blocks = {name for name, each in small_gpt().named_modules() if isinstance(each, nn.Linear) and "blocks" in name}
+    assert blocks == {name for name, _ in adapted(model)}
 
 
 def test_files_are_as_large_and_have_the_same_tensors(tmp_path: Path) -> None:

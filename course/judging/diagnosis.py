@@ -21,6 +21,7 @@ WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly t
 BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
 SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
 OF_STYLE = ("order/", "began/")  # costs of a case with ranks
+WIDEST = "largest_tensor"  # a cost of a formula: the numbers in the largest of the steps that it is written in
 BLOWN_UP = 1e20  # no right value comes near; how far a value blew up depends on the processor, that it did does not
 FAR = 0.1  # a difference of this share of a witness's size is beyond every tolerance
 
@@ -209,11 +210,12 @@ def _counted_twice(run: Seen, seen: Observation) -> list[str]:
     """The costs that can be compared: counted here and with the witness, which was recorded in one process.
 
     What only one of them has was counted only where it ran; what the kernel measures is never the same twice; and the
-    order in which a rank makes its calls is style. Whether such costs are too high is the same everywhere: `as_costly`.
+    order in which a rank makes its calls is style, as the size of a formula's widest step is. Whether such costs are
+    too high is the same everywhere: `as_costly`.
     """
     observation, _ = run
     shared = [key for key in seen.ledger if key in observation.ledger and not key.startswith(OF_STYLE)]
-    return [key for key in shared if observation.sources.get(key) != "kernel"]
+    return [key for key in shared if key != WIDEST and observation.sources.get(key) != "kernel"]
 
 
 def _coarser(got: Leaf, expected: Leaf) -> bool:

@@ -194,6 +194,14 @@ WRONG = (
         edit((COPY, "copy.copy_(factor.detach()).half().to(factor.dtype)")),
     ),
     wrong(
+        "digits_lost_on_the_way",
+        "The numbers pass through float32, or through the dtype of the base, and lose digits that the factor has. Copy "
+        "them as they are.",
+        edit((COPY, "copy.copy_(factor.detach().float())")),
+        edit((COPY, "copy.copy_(factor.detach().to(module.base.weight.dtype))")),
+        rounds_to=torch.float32,
+    ),
+    wrong(
         "scaled",
         "You multiply a factor by the scale. The file holds A and B as they are.",
         edit(('("B", module.B)', '("B", module.scale * module.B)')),
@@ -204,5 +212,23 @@ WRONG = (
         "detach_ on the parameter itself.",
         edit((COPY, "copy.copy_(factor.requires_grad_(False))")),
         edit((COPY, "copy.copy_(factor.detach_())")),
+    ),
+    wrong(
+        "moves_the_factors",
+        "You put the factors of the model itself into other memory to make them contiguous. Others may hold views of "
+        "the old one: make the copy contiguous, and leave the factor.",
+        edit((COPY, "copy.copy_(factor.detach())\n                factor.data = factor.data.contiguous()")),
+        fails=("model_as_it_was",),
+    ),
+    wrong(
+        "unmerges_the_model",
+        "You take merged adapters out of the weights, and leave the model so. The factors are the same merged or not: "
+        "read them, and change nothing.",
+        edit(
+            (
+                KIND,
+                f"{KIND}\n            module.base.weight.data -= module.merged * module.scale * module.B @ module.A",
+            ),
+        ),
     ),
 )

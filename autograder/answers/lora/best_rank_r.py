@@ -46,12 +46,6 @@ def shared_out(delta: Tensor, r: int) -> Factors:
 RIGHT = (right(eigenvectors, independent="numpy.linalg.eigh"), right(one_at_a_time), right(shared_out))
 
 
-def randomised(delta: Tensor, r: int) -> Factors:
-    """torch's own, which is quick and not exact."""
-    U, S, V = torch.svd_lowrank(delta, q=r, niter=1)
-    return U * S, V.T
-
-
 def orthogonal_columns(delta: Tensor, r: int) -> Factors:
     """Gram and Schmidt, from the first column on."""
     Q, R = torch.linalg.qr(delta)
@@ -64,6 +58,12 @@ def by_gram_matrix(delta: Tensor, r: int) -> Factors:
         U = torch.linalg.eigh(delta @ delta.T).eigenvectors[:, :r]
         return U, U.T @ delta
     V = torch.linalg.eigh(delta.T @ delta).eigenvectors[:, :r]
+    return delta @ V, V.T
+
+
+def by_largest_squares(delta: Tensor, r: int) -> Factors:
+    """The Gram matrix of the columns, in the dtype of delta, and its largest eigenvectors."""
+    V = torch.linalg.eigh(delta.T @ delta).eigenvectors.flip(1)[:, :r]
     return delta @ V, V.T
 
 
@@ -170,6 +170,8 @@ WRONG = (
         "You drop singular values below a bound of your own. What counts as tiny depends on delta, and r alone says "
         "how many are kept.",
         edit((B, "U[:, :r] * S[:r] * (S[:r] > 0.1)")),
+        edit((B, "U[:, :r] * S[:r] * (S[:r] > 1e-3 * S.max())")),
+        edit((B, "U[:, :r] * S[:r] * (S[:r] > 1e-6 * S.max())")),
     ),
     wrong(
         "gram_schmidt",
@@ -178,11 +180,11 @@ WRONG = (
         orthogonal_columns,
     ),
     wrong(
-        "only_about_the_nearest",
-        "svd_lowrank multiplies by a random matrix: its result is only about the nearest matrix, and another one in "
-        "each call. For the sizes here, take the whole decomposition.",
-        randomised,
-        by_chance=True,
+        "squares_in_float32",
+        "You take the eigenvectors of a Gram matrix, delta' delta, in float32. Its eigenvalues are the squares, so "
+        "that small singular values vanish beside the largest. Take the svd of delta, or the Gram matrix in float64.",
+        by_largest_squares,
+        fails=("small_values",),
     ),
     wrong(
         "in_half_precision",
@@ -199,9 +201,14 @@ WRONG = (
     ),
     wrong(
         "always_float32",
-        "A delta in float64 comes back in float32, and half of its digits are gone.",
+        "Of a delta in float64 half of the digits are gone: you compute in float32, whatever comes back. Leave it in "
+        "its dtype.",
         edit((BOTH, "(U[:, :r] * S[:r]).float(), Vh[:r].float()")),
         edit((SVD, SVD.replace("delta", "delta.float()"))),
+        edit(
+            (SVD, SVD.replace("delta", "delta.float()")),
+            (BOTH, "(U[:, :r] * S[:r]).to(delta.dtype), Vh[:r].to(delta.dtype)"),
+        ),
         rounds_to=torch.float32,
     ),
 )

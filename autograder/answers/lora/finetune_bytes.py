@@ -52,12 +52,18 @@ edit = partial(edited, finetune_bytes)
 TRAINED = 'recipe["weights"] + recipe["gradients"] + recipe["states"]'
 ALL, ADAPTER = "sum(numbers.values()) * trained", "r * sum(shapes[name])"
 BASE, OTHERS, LAST = 'base * recipe["base"]', 'others * recipe["others"]', "adapters * trained"
+ADAPTED = "base = sum(numbers[name] for name in adapted)"
 NONE = "if r is None:\n        return sum(numbers.values()) * trained\n"
 
 
 def held(base: str = BASE, others: str = OTHERS, adapters: str = LAST) -> Answer:
     """Another sum at the end."""
     return edit((f"{BASE} + {OTHERS} + {LAST}", " + ".join(part for part in (base, others, adapters) if part)))
+
+
+def names(those: str) -> Answer:
+    """Other names are adapted."""
+    return edit((ADAPTED, f"adapted = [{those}]\n    {ADAPTED}"))
 
 
 GRADIENTS, STATES = ("* (recipe['{}'] + recipe['" + name + "'])" for name in ("gradients", "states"))
@@ -199,6 +205,23 @@ WRONG = (
         ),
     ),
     wrong(
+        "part_of_a_name",
+        "You take a parameter to be adapted where its name is a part of a name in `adapted`, or the other way round. "
+        "Only a whole name counts: `name in adapted`.",
+        names("name for name in shapes if any(name in each for each in adapted)"),
+        names("name for name in shapes if any(each in name for each in adapted)"),
+        names("name for name in shapes if name.startswith(tuple(adapted))"),
+        names("name for name in shapes if name.endswith(tuple(adapted))"),
+    ),
+    wrong(
+        "zero_taken_for_missing",
+        "A recipe may say 0 bytes, and you take that for a missing entry and use another one. `or` cannot tell them "
+        "apart.",
+        held(base='base * (recipe["base"] or recipe["others"])'),
+        held(base='base * (recipe["base"] or recipe["weights"])'),
+        held(others='others * (recipe["others"] or recipe["base"])'),
+    ),
+    wrong(
         "r_cut_off",
         "You let r be no larger than the lengths of the matrix. The factors that were made have r columns and r rows.",
         edit((ADAPTER, "min(r, *shapes[name]) * sum(shapes[name])")),
@@ -210,6 +233,10 @@ WRONG = (
         held(base='base * int(recipe["base"])'),
         held(base='base * round(recipe["base"] + 0.001)'),
         held(base="base * -(-recipe['base'] // 1)"),
+        edit((ALL, f"round({ALL})"), (f"{BASE} + {OTHERS} + {LAST}", f"round({BASE} + {OTHERS} + {LAST})")),
+        edit((ALL, f"int({ALL})"), (f"{BASE} + {OTHERS} + {LAST}", f"int({BASE} + {OTHERS} + {LAST})")),
+        held(base='int(base * recipe["base"])'),
+        edit((ALL, f"__import__('torch').tensor({ALL}, dtype=__import__('torch').float32).item()")),
     ),
     wrong(
         "gigabytes",

@@ -17,7 +17,7 @@ from course.reference.lora.inject import inject
 def with_set_submodule(model: nn.Module, pattern: str, wrap: Callable[[nn.Linear], Adapted]) -> list[str]:
     """torch's own walk leaves a base out where its name begins with an adapter's; torch puts the adapters in."""
     found = [(f".{name}", module) for name, module in model.named_modules(remove_duplicate=False)]
-    inside = tuple(f"{name}." for name, module in found if isinstance(module, Adapted))
+    inside = tuple(f"{name.rstrip('.')}." for name, module in found if isinstance(module, Adapted))
     linears = [(name[1:], m) for name, m in found if isinstance(m, nn.Linear) and not name.startswith(inside)]
     whole = re.compile(rf"(?:{pattern})\Z")
     wanted = {id(m) for name, m in linears if name and whole.match(name)}
@@ -281,6 +281,42 @@ WRONG = (
         edit((LAST, "    return [places[linear][-1] for linear in chosen]")),
     ),
     wrong(
+        "one_name_in_each_parent",
+        "named_children() gives a module once, though its parent may have it under two names: the second still leads "
+        "to the bare layer. Put the adapter in under every name.",
+        edit(
+            (EVERY_NAME, "        for name in {n.rpartition('.')[0]: n for n in places[linear][::-1]}.values():\n"),
+        ),
+    ),
+    wrong(
+        "inside_by_the_beginning_of_a_name",
+        "You take a layer to lie inside an adapter because its name begins like the adapter's: up_gate lies beside up, "
+        "not inside it. With a dot behind the adapter's name it would be right.",
+        edit(
+            (
+                OWN,
+                "and not any(m is not module and isinstance(m, Adapted) and name.startswith(n)"
+                " for n, m in model.named_modules(remove_duplicate=False))",
+            )
+        ),
+    ),
+    wrong(
+        "model_itself_forgotten",
+        "The model may be an `Adapted` itself: then the layer inside it belongs to an adapter already, and no layer is "
+        "left to match.",
+        edit(("if isinstance(each, Adapted)", "if isinstance(each, Adapted) and each is not model")),
+        fails=("refusals", "refused_before_any_change"),
+    ),
+    wrong(
+        "known_by_the_name_base",
+        "You know the layers inside of adapters by the name base. Other modules may be called so, and their layers "
+        "get no adapter then: ask what is an `Adapted`.",
+        edit((OWN, 'and name.rpartition(".")[2] != "base"')),
+        edit((OWN, 'and not name.endswith(".base")')),
+        edit((OWN, 'and "base" not in name.split(".")')),
+        edit((OWN, 'and ".base" not in name')),
+    ),
+    wrong(
         "one_adapter_for_tied_weights",
         "Two layers that share a weight are one with you. Each is a module of its own and gets its own adapter.",
         edit(
@@ -332,7 +368,8 @@ WRONG = (
     ),
     wrong(
         "message_without_the_pattern",
-        "Your ValueError does not say which pattern matches nothing.",
+        "Your ValueError does not say which pattern matches nothing; or it comes in the place of the error that wrap "
+        "raised, which should reach the caller as it is.",
         edit((RAISE, 'raise ValueError("no linear layer matches")')),
         fails=("refusals",),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from autograder.bank import right, wrong
@@ -218,6 +219,44 @@ WRONG = (
         "through_half_precision",
         "The numbers pass through half precision on their way, and lose digits.",
         edit((COPY, "factor.copy_(state[name].half())")),
+    ),
+    wrong(
+        "looked_up_among_parameters",
+        "You look the factors up among named_parameters(), which has one that two layers share under its first name "
+        "alone: the other name is missing there, when half of the copies are made. Keep the factors of each module.",
+        edit((COPY, "dict(model.named_parameters())[name].copy_(state[name])")),
+    ),
+    wrong(
+        "digits_lost_on_the_way",
+        "The numbers pass through float32, or through the dtype of the base, and lose digits that the factor could "
+        "hold. copy_ casts to the factor's dtype by itself.",
+        edit((COPY, "factor.copy_(state[name].float())")),
+        edit((COPY, f"factor.copy_(state[name].to({PUT}.base.weight.dtype))")),
+        rounds_to=torch.float32,
+    ),
+    wrong(
+        "second_names_accepted",
+        "You accept keys under the second name of a layer that stands at two places. No factor has that name in a "
+        "state: adapter_state gives the first.",
+        edit(
+            (
+                UNEXPECTED,
+                "    known = [name for name, _ in model.named_parameters(remove_duplicate=False)]\n"
+                + UNEXPECTED.replace("not in factors", "not in factors and name not in known"),
+            )
+        ),
+    ),
+    wrong(
+        "gradient_of_the_state_switched_off",
+        "You call requires_grad_ on a tensor of the caller's state, which requires no gradient any more. detach() "
+        "makes a tensor of your own.",
+        edit((COPY, "factor.copy_(state[name].requires_grad_(False))")),
+        fails=("state_as_it_was",),
+    ),
+    wrong(
+        "nothing_is_an_error",
+        "You raise an error where there is no adapter, or where the state is empty. If both are so, all fits.",
+        edit(("    if wrong:\n", '    wrong += [] if factors else ["no adapter"]\n    if wrong:\n')),
     ),
     wrong(
         "by_the_names_of_parameters",

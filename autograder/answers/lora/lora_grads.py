@@ -86,6 +86,22 @@ WRONG = (
         folded((DB, "dy.T @ (x @ A.T) / scale"), (DA, "(dy @ B).T @ x / scale")),
     ),
     wrong(
+        "divided_by_r",
+        "You divide by r. The scale that comes in is alpha / r already.",
+        folded((DB, f"{DB} / len(A)"), (DA, f"{DA} / len(A)")),
+    ),
+    wrong(
+        "no_gradient_of_a",
+        "Your gradient of A is 0. It is so as long as B is 0, in the first step; B moves, and then A has one too.",
+        folded((DA, "A.new_zeros(A.shape)")),
+    ),
+    wrong(
+        "rows_summed_first",
+        "You sum x, or dy, over the rows and multiply the sums. Each row's x belongs to its own dy: multiply first, "
+        "and sum the products.",
+        folded((FOLD, f"{FOLD}\n    x, dy = x.sum(0, keepdim=True), dy.sum(0, keepdim=True)")),
+    ),
+    wrong(
         "another_order",
         "Your two gradients are right and in another order: return (dA, dB), as the docstring says.",
         folded((RETURN, "return dB, dA")),
@@ -125,6 +141,7 @@ WRONG = (
         folded((f"    {FOLD}\n", "")),
         in_einsum(("...r,...n->rn", "br,bn->rn"), ("...m,...r->mr", "bm,br->mr")),
         folded((f"    {FOLD}\n", ""), (DB, "scale * dy.mT @ (x @ A.T)"), (DA, "scale * (dy @ B).mT @ x")),
+        folded((f"    {FOLD}\n", ""), (DB, "scale * (dy.T @ x) @ A.T"), (DA, "scale * B.T @ (dy.T @ x)")),
     ),
     wrong(
         "sums_one_leading_dimension",

@@ -77,11 +77,11 @@ class TwoLinears(nn.Module):
         self.merged = False
 
     def forward(self, x: Tensor) -> Tensor:
+        said: Tensor = self.base(x)
         if self.merged:
-            return nn.functional.linear(x, self.base.weight, self.base.bias)
+            return said
         low = nn.functional.linear(x * self.scale, self.A)
-        added: Tensor = nn.functional.linear(x, self.base.weight, self.base.bias)
-        return added + nn.functional.linear(low, self.B)
+        return said + nn.functional.linear(low, self.B)
 
 
 class OnAdapted(Adapted):
@@ -194,6 +194,12 @@ WRONG = (
         linears(("base.bias.requires_grad_(False)", "base.bias.requires_grad_(True)")),
     ),
     wrong(
+        "a_factor_frozen",
+        "One of the two factors requires no gradient, and never moves. A and B both train.",
+        layer((PARAMETER_A, PARAMETER_A[:-1] + ", requires_grad=False)")),
+        layer((PARAMETER_B, PARAMETER_B[:-1] + ", requires_grad=False)")),
+    ),
+    wrong(
         "everything_frozen",
         "You freeze the layer after the factors have become part of it, so that nothing is left to train. Freeze base, "
         "not self.",
@@ -269,6 +275,19 @@ WRONG = (
         layer((DRAWN, "torch.randn(r, n, generator=rng.manual_seed(rng.initial_seed()), dtype=base.weight.dtype)")),
     ),
     wrong(
+        "draws_elsewhere_too",
+        "You make an nn.Linear for a factor, which draws from torch's global generator before you fill it: whoever "
+        "draws from that one next gets other numbers than before. Draw A from rng, and make it a parameter.",
+        layer(
+            (
+                PARAMETER_A,
+                "self.A = nn.Linear(n, r, bias=False).weight.to(drawn.dtype)\n"
+                "        self.A = nn.Parameter(self.A.detach().copy_(drawn))",
+            )
+        ),
+        fails=("A_from_rng",),
+    ),
+    wrong(
         "A_of_another_size",
         "A has another standard deviation than 1 / sqrt(n): 1, 1 / n, or that of r or m in place of n. With n numbers "
         "in a row of A, 1 / sqrt(n) keeps x A' at the size of x.",
@@ -303,13 +322,7 @@ WRONG = (
         "Your numbers are right, and each forward makes a matrix as large as the weight, B A or W + B A, with its "
         "gradient in backward. That is the memory that an adapter should save: x goes through A, then through B.",
         layer((SCALED, "y + self.scale * (x @ (self.B @ self.A).T)")),
-        layer(
-            (Y, "y = self.base(x) if self.merged else None"),
-            (
-                SCALED,
-                "nn.functional.linear(x, self.base.weight + self.scale * self.B @ self.A, self.base.bias)",
-            ),
-        ),
+        layer((SCALED, "y + nn.functional.linear(x, self.scale * self.B @ self.A)")),
         fails=("no_large_matrix",),
     ),
     wrong(
@@ -322,6 +335,33 @@ WRONG = (
         "merged is True at the start, so that the adapter is never used; or you look at it the wrong way round.",
         layer(("self.merged = False", "self.merged = True")),
         layer(("y if self.merged else", "y if not self.merged else")),
+    ),
+    wrong(
+        "kept_from_the_start",
+        "Forward uses what you kept when the layer was made: a scale of your own, or views of the factors. Others may "
+        "set scale, A and B: read them each time.",
+        layer((SCALE, f"{SCALE}\n        self.own = self.scale"), (SCALED, SCALED.replace("self.scale", "self.own"))),
+        layer(("self.A.T", "self.At[0]"), (SCALE, f"{SCALE}\n        self.At = [self.A.T]")),
+    ),
+    wrong(
+        "weight_for_the_base",
+        "You compute what the base says from its weight and bias. It may be of a derived class with a forward of its "
+        "own, and hold its weight otherwise: call base(x).",
+        layer((Y, "y = nn.functional.linear(x, self.base.weight, self.base.bias)")),
+        layer(
+            (Y, "y = self.base(x) if self.merged else None"),
+            (
+                SCALED,
+                "nn.functional.linear(x, self.base.weight + self.scale * self.B @ self.A, self.base.bias)",
+            ),
+        ),
+    ),
+    wrong(
+        "scale_as_a_tensor",
+        "scale is a tensor, or a buffer: it goes into state_dict, is rounded to float32, and again where the layer is "
+        "converted. Keep a number.",
+        layer((SCALE, "self.register_buffer('scale', torch.tensor(alpha / r))")),
+        layer((SCALE, "self.scale = torch.tensor(alpha / r)")),
     ),
     wrong(
         "factor_not_transposed",

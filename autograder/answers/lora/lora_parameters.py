@@ -146,4 +146,12 @@ WRONG = (
         returning("4 * " + SUM),
         returning("2 * " + SUM),
     ),
+    wrong(
+        "a_float",
+        "Your numbers are right and are no ints, but floats or tensors. A count is an int: take // where a division "
+        "comes out whole, or multiply in the first place; of a tensor, .item().",
+        returning("float(" + SUM + ")"),
+        returning("r * sum(m * n * (m + n) / (m * n) for m, n in shapes.values())"),
+        fails=("an_int",),
+    ),
 )

@@ -228,8 +228,8 @@ WRONG = (
     ),
     wrong(
         "buffer_in_float32",
-        "You gather what the adapters bring in a tensor made without a dtype, which is in float32. It rounds float64, "
-        "and turns half precision into float32. Make it like y: torch.zeros_like(y).",
+        "What the adapters bring passes through float32: by .float(), or in a tensor made without a dtype. It rounds "
+        "float64, and turns half precision into float32 if it is not cast back. Make it like y: torch.zeros_like(y).",
         edited(
             mixed_adapter_forward,
             (BASE, f"{BASE}    more = torch.zeros(y.shape)\n"),
@@ -240,8 +240,8 @@ WRONG = (
     ),
     wrong(
         "ids_unchecked",
-        "A row whose id names no adapter gets the base's result, as if it had asked for none, and nobody learns of "
-        "the mistake. Look at all ids first, and raise a ValueError.",
+        "An id that names no adapter is not refused as it should be: its row gets the base's result, or another error "
+        "than a ValueError comes from somewhere inside. Look at all ids first, and raise a ValueError.",
         edited(mixed_adapter_forward, ("if ((ids < -1) | (ids >= len(adapters))).any():", "if False:")),
         edited(mixed_adapter_forward, ("(ids < -1) | (ids >= len(adapters))", "ids >= len(adapters)")),
         edited(mixed_adapter_forward, ("ids >= len(adapters)", "ids > len(adapters)")),

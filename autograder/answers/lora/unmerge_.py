@@ -125,8 +125,16 @@ WRONG = (
         "view holds the old one. Write into the weight that is there: copy_, add_.",
         way((WRITE, f"layer.base.weight = torch.nn.Parameter({SUM}, requires_grad=weight.requires_grad)")),
         way((WRITE, f"weight.data = ({SUM}).to(weight.dtype)")),
-        way((WRITE, f"weight = {SUM}")),
+        way((WRITE, f"layer.base.weight = torch.nn.Parameter({SUM})")),
+        way((WRITE, f"layer.base.weight = torch.nn.Parameter(({SUM}).to(weight.dtype), requires_grad=False)")),
         way((WRITE, f"{WRITE}\n    layer.base.weight = torch.nn.Parameter(weight.detach(), weight.requires_grad)")),
+    ),
+    wrong(
+        "result_dropped",
+        "You compute the new weight and give it a name of your own: the layer's weight is what it was. Write the sum "
+        "into it: copy_.",
+        way((WRITE, f"weight = {SUM}")),
+        way((WRITE, f"weight.clone().copy_({SUM})")),
     ),
     wrong(
         "recorded_by_autograd",
@@ -157,6 +165,14 @@ WRONG = (
         way((WRITE, f"{WRITE}\n    layer.B.zero_()")),
         way((WRITE, f"{WRITE}\n    layer.A.zero_()\n    layer.B.zero_()")),
         way((WRITE, f"{WRITE}\n    layer.scale = 0.0")),
+    ),
+    wrong(
+        "factors_converted",
+        "A and B are in float32 after the call: you assigned what you converted to the layer itself. In half precision "
+        "the next forward refuses them, or they take twice the memory. Convert copies.",
+        way((WRITE, f"layer.A.data = layer.A.data.to(finer)\n    layer.B.data = layer.B.data.to(finer)\n    {WRITE}")),
+        way((WRITE, f"{WRITE}\n    layer.B.data = layer.B.data.to(finer)")),
+        fails=("factors_unchanged",),
     ),
     wrong(
         "keeps_a_second_weight",

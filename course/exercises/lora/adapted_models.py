@@ -24,6 +24,7 @@ def drawn(rng: torch.Generator, *paths: str, **others: Any) -> dict[str, Any]:
     copies   pairs: at the first path stands the module of the second again
     tied     pairs: the adapter at the first path has the factor A of that at the second
     like     paths of parameters and buffers that only have the names of factors
+    bases    the dtype of all bases, by its name; that of the factors if left out
     """
     factors: dict[str, list[Tensor]] = {"A": [], "B": []}
     for _ in paths:
@@ -40,7 +41,8 @@ def built(inputs: Inputs) -> nn.Module:
     for path, a, b in zip(inputs["paths"], inputs["A"], inputs["B"], strict=True):
         (_, n), m = a.shape, len(b)
         kind = LaterAdapted if path in inputs["later"] else Adapted
-        made = kind(nn.Linear(n, m, dtype=a.dtype), a, b, 0.5)
+        dtype = getattr(torch, inputs["bases"]) if "bases" in inputs else a.dtype
+        made = kind(nn.Linear(n, m, dtype=dtype), a, b, 0.5)
         made.merged = path in inputs["merged"]
         made.requires_grad_(path not in inputs["frozen"])
         nn.Module.requires_grad_(made.base, False)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from course.errors import WrongOutput
 from course.exercises.lora.adapted_models import PATHS, built, drawn, factors
+from course.lessons.adapted import Adapted
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, offset, strided, transposed
 
@@ -28,6 +29,7 @@ LIKE, FROZEN, MERGED, LATER = (
     "a merged layer",
     "a class derived from Adapted",
 )
+DOUBLE, COARSE = "factors in float64", "factors finer than their bases"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -42,7 +44,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         FROZEN: drawn(rng, *PATHS[:3], frozen=[PATHS[1]]),
         MERGED: drawn(rng, *PATHS[:3], merged=[PATHS[1]]),
         LATER: drawn(rng, *PATHS[:2], later=[PATHS[1]]),
+        DOUBLE: drawn(rng, *PATHS[:2]),
+        COARSE: drawn(rng, *PATHS[:2], bases="bfloat16"),
     }
+    some[DOUBLE] |= {name: [each.double() + 2.0**-40 for each in some[DOUBLE][name]] for name in "AB"}
     some[TIED]["A"][1], some[TIED]["B"][1] = some[TIED]["A"][0].clone(), some[TIED]["B"][0] + 1
     some[TIED]["tied"] = [[PATHS[1], PATHS[0]]]
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
@@ -76,8 +81,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 
 def _flags(model: nn.Module) -> list[object]:
-    parameters = [(name, id(p), p.requires_grad, p.dtype) for name, p in model.named_parameters()]
-    return [parameters, [(name, id(each), each.training) for name, each in model.named_modules()]]
+    parameters = [
+        (name, id(p), p.requires_grad, p.dtype, p.data_ptr(), p.stride()) for name, p in model.named_parameters()
+    ]
+    modules = [(name, id(each), each.training) for name, each in model.named_modules()]
+    adapted = [each for each in model.modules() if isinstance(each, Adapted)]
+    return [parameters, modules, [(each.merged, each.base.weight.tolist()) for each in adapted]]
 
 
 def _form(tensor: Tensor) -> str:
@@ -162,18 +171,26 @@ EXERCISE = Exercise(
         ),
         Property(
             "same_dtype",
-            "Each copy has the dtype of its factor.",
+            "Each copy has the dtype of its factor, whatever that of the base.",
             holds=_dtypes,
-            cases=(SEVERAL, "in bfloat16"),
+            cases=(SEVERAL, "in bfloat16", DOUBLE, COARSE),
+            needs=("numbers",),
+        ),
+        Property(
+            "every_digit",
+            "A copy has all digits of its factor: in float64, and where the base is in half precision.",
+            keys=("numbers/*",),
+            roundings=0,
+            cases=(DOUBLE, COARSE),
             needs=("numbers",),
         ),
         Property(
             "model_as_it_was",
             "The model goes on training: its parameters are the same ones, hold the same numbers, and still require "
-            "gradients where they did.",
+            "gradients where they did, in the memory where they were. What is merged stays merged.",
             keys=("model/*", "left/*"),
             roundings=0,
-            cases=(SEVERAL, FROZEN),
+            cases=(SEVERAL, FROZEN, MERGED, "transposed tensors"),
             needs=("numbers",),
         ),
     ),
@@ -202,7 +219,7 @@ EXERCISE = Exercise(
             "ready_for_a_file",
             "pieces of a longer tensor",
         ),
-        "in any floating dtype, which is kept": ("same_dtype",),
+        "in any floating dtype, which is kept": ("same_dtype", "every_digit"),
         "The model is not changed": ("model_as_it_was",),
     },
 )

@@ -33,6 +33,7 @@ from course.performing.forms import at_once, cut, in_dtype, offset, put, strided
 USUAL = ("square", "wide", "tall", "r = 1")
 ALL_OF_IT = ("r = m", "r = n", "r = m = n")
 NOTHING = ("r = 0",)
+FAR_BELOW, FAR_APART, TINY = "one value far below the others", "values far apart", "a tiny value in float64"
 DEGENERATE = ("rank below r", "zeros", "equal singular values")
 ROUNDINGS = 64  # of the largest singular value, in which the error of a right answer may be larger
 
@@ -69,6 +70,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("rank below r", entries(6, 8, 300, 200), 4),
         case("zeros", torch.zeros(5, 4), 2),
         case("equal singular values", entries(6, 5, 4, 3, 3, 3, 1), 3),
+        case(FAR_BELOW, entries(6, 7, 500, 20, 0.03, 0.01), 3),
+        Case(name=FAR_APART, inputs={"delta": matrix(6, 7, 4, 2e-3, 5e-4, 1e-4), "r": 2}, hard=True),
     ]
 
 
@@ -133,7 +136,8 @@ EXERCISE = Exercise(
         Property(
             "the_least_error",
             "Another matrix of rank r is nearer to delta. Write delta as a sum of matrices of rank 1 that are "
-            "orthogonal to each other: which r of them would you keep?",
+            "orthogonal to each other: which r of them would you keep? (torch.svd_lowrank multiplies by a random "
+            "matrix, and is only about the nearest.)",
             points=3,
             holds=_nearest,
             cases=USUAL,
@@ -168,6 +172,15 @@ EXERCISE = Exercise(
             needs=("the_least_error",),
         ),
         Property(
+            "small_values",
+            "A value far below the largest counts as well: r alone says how many are kept. The eigenvalues of a Gram "
+            "matrix are the squares, and a ten-thousandth squared is below what float32 can tell from 0 beside 1.",
+            points=2,
+            holds=_nearest,
+            cases=(FAR_BELOW, FAR_APART, TINY),
+            needs=("the_least_error",),
+        ),
+        Property(
             "dtype_of_delta",
             "Both factors come in the dtype of delta. A finer one inside does no harm: turn the result back.",
             holds=_dtypes,
@@ -192,6 +205,7 @@ EXERCISE = Exercise(
         offset("delta", of="wide", name="a piece of a longer tensor"),
         at_once("one row", cut("one row", delta=(0, 1)), put("r = 1", r=1), of="square"),
         at_once("one column", cut("one column", delta=(1, 1)), put("r = 1", r=1), of="tall"),
+        at_once(TINY, put("", delta=torch.tensor([[3.0, 0.0], [0.0, 1e-8], [0.0, 0.0]], dtype=torch.float64), r=2)),
         at_once("large numbers", put("", delta=torch.tensor([[3e18, 0.0], [0.0, 1e18], [0.0, 0.0]]), r=1), of="r = 1"),
     ),
     promises={
@@ -201,6 +215,6 @@ EXERCISE = Exercise(
         "from 0 to the smaller of m and n": ("nothing", "all_of_it"),
         "(B, A), of the shapes (m, r) and (r, n)": ("shapes",),
         "in the dtype of delta": ("dtype_of_delta",),
-        "as small as any matrix of rank at most r makes it": ("the_least_error", "degenerate"),
+        "as small as any matrix of rank at most r makes it": ("the_least_error", "degenerate", "small_values"),
     },
 )

@@ -11,12 +11,14 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 Shapes = dict[str, tuple[int, ...]]
 Question = dict[str, Any]
-FULL, ADAPTERS, SMALL, RECIPES, EDGES = (
+FULL, ADAPTERS, SMALL, RECIPES, EDGES, FRACTION, NAMES = (
     "all is trained",
     "adapters on a base of 16 bits",
     "adapters on a base of 4 bits",
     "other recipes",
     "nothing and everything adapted",
+    "bytes that are not whole",
+    "names that are parts of others",
 )
 IN_16_BITS = {"weights": 4, "gradients": 4, "states": 8, "base": 2, "others": 2}
 IN_4_BITS = {**IN_16_BITS, "base": 0.53125}  # and a scale of 16 bits for each 64 numbers
@@ -53,12 +55,20 @@ def cases(rng: torch.Generator) -> list[Case]:
         return {"weights": low, "gradients": low + 9, "states": low + 23, "base": 0.3125 + low / 4, "others": low + 5.5}
 
     matrices: Shapes = {"q_proj": (24, 24), "up": (80, 24), "down": (24, 80)}
-    recipes = ({**IN_16_BITS, "gradients": 0}, {**IN_16_BITS, "states": 0}, {**IN_16_BITS, "others": 0}, drawn())
+    odd: Shapes = {"q_proj": (2 * integer(rng, 9, 19) + 1, 2 * integer(rng, 9, 19) + 1), "norm": (6,)}
+    parts: Shapes = {"gate": (40, 24), "gate_up": (48, 24), "up": (56, 24), "up_gate": (72, 24), "g": (8, 24)}
+    zeros = [{**IN_16_BITS, part: 0} for part in ("gradients", "states", "others", "base", "weights")]
     found = {
         FULL: [asked(None, IN_16_BITS), asked(None, IN_4_BITS, "q_proj", "up"), asked(None, drawn(), "v_proj")],
         ADAPTERS: some(IN_16_BITS),
         SMALL: some(IN_4_BITS),
-        RECIPES: [asked(r, each, "v_proj", "up") for each in recipes for r in (None, integer(rng, 2, 9))],
+        RECIPES: [asked(r, each, "v_proj", "up") for each in (*zeros, drawn()) for r in (None, integer(rng, 2, 9))],
+        FRACTION: [
+            asked(None, {**IN_16_BITS, "states": 2.03125}, shapes=odd),
+            asked(integer(rng, 2, 9), {**drawn(), "others": 0.25}, "q_proj", shapes=odd),
+            asked(None, IN_16_BITS, shapes={"embedding": (50_257, 1_601), "norm": (1_601,)}),
+        ],
+        NAMES: [asked(integer(rng, 2, 9), IN_4_BITS, *names, shapes=parts) for names in (["gate_up"], ["up", "gate"])],
         EDGES: [
             asked(4, IN_4_BITS),
             asked(1, IN_4_BITS, *matrices, shapes=matrices),
@@ -120,6 +130,19 @@ EXERCISE = Exercise(
             needs=("all_trained",),
         ),
         Property(
+            "not_rounded",
+            "With half a byte for each of an odd number of numbers the sum is not whole. Return it as it is, to the "
+            "last byte also where it is large: float32 has 7 digits.",
+            cases=(FRACTION,),
+            needs=("all_trained",),
+        ),
+        Property(
+            "whole_names",
+            "A parameter is adapted where its whole name stands in `adapted`: gate is not adapted because gate_up is.",
+            cases=(NAMES,),
+            needs=("adapters",),
+        ),
+        Property(
             "edges",
             "Without adapted matrices nothing is trained, and only frozen weights are held. Where r is large, the "
             "adapters may have more numbers than the matrices.",
@@ -134,12 +157,13 @@ EXERCISE = Exercise(
     ),
     promises={
         "(m, n) of a matrix, (m,) of a vector": ("all_trained", "adapters"),
+        "names of the matrices": ("whole_names",),
         "which may be none": ("edges",),
         "None: all parameters are trained": ("all_trained",),
         "all three of each number that is trained": ("all_trained", "adapters", "recipes"),
         "of each number in a frozen matrix that is adapted": ("small_base",),
         "of each number in another frozen parameter": ("small_base",),
         "not always whole, and may be 0": ("small_base", "recipes"),
-        "not rounded": ("small_base",),
+        "not rounded": ("not_rounded",),
     },
 )

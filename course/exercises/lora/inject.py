@@ -25,6 +25,7 @@ FLAT, DEEP, LISTS, SOME, EITHER = (
     "one of two names",
 )
 EVERY, DERIVED, FROZEN = "every name matches", "a class derived from nn.Linear", "a model that is frozen"
+BASES, AGAIN_HERE = "layers called base", "a layer under two names of one module"
 TWICE, LATER, BLOCK = "a layer at two places", "its second name matches", "a block at two places"
 TIED, HEAD, AGAIN, LIKE = (
     "two layers with one weight",
@@ -32,13 +33,18 @@ TIED, HEAD, AGAIN, LIKE = (
     "a second call",
     "other parameters called A and B",
 )
-NOTHING, ROOT, ADAPTED, RAISES = (
+NOTHING, ROOT, WHOLE, ADAPTED, RAISES = (
     "no name matches",
     "the model is an nn.Linear",
+    "the model is adapted itself",
     "all is adapted already",
     "wrap raises an error",
 )
-USUAL, SHARED, REFUSED = (FLAT, DEEP, LISTS, EVERY, FROZEN), (TWICE, LATER, BLOCK), (NOTHING, ROOT, ADAPTED, RAISES)
+USUAL, SHARED, REFUSED = (
+    (FLAT, DEEP, LISTS, EVERY, FROZEN),
+    (TWICE, LATER, BLOCK, AGAIN_HERE),
+    (NOTHING, ROOT, WHOLE, ADAPTED, RAISES),
+)
 R = 2
 
 
@@ -55,6 +61,7 @@ MAKERS: dict[str, Callable[..., nn.Module]] = {
     "unbiased": lambda n, m: nn.Linear(n, m, bias=False),
     "norm": nn.LayerNorm,
     "embedding": nn.Embedding,
+    "adapted": lambda n, m: Adapted(nn.Linear(n, m), torch.ones(R, n), torch.zeros(m, R), 0.5),
 }
 
 
@@ -96,15 +103,20 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(EVERY, ".*", embedding, layer("first"), norm("norm"), *block("body"), ["offset", some()]),
         case(DERIVED, "a|b", layer("a", "derived"), norm("norm"), layer("b"), layer("c", "derived")),
         case(FROZEN, ".*q", *block("one"), norm("norm"), frozen=True),
+        case(
+            BASES, r".*base.*", layer("base"), norm("norm"), *block("body.base"), layer("body.base.base"), layer("up")
+        ),
         case(TWICE, ".*both|.*left|copy", *ears),
         case(LATER, "copy|ears.right", *ears),
+        case(AGAIN_HERE, "pair.*", layer("pair.one"), ["pair.other", "= pair.one"], norm("norm"), layer("last")),
         case(BLOCK, r"second\..*q|.*up", *block("first"), norm("norm"), ["second", "= first"]),
         case(TIED, "one|other", *twins, ["other.weight", "= one.weight"]),
         case(HEAD, "head|up", embedding, layer("up"), layer("head", "unbiased"), ["head.weight", "= embed.weight"]),
-        case(AGAIN, ".*", *block("body"), norm("norm"), layer("head"), before=".*q"),
+        case(AGAIN, ".*", *block("body"), layer("body.attn.q_gate"), norm("norm"), layer("head"), before=".*q"),
         case(LIKE, ".*proj", ["scan.A", some()], ["scan.B", some()], layer("scan.proj"), ["lora_scale", some()]),
         case(NOTHING, "layer.*|norm", layer("first"), norm("norm"), layer("body.layer_2"), ["offset", some()]),
         case(ROOT, ".*", ["", "linear", some(), some()]),
+        case(WHOLE, ".*", ["", "adapted", some(), some()]),
         case(ADAPTED, ".*q(.base)?", *block("body"), norm("norm"), before=".*q"),
         case(RAISES, ".*", *block("body"), norm("norm"), layer("head"), raises_at=3),
     ]
@@ -211,7 +223,6 @@ def _stands(model: nn.Module, modules: dict[str, nn.Module], wrap: _Wraps) -> di
         if path not in now
         else f"{type(now[path]).__name__}, which wrap did not return"
         for path, module in modules.items()
-        if not path.endswith(".base") or isinstance(modules[path.removesuffix(".base")], Adapted)
     }
 
 
@@ -297,6 +308,14 @@ EXERCISE = Exercise(
             needs=("replaced",),
         ),
         Property(
+            "by_kind_and_not_by_name",
+            "A layer belongs to an adapter where it lies inside an `Adapted`, not where it is called base: any module "
+            "may be.",
+            keys=("stands/*", "names"),
+            cases=(BASES,),
+            needs=("replaced",),
+        ),
+        Property(
             "refusals",
             "Where no layer matches, a ValueError names the pattern: a misspelt one would else train nothing. An error "
             "of wrap is the caller's.",
@@ -335,7 +354,12 @@ EXERCISE = Exercise(
         ),
         "stands at all of them afterwards": ("one_adapter_at_two_places",),
         "Two layers that hold one weight are two layers": ("tied_weights",),
-        "A linear layer inside of an `Adapted` matches no pattern": ("adapted_once", ADAPTED),
+        "A linear layer inside of an `Adapted` matches no pattern": (
+            "adapted_once",
+            ADAPTED,
+            WHOLE,
+            "by_kind_and_not_by_name",
+        ),
         "nor does the model itself": (ROOT,),
         "each by the first of its names": ("one_adapter_at_two_places", "names"),
         "a pattern that matches no layer": ("refusals",),

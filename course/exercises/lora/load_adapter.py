@@ -33,14 +33,21 @@ MISSING, UNEXPECTED, SHAPE, BROADCAST, TURNED, FLAT = (
     "a transposed factor",
     "as many numbers in another shape",
 )
-MERGED, MANY, EMPTY, BASE = (
+MERGED, MANY, EMPTY, BASE, SECOND = (
     "a merged layer",
     "all of this at once",
     "an empty state",
     "the state of a whole model",
+    "the second name of a layer at two places",
+)
+TIED, NOTHING, DOUBLE, COARSE = (
+    "two adapters share a factor",
+    "no adapter and an empty state",
+    "all in float64",
+    "factors finer than their bases",
 )
 USUAL = (SEVERAL, ORDER, ROOT, TWICE, LIKE, FROZEN, LATER)
-ONE_SLIP, SHAPES = (MISSING, UNEXPECTED, EMPTY, BASE), (SHAPE, BROADCAST, TURNED, FLAT)
+ONE_SLIP, SHAPES = (MISSING, UNEXPECTED, EMPTY, BASE, SECOND), (SHAPE, BROADCAST, TURNED, FLAT)
 WRONG = (*ONE_SLIP, *SHAPES, MERGED, MANY)
 
 
@@ -79,6 +86,11 @@ def cases(rng: torch.Generator) -> list[Case]:
         b = shaped(f"{last}.B", lambda each: normal(rng, len(each), r))(state)
         return without(f"{last}.A")({strange: torch.ones(2, 6), **b, "layers.7.q.B": torch.ones(6, 2)})
 
+    shared, shares = model(TIED, *PATHS[:2])
+    shared["A"][1], shared["B"][1] = shared["A"][0].clone(), shared["B"][0] + 1
+    shares |= {f"{second}.A": shares[f"{first}.A"].clone(), f"{second}.B": shares[f"{first}.B"] - 1}
+    exact, digits = model(DOUBLE, *PATHS[:2])
+    exact |= {name: [each.double() for each in exact[name]] for name in "AB"}
     inputs, state = model(ORDER, *PATHS)
     ordered = {name: state[name] for name in sorted(state, key=lambda name: (name[::-1], name))}
     weight = {f"{first}.base.weight": torch.ones(8, 6), "embed.weight": torch.ones(3, 4)}
@@ -90,6 +102,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(LIKE, model(LIKE, *PATHS[:2], like=["scan.A", "body.scan.B"])),
         case(FROZEN, model(FROZEN, *PATHS[:3], frozen=[PATHS[1]])),
         case(LATER, model(LATER, *PATHS[:2], later=[PATHS[1]])),
+        case(TIED, (shared | {"tied": [[second, first]]}, shares)),
+        case(NOTHING, model(NOTHING, like=["scan.A"])),
+        case(DOUBLE, (exact, {name: each.double() + 2.0**-40 for name, each in digits.items()})),
+        case(COARSE, model(COARSE, *PATHS[:2], bases="bfloat16")),
         slip(MISSING, without(other), other),
         slip(UNEXPECTED, lambda state: {**state, strange: torch.ones(2, 6)}, strange),
         slip(SHAPE, shaped(one, lambda each: torch.cat([each, each])), one),
@@ -105,6 +121,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         ),
         slip(EMPTY, lambda state: {}, *(f"{path}.{each}" for path in PATHS[:3] for each in "AB")),
         slip(BASE, lambda state: {**state, **weight}, *weight),
+        slip(
+            SECOND,
+            lambda state: {**state, "again.A": state[f"{second}.A"] + 1, "again.B": state[f"{second}.B"] + 1},
+            *("again.A", "again.B"),
+            copies=[["again", second]],
+        ),
     ]
 
 
@@ -115,7 +137,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     flags = {name: (id(p), p.data_ptr(), p.stride(), p.requires_grad) for name, p in there.items()}
     state = dict(zip(inputs["names"], inputs["values"], strict=True))
     given = {name: each.detach().clone() for name, each in state.items()}
-    handed = dict(state)
+    handed, asks = dict(state), {name: each.requires_grad for name, each in state.items()}
     said = _said(lambda: answer(model, handed))
     now = factors(model, inputs)
     if said or inputs["wrong"]:
@@ -130,6 +152,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         "frozen": {name: "trains" if p.requires_grad else "frozen" for name, p in now.items()},
         "state": {name: each.detach().clone() for name, each in handed.items()},
         "names": f"{len(handed)}: {', '.join(map(str, handed))}",
+        "asks": "as before" if asks == {name: each.requires_grad for name, each in handed.items()} else "otherwise",
     }
     with torch.no_grad():
         for each in state.values():
@@ -207,10 +230,36 @@ EXERCISE = Exercise(
         ),
         Property(
             "state_as_it_was",
-            "The state is the caller's: no key is taken out of it, and no tensor in it changed.",
-            keys=("state/*", "names"),
+            "The state is the caller's: no key is taken out of it, and no tensor in it changed, nor whether one "
+            "requires a gradient.",
+            keys=("state/*", "names", "asks"),
             roundings=0,
-            cases=USUAL,
+            cases=(*USUAL, "tensors that require a gradient"),
+            needs=("loaded",),
+        ),
+        Property(
+            "a_shared_factor",
+            "Two layers may share a factor, and the state has a key for each: look factors up in the modules. "
+            "named_parameters() has a shared one once.",
+            keys=("loaded/*", "place/*"),
+            roundings=0,
+            cases=(TIED,),
+            needs=("loaded",),
+        ),
+        Property(
+            "nothing_to_load",
+            "An empty state fits a model without adapters: nothing is wrong, and nothing is raised.",
+            keys=("names",),
+            cases=(NOTHING,),
+            needs=("loaded",),
+        ),
+        Property(
+            "every_digit",
+            "The numbers go from the state's dtype into the factor's, and through no other: not float32 where both are "
+            "in float64, nor the dtype of the base.",
+            keys=("loaded/*",),
+            roundings=0,
+            cases=(DOUBLE, COARSE),
             needs=("loaded",),
         ),
         Property(
@@ -279,7 +328,9 @@ EXERCISE = Exercise(
         at_once("transposed tensors in the state", transposed("values")),
     ),
     promises={
-        "named as adapter_state names them": ("loaded", ROOT, TWICE),
+        "named as adapter_state names them": ("loaded", ROOT, TWICE, "a_shared_factor", SECOND),
+        "one tensor for each factor of each `Adapted` in the model": ("a_shared_factor", "nothing_to_load"),
+        "with the numbers of the state": ("loaded", "every_digit"),
         "in any order": (ORDER,),
         "may be in another floating dtype than the factor, or require a gradient": (
             "dtype_stays",

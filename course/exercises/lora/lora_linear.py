@@ -34,7 +34,7 @@ from course.performing.refusals import all_refused, refused, refused_in_time
 USUAL, SQUARE, DECAY = "five steps", "all sizes equal", "five steps with weight decay"
 BARE, SINGLE, WIDE = "no bias, two leading dimensions", "no leading dimension", "r above n and m"
 DOUBLE, DRAW, MERGED, ASKED = "in float64", "the draw of A", "merged", "what is refused"
-LARGE = "a large layer"
+LARGE, OTHERS, DERIVED = "a large layer", "set by others", "a base with a forward of its own"
 TRAINED = (USUAL, SQUARE)
 PEAK = 96 * 2**20  # bytes in grading: right answers take 64 to 65 MiB, the layer's own weight; one matrix more 128
 N, M, R = 64, 16, 32  # of the layer whose A is looked at: 2,048 numbers
@@ -44,6 +44,14 @@ NONSENSE: dict[str, tuple[int, float]] = {
     "alpha = 0": (2, 0.0),
     "a negative alpha": (2, -4.0),
 }
+
+
+class Doubled(nn.Linear):
+    """A kind of nn.Linear that says twice what its weight and bias say."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """x (..., n) -> (..., m)."""
+        return 2 * super().forward(input)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -84,6 +92,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         Case(name=DOUBLE, inputs=double),
         Case(name=DRAW, inputs={**draw, "asks": "draw"}),
         case(MERGED, drawn((4,), 5, 3, 2, 3.0), asks="merged", B=normal(rng, 3, 2)),
+        case(OTHERS, drawn((4,), 5, 3, 2, 3.0), asks="others", B=normal(rng, 3, 2)),
+        case(DERIVED, drawn((4,), 5, 3, 2, 3.0), asks="merged", B=normal(rng, 3, 2), derived=True),
         case(ASKED, drawn((4,), 5, 3, 2, 3.0), asks="refusals"),
         large_case(LARGE, {**large, "B": normal(rng, SMALL, 2)}),
     ]
@@ -96,9 +106,9 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     return observe(SCENARIOS[inputs["asks"]](answer, inputs))
 
 
-def _base(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+def _base(weight: Tensor, bias: Tensor | None, kind: type[nn.Linear] = nn.Linear) -> nn.Linear:
     """A layer with these parameters, which draws none that nobody needs."""
-    base = nn.Linear(1, 1, bias=bias is not None)
+    base = kind(1, 1, bias=bias is not None)
     base.out_features, base.in_features = weight.shape
     base.weight = nn.Parameter(weight)
     if bias is not None:
@@ -125,6 +135,7 @@ def _training(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         found: dict[str, Any] = {"start": layer(inputs["x"][0]), "base": base(inputs["x"][0])}
     found["same"] = [layer.base is base, *(layer.base._parameters[name] is each for name, each in parameters.items())]
     found["scale"], found["merged"] = (getattr(layer, name, "is missing") for name in ("scale", "merged"))
+    found["kind of scale"] = "a number" if isinstance(found["scale"], (int, float)) else "something else"
     found["parameters"] = " ".join(sorted(named))
     found["trainable"] = " ".join(sorted(name for name, each in named.items() if each.requires_grad))
     found["dtypes"] = {"A": str(layer.A.dtype), "B": str(layer.B.dtype), "y": str(found["start"].dtype)}
@@ -154,7 +165,10 @@ def _descend(parameters: Any, rate: float, decay: float) -> None:
 def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     """Two layers from one generator, and one from another with the same seed."""
     first, again = (torch.Generator().manual_seed(inputs["seed"]) for _ in range(2))
-    drawn = [answer(_base(inputs["weight"].clone(), None), R, 8.0, rng) for rng in (first, first, again)]
+    bases = [_base(inputs["weight"].clone(), None) for _ in range(3)]
+    before = torch.get_rng_state()
+    drawn = [answer(base, R, 8.0, rng) for base, rng in zip(bases, (first, first, again), strict=True)]
+    others = not torch.equal(before, torch.get_rng_state())
     numbers = [each.A.detach().double() for each in drawn]
     unit = numbers[0] * N**0.5
     found: dict[str, Any] = {"shapes": [str(tuple(each.shape)) for each in (drawn[0].A, drawn[0].B)]}
@@ -165,19 +179,34 @@ def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     }
     found["again"] = torch.equal(numbers[0], numbers[2])  # numbers that are free to differ would tell nobody apart
     found["anew"] = not torch.equal(numbers[0], numbers[1])
+    found["from the global generator"] = others
     found["B"] = drawn[0].B.detach().clone()
     return found
 
 
 def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     """What the layer says while its adapter stands in the weight, and after."""
-    layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))
+    kind = Doubled if "derived" in inputs else nn.Linear
+    layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone(), kind))
     found: dict[str, Any] = {}
     with torch.no_grad():
         layer.B.copy_(inputs["B"])
         for merged in (True, False):
             layer.merged = merged
             found[f"merged is {merged}"] = layer(inputs["x"][0])
+    return found
+
+
+def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
+    """What the layer says when others have given it new factors, and then another scale."""
+    layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))
+    found: dict[str, Any] = {}
+    with torch.no_grad():
+        layer(inputs["x"][0])
+        layer.A, layer.B = nn.Parameter(-2 * inputs["A"]), nn.Parameter(inputs["B"].clone())
+        found["with other factors"] = layer(inputs["x"][0])
+        layer.scale = 0.375
+        found["with another scale"] = layer(inputs["x"][0])
     return found
 
 
@@ -198,6 +227,7 @@ SCENARIOS: dict[str, Callable[[Answer, Inputs], dict[str, Any]]] = {
     "training": _training,
     "draw": _draw,
     "merged": _merged,
+    "others": _others,
     "refusals": _refusals,
 }
 
@@ -219,8 +249,9 @@ def _large(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
         return layer, y.detach()
 
     (layer, y), ledger = with_costs(run, ask)
-    seen = {"y": y[:, :SMALL].clone(), "dA": layer.A.grad[:, :SMALL].clone(), "dB": layer.B.grad[:SMALL].clone()}
-    return observe({**seen, "dx": None if x.grad is None else x.grad[:, :SMALL].clone()}, ledger)
+    dA, dx = (None if each.grad is None else each.grad[:, :SMALL].clone() for each in (layer.A, x))
+    dB = None if layer.B.grad is None else layer.B.grad[:SMALL].clone()
+    return observe({"y": y[:, :SMALL].clone(), "dA": dA, "dB": dB, "dx": dx}, ledger)
 
 
 def _as_the_base(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -283,8 +314,8 @@ EXERCISE = Exercise(
         Property(
             "A_from_rng",
             "All random numbers come from `rng`: the same seed must give the same layer, and the next layer made with "
-            "the same generator another one. Do not seed it yourself.",
-            keys=("again", "anew"),
+            "the same generator another one. Do not seed it yourself. nn.Linear and nn.init draw from the global one.",
+            keys=("again", "anew", "from the global generator"),
             cases=(DRAW,),
             needs=("A_normal_B_zero",),
         ),
@@ -343,7 +374,7 @@ EXERCISE = Exercise(
         Property(
             "scale",
             "The attribute scale is alpha / r, a number, and merged is False at the start.",
-            keys=("scale", "merged"),
+            keys=("scale", "kind of scale", "merged"),
             cases=(USUAL, SQUARE, BARE),
         ),
         Property(
@@ -359,6 +390,19 @@ EXERCISE = Exercise(
             "While merged is True the weight of base holds the adapter already: forward is base(x) alone. It looks at "
             "the attribute each time.",
             cases=(MERGED,),
+        ),
+        Property(
+            "looks_at_what_is_there",
+            "Others may give the layer another scale or other factors, as from a file: forward reads scale, A and B "
+            "each time, and keeps nothing that was made of them.",
+            cases=(OTHERS,),
+        ),
+        Property(
+            "asks_the_base",
+            "base may be of a class derived from nn.Linear, with a forward of its own (one that holds its weight in 4 "
+            "bits, say): call base(x), and do not take its weight.",
+            cases=(DERIVED,),
+            needs=("merged_counts_once",),
         ),
         Property(
             "every_digit_in_float64",
@@ -422,7 +466,9 @@ EXERCISE = Exercise(
         "(m, r), 0": ("A_normal_B_zero", "shapes"),
         "in the dtype of base's weight": ("dtype_of_base",),
         "alpha / r": ("scale",),
-        "False; others may set it": ("scale", "merged_counts_once"),
+        "False at the start": ("scale",),
+        "Others may set A, B, scale and merged": ("looks_at_what_is_there", "merged_counts_once"),
+        "or of a class derived from it, with a forward of its own": ("asks_the_base",),
         "scale (x A') B'": ("training",),
         "base(x) alone while merged is True": ("merged_counts_once",),
         "any number of leading dimensions, also none": ("any_layer",),

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 
 from course.performing.draws import integer
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 Shapes = dict[str, tuple[int, int]]
-SQUARE, LONG, SEVERAL, LARGE, PAPER = (
+SQUARE, LONG, SEVERAL, NONE, LARGE, PAPER = (
     "one square matrix",
     "one matrix that is not square",
     "several matrices",
+    "no matrix",
     "r above the shorter length",
     "175 billion parameters",
 )
@@ -38,7 +39,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     drawn: dict[str, list[tuple[Shapes, int]]] = {
         SQUARE: [({"q_proj": square}, r) for r in (1, integer(rng, 3, 9), integer(rng, 10, 90))],
         LONG: [({"up": shape}, r) for shape in (wide, tall) for r in (1, integer(rng, 3, 19))],
-        SEVERAL: [(few, integer(rng, 2, 9)), (grouped(1), 4), (grouped(integer(rng, 2, 5)), 16), ({}, 8)],
+        SEVERAL: [(few, integer(rng, 2, 9)), (grouped(1), 4), (grouped(integer(rng, 2, 5)), 16)],
+        NONE: [({}, 8)],
         LARGE: [({"up": tall}, short + integer(rng, 1, 20)), ({"q_proj": square, "up": wide}, 2 * side + 1)],
         PAPER: [(of_the_paper, 1), (of_the_paper, 8)],
     }
@@ -64,6 +66,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     return observe({**found})
 
 
+def _whole(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: each count is an int."""
+    other = next((count for count in got.values() if not isinstance(count, int)), None)
+    return None if other is None else f"{other!r}, a {type(other).__name__}"
+
+
 EXERCISE = Exercise(
     id="lora.lora_parameters",
     cases=cases,
@@ -85,7 +93,7 @@ EXERCISE = Exercise(
             "every_matrix",
             "Each matrix in the mapping has an adapter of its own, with the lengths of its own. Several may have one "
             "shape.",
-            cases=(SEVERAL,),
+            cases=(SEVERAL, NONE),
         ),
         Property(
             "large_r",
@@ -100,6 +108,12 @@ EXERCISE = Exercise(
             "r = 1 and 37.7 million at r = 8.",
             cases=(PAPER,),
         ),
+        Property(
+            "an_int",
+            "Numbers are counted: return an int. A division makes a float, even where it comes out whole.",
+            holds=_whole,
+            needs=("both_factors", "two_lengths"),
+        ),
     ),
     hints=(
         "Which shapes have the two matrices that are trained for one W?",
@@ -107,10 +121,10 @@ EXERCISE = Exercise(
         "One matrix of shape (m, n) gives m r + r n numbers. Add these up over the values of `shapes`.",
     ),
     promises={
-        "which may be empty": ("every_matrix",),
+        "which may be empty": ("every_matrix", NONE),
         "at least 1, and perhaps above m or n": ("both_factors", "large_r"),
         "of all adapters together": ("every_matrix", "the_papers_numbers"),
-        "an int": ("the_papers_numbers",),
+        "an int": ("an_int",),
         "the shape (m, n) of its weight": ("two_lengths",),
     },
 )

@@ -1,6 +1,6 @@
 """What `merge_` and `unmerge_` share: the layers that they work on, what is seen of them, and how it is judged.
 
-The weight is looked at through another tensor on the same memory: what is only put in its place does not show there.
+The memory of the weight is looked at through another tensor, too: what is only put in its place does not show there.
 """
 
 from __future__ import annotations
@@ -72,8 +72,11 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     left: dict[str, Any] = {name: after[name].detach().clone() for name in ("A", "B", "base.bias") if name in after}
     same = " ".join(f"{name}: {after.get(name) is each}" for name, each in parameters.items())
     flags = " ".join(f"{name}: {each.requires_grad}, {each.is_leaf}" for name, each in after.items())
-    kept: dict[str, Any] = {"weight": weight.clone(), "merged": str(layer.merged), "scale": layer.scale}
-    return observe({**kept, "same": same, "flags": flags, "left": left, "kept": meter.bytes_alive()})
+    dtypes = " ".join(f"{name}: {after[name].dtype == weight.dtype}" for name in left)
+    now = layer.base.weight.detach().clone()
+    found: dict[str, Any] = {"weight": now, "memory": weight.clone(), "merged": str(layer.merged), "scale": layer.scale}
+    found |= {"same": same, "flags": flags, "dtypes": dtypes, "left": left, "kept": meter.bytes_alive()}
+    return observe(found)
 
 
 def _rounded_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -81,6 +84,8 @@ def _rounded_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
     seen, right = got["weight"], expected["weight"]
     assert isinstance(seen, Tensor)
     assert isinstance(right, Tensor)
+    if seen.dtype != inputs["weight"].dtype:
+        return f"the weight is in {seen.dtype} now, and was in {inputs['weight'].dtype}"
     noise = NOISE * EPS[torch.promote_types(inputs["weight"].dtype, torch.float32)] * right.abs().max()
     once = EPS[seen.dtype] / 2 * right.abs().frexp().exponent.sub(1).double().exp2()
     if bool(((seen.double() - right).abs() <= once + noise).all()):
@@ -94,8 +99,8 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
     return (
         Property(
             "weight",
-            f"The weight of base becomes {sum_of}, in its own memory: an operation that ends in an underscore, or "
-            "copy_. Where it requires a gradient, or A and B do, that takes torch.no_grad().",
+            f"The weight of base becomes {sum_of}, by an operation that ends in an underscore, or copy_. Where it "
+            "requires a gradient, or A and B do, that takes torch.no_grad().",
             points=3,
             keys=("weight",),
             cases=(USUAL, SQUARE, ONE, TRAINABLE),
@@ -117,17 +122,19 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
         ),
         Property(
             "same_parameters",
-            "A parameter was replaced by another object. Whoever holds the old one, an optimizer or a tied layer, "
-            "would no longer hold the layer's: change the numbers in it.",
-            keys=("same",),
+            "A parameter was replaced by another object, or its memory by another. Whoever holds the old one, an "
+            "optimizer or a tied layer, would no longer hold the layer's: change the numbers in it.",
+            points=2,
+            keys=("same", "memory"),
             cases=(USUAL, TRAINABLE),
             needs=("weight",),
         ),
         bits(
             "factors_unchanged",
-            "A, B, the bias and scale are afterwards what they were: all are needed to take the adapter out again.",
-            keys=("left/*", "scale"),
-            cases=(USUAL, TRAINABLE, TWICE),
+            "A, B, the bias and scale are afterwards what they were, in the dtype that they had: all are needed to "
+            "take the adapter out again. Compute in a finer dtype with copies.",
+            keys=("left/*", "scale", "dtypes"),
+            cases=(USUAL, TRAINABLE, TWICE, HALF),
             needs=("weight",),
         ),
         Property(

@@ -227,7 +227,7 @@ EXERCISE = Exercise(
         "some used by no row": (UNUSED,),
         "in the dtype of x": ("dtype_of_x",),
         "called once": ("base_once",),
-        "with the rows that use it, and no others": ("adapters_on_their_own_rows",),
+        "with the rows that use the adapter, and no others": ("adapters_on_their_own_rows",),
         "No tensor as large as the weight": ("nothing_merged",),
         "None of the arguments is changed": ("arguments_unchanged",),
         "an id below -1, or not below the number of adapters": ("refusals",),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 
 from course.lessons import floor, grammar
@@ -244,9 +244,10 @@ def variants(parts: Functions) -> Iterator[str]:
     """One thing changed at a time, on southern text; a line for each."""
     windows = judged(grammar.SOUTH, WINDOWS)
     least = floor.perfect_loss(grammar.SOUTH, windows[1])
-    yield f"{'':16}  {'numbers':>7}  {'loss':>6}  above the floor"
+    yield f"{'':16}  {'numbers':>7}  {'kB of file':>10}  {'loss':>6}  above the floor"
     for name, setting in VARIANTS.items():
         model = trained(parts, grammar.SOUTH, setting)
         numbers = sum(each.numel() for each in model.parameters() if each.requires_grad)
-        loss = loss_on(model, windows)
-        yield f"{name:16}  {numbers:7,}  {loss:6.3f}  {loss - least:+.3f}"
+        loss, state = loss_on(model, windows), parts["adapter_state"](model)
+        kilobytes = len(save({key: each.half() for key, each in state.items()})) / 1e3
+        yield f"{name:16}  {numbers:7,}  {kilobytes:10.1f}  {loss:6.3f}  {loss - least:+.3f}"
