@@ -248,7 +248,7 @@ def unshard(comm: Comm, shard: Tensor, shapes: Sequence[tuple[int, ...]]) -> lis
     Returns  a list of tensors of these shapes, in the dtype of shard, all views of one tensor that has at most P * m
              elements
     Cost     one all-gather: (P - 1) * m elements from each rank. Before you return you may hold a second row, of what
-             came.
+             came. Nothing else leads to a row: when the caller lets go of the tensors, it is freed.
     Example  Two ranks with shard = [1, 2, 3] and [4, 5, 0], and shapes = [(2, 2), (1,)]: both return
              [[[1, 2], [3, 4]], [5]].
 
@@ -349,7 +349,8 @@ def zero1_step(
               taken in the tensors' own memory. `.grad` is the gradient of this rank's mean loss, over as many samples
               as every other rank has; None counts as zeros, on some ranks or on all. Gradients are not changed.
     frozen    a parameter that requires no gradient stays as it is, and is left out of everything; not all are frozen
-    state     a dict, empty before the first step; then it comes back as you left it, or a copy of it. Afterwards it has
+    state     a dict, empty before the first step; then it comes back as you left it, or a copy of it; or what was saved
+              of an earlier step, with params as they were then. So nothing is kept anywhere else. Afterwards it has
               "step", the number of steps, and "m" and "v", the moments, uncorrected, each (m,), m = ceil(n / P) of n
               elements in the order of params, of their dtype, with zeros at the end as in `shard_flat`; nothing else in
               it, and it keeps no other memory alive
@@ -460,7 +461,7 @@ def zero2_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Paramete
              backward, more than the full gradients of one bucket, and a copy of them, besides those that the layer at
              work has just made.
 
-    After the call no `.grad` and no hook is left on any parameter.
+    After the call no `.grad` and no hook is left on any parameter. The graph of loss may stay or go.
     """
     bucket_of = {p: number for number, bucket in enumerate(buckets) for p in bucket}
     missing = [len(bucket) for bucket in buckets]
@@ -1565,39 +1566,54 @@ for line in thousand_ranks.table(thousand_ranks.measure(), thousand_ranks.planne
 #
 # ZeRO's example (arXiv 1910.02054, figure 1) comes out of the formulas. And Belevich et al. (*Training a 1 Trillion
 # Parameter Model With PyTorch Fully Sharded Data Parallel on AWS*, 2022) measured FSDP on 128 A100: 159 TFLOP/s on
-# each with 175 billion parameters, which is 51% of what the device can do. From such a speed one can say how long a
-# real training would take:
+# each with 175 billion parameters, which is 51% of what the device can do, and 84 with a trillion. From such speeds
+# one can say how long a real training would take, and what it would cost:
 
 # %%
 from course.planner.published import figures, planned
+from course.planner.sharding import GPT3, TRILLION, training_days, training_hours
 
 found = planned()
 for name, each in figures().items():
-    if name.startswith(("stage", "days")):
+    if name.startswith(("stage", "throughput", "days")):
         error = found[name] / each.value - 1
-        print(f"{name:13} published {each.value:6.1f} {each.unit:5} by formula {found[name]:6.1f}, error {error:+.1%}")
+        print(f"{name:18} published {each.value:6.1f} {each.unit:7} by formula {found[name]:6.1f}, error {error:+.1%}")
+
+price, tokens = 2, 300e9  # of a GPU's hour, in dollars: choose your own
+for parameters, share in ((GPT3, 0.51), (TRILLION, 0.27)):
+    days = training_days(parameters, tokens, gpus=128, share=share)
+    hours = training_hours(parameters, tokens, share=share)
+    print(
+        f"{parameters / 1e9:5,.0f} billion parameters: {days:5,.0f} days, {hours / 1e6:.1f} million GPU hours, "
+        f"{price * hours / 1e6:.1f} million dollars"
+    )
 
 # %% [markdown]
-# The days are their estimate, too, by the same formula; nobody trained so long. It counts 8 operations for each
+# The published days are an estimate, too, by the same formula; nobody trained so long. It counts 8 operations for each
 # parameter and token, because every forward ran twice; with 6 the same speed would come to a quarter less (lesson 04
-# has both ways to count).
+# has both ways to count). A trillion parameters take {{ longer() : .0f }} times as long: more of them, and slower. More
+# GPUs would end sooner, and cost the same only if each kept its speed.
 #
 # And on a desk: GPT-2 large, fine-tuned on two GPUs of 24 GB (Mangrulkar et al., *Accelerate Large Model Training
-# using PyTorch Fully Sharded Data Parallel*, 2022). The batch is the largest one that fits:
+# using PyTorch Fully Sharded Data Parallel*, 2022). The batch is the largest one that fits. Beside it stands what the
+# planner says: the room that states leave, divided by what a sequence takes in the first row.
 #
-# | | batch | minutes |
-# | --- | --- | --- |
-# | data parallelism | {{ batch("DDP") }} | {{ minutes("DDP") }} |
-# | data parallelism in fp16 | {{ batch("fp16") }} | {{ minutes("fp16") }} |
-# | gradients and states sharded | {{ batch("gradients") }} | {{ minutes("gradients") }} |
-# | parameters too, units of a million and more | {{ batch("1M") }} | {{ minutes("1M") }} |
-# | parameters too, units of 2,000 and more | {{ batch("2K") }} | {{ minutes("2K") }} |
-# | and kept on the CPU | {{ batch("offloaded") }} | {{ minutes("offloaded") }} |
+# | | batch | by formula | minutes |
+# | --- | --- | --- | --- |
+# | data parallelism | {{ desk("DDP") }} |
+# | data parallelism in fp16 | {{ desk("fp16") }} |
+# | gradients and states sharded | {{ desk("gradients") }} |
+# | parameters too, units of a million and more | {{ desk("1M") }} |
+# | parameters too, units of 2,000 and more | {{ desk("2K") }} |
+# | units of a million, kept on the CPU | {{ desk("1M offloaded") }} |
+# | units of 2,000, kept on the CPU | {{ desk("2K offloaded") }} |
 #
-# The sharded rows have no fp16 in the sample settings of that text. So like is compared with like in the first row:
-# the larger batch that fits more than pays for the traffic, and most where parameters are not sharded. Smaller units
-# pay more latencies. On the CPU's side of the bus everything waits for the bus (`CPUOffloadPolicy`). And half
-# precision alone, where it can be had, bought more than all of them.
+# So memory explains the batches: data parallelism keeps all states and, in its buckets, the gradients twice; each row
+# leaves more room than the one before. Where parameters stay whole less fits than by formula, which counts nothing that
+# is full for a moment. Time has two sides. The sharded rows have no fp16 in the sample settings of that text, so like
+# is compared with like in the first row: the larger batch more than pays for the traffic, and most where parameters are
+# not sharded. Smaller units pay more latencies. On the CPU's side of the bus everything waits for the bus
+# (`CPUOffloadPolicy`). And half precision alone, where it can be had, bought more time than all of them.
 
 # %% [markdown]
 # ## What to remember

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from course.lessons.experiments import thousand_ranks, unit_life
-from course.planner.published import FINE_TUNING
+from course.planner.published import FINE_TUNING, batches_by_room
+from course.planner.sharding import GPT3, TRILLION, training_hours
 
 GIVEN = {
     "40": "microseconds that a question gives",
@@ -21,14 +22,16 @@ def billions() -> float:
     return thousand_ranks.CONFIG.parameters / 1e9
 
 
-def batch(setting: str) -> int:
-    """Of a row of the table of fine-tuning."""
-    return FINE_TUNING[setting][0]
+def desk(setting: str) -> str:
+    """Cells of the table of fine-tuning: the batch, that by formula where there is one, and minutes."""
+    batch, minutes = FINE_TUNING[setting]
+    planned = batches_by_room().get(setting)
+    return f"{batch} | {'' if planned is None else f'{planned:.1f}'} | {minutes}"
 
 
-def minutes(setting: str) -> int:
-    """Of the same row."""
-    return FINE_TUNING[setting][1]
+def longer() -> float:
+    """How many times the hours of 175 billion parameters a trillion takes, at the speeds of the cell."""
+    return training_hours(TRILLION, 1, share=0.27) / training_hours(GPT3, 1, share=0.51)
 
 
 def inside_gb() -> float:

@@ -166,6 +166,19 @@ WRONG = (
         ),
     ),
     wrong(
+        "rows_stay",
+        "You keep the rows of all calls in a list, a dict or an attribute: after a pass through the model every rank "
+        "holds all of it, as if nothing were sharded. Return the tensors, and let nothing else lead to their row.",
+        edit((GATHER, f'{GATHER}\n    unshard.__dict__.setdefault("rows", []).append(row)')),
+        edit(
+            (
+                "return [piece",
+                'kept = unshard.__dict__.setdefault("tensors", {})\n    kept[len(kept)] = pieces\n    return [piece',
+            )
+        ),
+        fails=("let_go",),
+    ),
+    wrong(
         "a_tuple",
         "The tensors are right, but you return a tuple, as `split` does. A list was promised: put `list(...)` around "
         "it, or square brackets.",

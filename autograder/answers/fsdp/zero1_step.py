@@ -259,6 +259,35 @@ WRONG = (
         edit((GATHER, f'state["shard"] = shard\n    {GATHER}')),
     ),
     wrong(
+        "kept_outside",
+        "Something leads from step to step besides the state and the parameters: a count, a shard of the parameters or "
+        "moments that you keep in an attribute or a global. When a checkpoint is loaded, the caller brings the state "
+        "and parameters of an earlier step, and what you kept is of a later one. Read everything from these two.",
+        edit(
+            (
+                COUNT,
+                '    counts = zero1_step.__dict__.setdefault("counts", {})\n'
+                '    counts[comm.rank] = counts[comm.rank] + 1 if state["step"] else 1\n'
+                '    state["step"] = counts[comm.rank]\n',
+            )
+        ),
+        edit(
+            (
+                f"shard = {OWN}",
+                'shards = zero1_step.__dict__.setdefault("shards", {})\n'
+                f"    shard = shards[comm.rank] = shards[comm.rank] if state else {OWN}",
+            )
+        ),
+        edit(
+            (
+                COUNT,
+                '    moments = zero1_step.__dict__.setdefault("moments", {})\n'
+                '    if state["step"]:\n        state.update(moments[comm.rank])\n'
+                f'    moments[comm.rank] = {{name: state[name] for name in ("m", "v")}}\n{COUNT}',
+            )
+        ),
+    ),
+    wrong(
         "no_correction",
         "m and v start from 0, and are too small at first: divide by 1 - beta^t.",
         edit((' / (1 - beta1 ** state["step"])', ""), (' / (1 - beta2 ** state["step"])', "")),

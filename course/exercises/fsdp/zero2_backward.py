@@ -20,8 +20,9 @@ USUAL, UNEVEN, ONE, TIED = "2 ranks", "4 ranks, which do not divide", "one rank"
 ON_ONE, NOWHERE, AFTERWARDS = "layers that some ranks do not use", "a layer that nobody uses", "backward, afterwards"
 DEEP = "a deep stack"
 VALUES = ("*/shards/*",)
+LAYERS = 10  # of the deep stack: all gradients are five times a bucket
 TOGETHER = 2  # layers in a bucket of the deep stack, so that a bucket is more than the layer at work
-ONE_BUCKET, PILED = 4.8, 6.1  # units: less than one bucket too many, and than the gradients of three
+ONE_BUCKET, PILED = 4.1, 6.6  # units: less than one bucket too many; more than that, and less than all gradients
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -32,7 +33,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return _with(made, uses, buckets)
 
     layerwise = [[5, 4], [3, 2], [1, 0]]
-    deep, backwards = units.deep(rng, DEEP), [*reversed(range(2 * units.DEEP))]
+    deep, backwards = units.deep(rng, DEEP, LAYERS), [*reversed(range(2 * LAYERS))]
     return [
         case(USUAL, [[0, 1, 2]] * 2, layerwise),
         case(UNEVEN, [[0, 1, 2]] * 4, [[5], [2, 4, 3], [1, 0]], (5, 2), dtype=torch.float64),
@@ -43,7 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(AFTERWARDS, [[0, 1, 2]] * 2, [[7, 6], *layerwise]),
         _with(
             deep,
-            [[*range(units.DEEP)]] * len(deep.inputs["x"]),  # type: ignore[arg-type]
+            [[*range(LAYERS)]] * len(deep.inputs["x"]),  # type: ignore[arg-type]
             [backwards[at : at + 2 * TOGETHER] for at in range(0, len(backwards), 2 * TOGETHER)],
         ),
     ]
@@ -203,7 +204,7 @@ EXERCISE = Exercise(
             "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket "
             "in the hook that brings its last gradient, and set .grad to None there.",
             keys=("*/late", *VALUES),
-            roundings=2 * units.DEEP * units.SUM,  # there and back
+            roundings=2 * LAYERS * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -215,7 +216,7 @@ EXERCISE = Exercise(
             holds=_held(PILED),
             beside=VALUES,
             shows="live_bytes",
-            roundings=2 * units.DEEP * units.SUM,  # there and back
+            roundings=2 * LAYERS * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -227,7 +228,7 @@ EXERCISE = Exercise(
             holds=_held(ONE_BUCKET),
             beside=VALUES,
             shows="live_bytes",
-            roundings=2 * units.DEEP * units.SUM,  # there and back
+            roundings=2 * LAYERS * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -254,6 +255,7 @@ EXERCISE = Exercise(
         "scattered over the ranks and freed when it is complete": ("let_go",),
         "the full gradients of one bucket, and a copy of them": ("memory", "few_buckets"),
         "no `.grad` and no hook is left": ("nothing_left",),
+        "The graph of loss may stay or go": ("shards", "memory"),
     },
     measured=(DEEP,),
     seconds=20.0,
