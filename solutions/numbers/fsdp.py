@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from course.lessons.experiments import thousand_ranks, unit_life
+from course.lessons.experiments import ledger_runs, thousand_ranks, unit_life
 from course.planner.published import FINE_TUNING, batches_by_room
 from course.planner.sharding import GPT3, TRILLION, training_hours
 
@@ -27,6 +27,11 @@ def desk(setting: str) -> str:
     batch, minutes = FINE_TUNING[setting]
     planned = batches_by_room().get(setting)
     return f"{batch} | {'' if planned is None else f'{planned:.1f}'} | {minutes}"
+
+
+def weights() -> int:
+    """Of `masters`, as its memory is drawn."""
+    return ledger_runs.UNITS * ledger_runs.RANKS * ledger_runs.PIECE * ledger_runs.COPIES
 
 
 def longer() -> float:

@@ -176,7 +176,17 @@ WRONG = (
                 'kept = unshard.__dict__.setdefault("tensors", {})\n    kept[len(kept)] = pieces\n    return [piece',
             )
         ),
-        fails=("let_go",),
+        fails=("let_go", "memory"),
+    ),
+    wrong(
+        "three_rows_at_once",
+        "The tensors are right, but before you return you hold three rows or more: the parts that came, what cat makes "
+        "of them, and a copy. Take views of what cat returns, or gather with all_gather_single into one row.",
+        joined(
+            ("row, tensors, start = torch.cat(pieces), [], 0", "row, tensors, start = torch.cat(pieces).clone(), [], 0")
+        ),
+        edit((GATHER, f"{GATHER}\n    row = torch.cat([*row.clone().split(len(shard) or 1)])")),
+        fails=("memory",),
     ),
     wrong(
         "a_tuple",

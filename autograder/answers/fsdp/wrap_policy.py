@@ -162,6 +162,12 @@ WRONG = (
         edit((INNER, "if True:")),
     ),
     wrong(
+        "blocks_but_for_what_is_deeper",
+        "You leave the modules in a block alone, and not those in its modules: `mlp.up` becomes a unit of its own. No "
+        "module in a block becomes one, however deep it is.",
+        edit((INNER, "if not isinstance(module, blocks) or any(each.children() for each in module.children()):")),
+    ),
+    wrong(
         "blocks_of_just_this_class",
         "You compare classes with == or `in`, and split blocks of a derived class. isinstance takes both.",
         edit((INNER, "if type(module) not in blocks:")),

@@ -127,11 +127,18 @@ WRONG = (
     ),
     wrong(
         "all_reduced_then_cut",
-        "The parameters are right, but you reduce all gradients to all ranks and keep a slice: 3 (P - 1) / P of the "
-        "bytes in all. A reduce-scatter leaves each rank its own slice for half the price of an all-reduce.",
+        "The parameters are right, but one of your two collectives is an all-reduce: 3 (P - 1) / P of the bytes in "
+        "all. A reduce-scatter leaves each rank its own slice of the gradients, and an all-gather brings all slices of "
+        "the parameters, each for half the price of an all-reduce.",
         edit(
             (EMPTY, "grad = row.clone()"),
             (GRAD, 'comm.all_reduce(grad, "mean")\n    grad = grad[comm.rank * m : (comm.rank + 1) * m].clone()'),
+        ),
+        edit(
+            (
+                GATHER,
+                "row.zero_()\n    row[comm.rank * m : (comm.rank + 1) * m] = shard\n    comm.all_reduce(row)",
+            )
         ),
     ),
     wrong(

@@ -227,6 +227,20 @@ WRONG = (
         ),
     ),
     wrong(
+        "too_few_pieces",
+        "torch.chunk and torch.split may give fewer pieces than there are ranks, where a bucket has few elements: 5 of "
+        "them in pieces of 2 are 3 pieces, and 4 ranks want one each. Fill the row up with zeros before you cut it.",
+        edit(
+            (
+                REDUCE,
+                "import torch\n        n = sum(p.numel() for p in bucket)\n        pieces = [\n"
+                "            torch.nn.functional.pad(each, (0, len(shard) - len(each)))\n"
+                "            for each in flat[:n].chunk(comm.size)\n        ]\n"
+                '        comm.reduce_scatter(shard, pieces, "mean")',
+            )
+        ),
+    ),
+    wrong(
         "in_float32",
         "You put buckets together in torch's default dtype, whatever the parameters have: bucket[0].new_zeros(n) is "
         "like them.",

@@ -217,6 +217,17 @@ EXERCISE = Exercise(
             needs=("padding_dropped",),
         ),
         Property(
+            "memory",
+            "More is alive at once than the row and a second one of what came. A list of parts, what cat makes of it, "
+            "and each clone are all as large as a row.",
+            evidence="ledger",
+            holds=units.memory(2.3, shards=1),
+            beside=("*/tensors/*",),
+            shows="live_bytes",
+            cases=(DEEP,),
+            needs=("padding_dropped",),
+        ),
+        Property(
             "bytes",
             "P - 1 shards from each rank, in their own dtype: one all-gather of what every rank has.",
             points=2,
@@ -259,6 +270,7 @@ EXERCISE = Exercise(
         "shard is not changed": ("arguments_unchanged",),
         "share no memory with it, nor with those of other calls": ("own_memory",),
         "when the caller lets go of the tensors, it is freed": ("let_go",),
+        "Before you return you may hold a second row": ("memory",),
     },
     measured=(DEEP,),
     seconds=20.0,

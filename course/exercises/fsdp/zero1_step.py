@@ -70,7 +70,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(FIRST, 4, two),
         case(LATER, 4, two, LONG),
         case(ONE, 1, two, 2),
-        case(EVEN, 3, [(3,), (2, 3), (3,)], 2),
+        case(EVEN, 3, [(3,), (0,), (2, 3), (3,)], 2),
         case(MANY, 5, [(2,), ()], 2),
         case(MISSING, 3, three, 2, none=some),
         case(UNUSED, 3, three, 3, none=first_and_last, options={"weight_decay": 0.3, "eps": 0.01}),

@@ -18,7 +18,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 USUAL, UNEVEN, ONE, TIED = "2 ranks", "4 ranks, which do not divide", "one rank", "a tied layer"
 ON_ONE, NOWHERE, AFTERWARDS = "layers that some ranks do not use", "a layer that nobody uses", "backward, afterwards"
-DEEP = "a deep stack"
+DEEP, FEW = "a deep stack", "5 ranks, fewer numbers than fill them"
 VALUES = ("*/shards/*",)
 LAYERS = 10  # of the deep stack: all gradients are five times a bucket
 TOGETHER = 2  # layers in a bucket of the deep stack, so that a bucket is more than the layer at work
@@ -37,6 +37,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     return [
         case(USUAL, [[0, 1, 2]] * 2, layerwise),
         case(UNEVEN, [[0, 1, 2]] * 4, [[5], [2, 4, 3], [1, 0]], (5, 2), dtype=torch.float64),
+        case(FEW, [[0, 1]] * 5, [[3], [2, 1, 0]], (2, 1)),
         case(ONE, [[0, 1]], [[3, 2], [1, 0]]),
         case(TIED, [[0, 1, 0, 2]] * 2, layerwise),
         case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], [[7, 6, 5, 4], [3, 2], [1, 0]]),
@@ -160,7 +161,7 @@ EXERCISE = Exercise(
             "Where the ranks do not divide a bucket's elements, zeros follow at the end, so that all parts are "
             "alike, in the dtype of the parameters.",
             keys=(*VALUES, "*/alike"),
-            cases=(UNEVEN,),
+            cases=(UNEVEN, FEW),
         ),
         Property(
             "unused_parameters",
@@ -243,8 +244,8 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": (ONE, USUAL, DEEP),
         "this rank's loss": ("shards",),
-        "lists of parameters of one dtype, float32 or float64": (USUAL, UNEVEN),
-        "each in one bucket, which all require a gradient and have none yet": ("shards",),
+        "all of one dtype, float32 or float64": (USUAL, UNEVEN),
+        "and each contiguous and in one bucket, which all require a gradient and have none yet": ("shards",),
         "in the order in which they are to be scattered": ("unused_parameters", "scattered_afterwards", UNEVEN),
         "may be used several times, or not at all on some ranks or on all": (TIED, ON_ONE, NOWHERE),
         "of their dtype": ("shards", "padding"),
