@@ -280,11 +280,11 @@ owners(
 )
 
 # %% [markdown]
-# Rows need more padding (five rows on four ranks are 2, 2 and 1, and rank 3 holds nothing but zeros here), and the
-# gathered shards must be copied apart, because rank after rank is not parameter after
-# parameter. In return every shard is a piece of one parameter, with its name, its dtype and its own `requires_grad`.
-# In a flat row a frozen matrix (lesson 07 freezes nearly all) shares a tensor with trained ones, and one gradient has
-# to have room for both. And a checkpoint of rows can be read without knowing what else was in the unit.
+# Rows need more padding (rank 3 has nothing else here), and the gathered shards must be copied apart, because rank
+# after rank is not parameter after parameter. In return every shard is a piece of one parameter, with its name, its
+# dtype and its own `requires_grad`. In a flat row a frozen matrix (lesson 07 freezes nearly all) shares a tensor with
+# trained ones, and one gradient has to have room for both. And a checkpoint of rows can be read without knowing what
+# else was in the unit.
 
 # %% [markdown]
 # ## 5. Who keeps the moments
@@ -294,8 +294,7 @@ owners(
 # with the moments of that shard alone, and tell the others the result. That is stage 1 of ZeRO (arXiv 1910.02054,
 # section 5.1): parameters and gradients stay whole, moments are sharded.
 #
-# A rank needs the mean gradient of its own shard, and of nothing else. (An all-reduce gives it more than that; section
-# 7.2.1 of the paper counts what is enough.) Which half of a ring all-reduce does that, and
+# A rank needs the mean gradient of its own shard, and of nothing else. Which half of a ring all-reduce does that, and
 # what is left for the other half to carry?
 #
 # A program that does not shard at all has the same losses, and passes many tests: only looking at what the ranks keep
@@ -858,10 +857,10 @@ check(run_units)
 # %% [markdown]
 # Six units, one thing after another: {{ 6 * 40 + 6 * 80 + 17 * 30 : , }} microseconds. At best the computation, the
 # first gather and the last scatter are left: {{ 6 * 40 + 6 * 80 + 2 * 30 }}. Here are sliders, with GPT-2 small on
-# four ranks. They are its 12 blocks, without the embeddings, and the last unit is freed between the passes and
-# gathered again (yours may keep it), so that each pass begins with a gather that nothing hides. The lower picture
-# shows what a rank holds of parameters and gradients. Without prefetch one unit is freed and the next one gathered at
-# the same moment, so that forward is a level line; in backward the shards of the gradients pile up.
+# four ranks. They are its 12 blocks, without the embeddings. The last unit is freed between the passes (yours may
+# keep it), so each begins with a gather that nothing hides. The lower picture shows what a rank holds of parameters
+# and gradients. Without prefetch one unit is freed and the next one gathered at the same moment, so that forward is a
+# level line; in backward the shards of the gradients pile up.
 
 # %%
 from course.lessons.widgets.unit_life import unit_life
@@ -1154,7 +1153,6 @@ for line in when_to_shard.table():
 # - If it does not fit there is no choice: with data parallelism the larger model needs more memory than a device of
 #   80 GB has.
 # - Memory that is freed can hold a larger batch, and that is often the reason to shard a model which would fit.
-# - With many micro-batches stages 2 and 3 send gradients, or parameters too, for each of them (section 7).
 
 # %% [markdown]
 # # Part III: a run
@@ -1529,7 +1527,7 @@ for line in assembled_fsdp.table(parts.with_yours(passed)):
 # Prefetch raises it again, by more than one unit: on gloo what arrives has buffers of its own.
 #
 # `fully_shard` sends more here than your stage 3. PyTorch's gloo backend makes a reduce-scatter of an all-reduce,
-# after which every rank takes its part. NCCL has one of its own. (PyTorch's parts that stand in send more, too.)
+# after which every rank takes its part. NCCL has one of its own.
 #
 # Which dtype travels is a choice of its own. `MixedPrecisionPolicy` has one for what is gathered and computed with,
 # and one for what is reduced; the shards stay float32, and are the master copy of lesson 03.
@@ -1595,12 +1593,11 @@ for parameters, share in ((GPT3, 0.51), (TRILLION, 0.27)):
 # %% [markdown]
 # The published days are an estimate, too, by the same formula; nobody trained so long. It counts 8 operations for each
 # parameter and token, because every forward ran twice; with 6 the same speed would come to a quarter less (lesson 04
-# has both ways to count). A trillion parameters take {{ longer() : .0f }} times as long: more of them, and slower. More
-# GPUs would end sooner, and cost the same only if each kept its speed.
+# has both ways to count). A trillion parameters take {{ longer() : .0f }} times as long: more of them, and slower.
 #
 # And on a desk: GPT-2 large, fine-tuned on two GPUs of 24 GB (Mangrulkar et al., *Accelerate Large Model Training
-# using PyTorch Fully Sharded Data Parallel*, 2022). The batch is the largest one that fits. Beside it stands what the
-# planner says: the room that states leave, divided by what a sequence takes in the first row.
+# using PyTorch Fully Sharded Data Parallel*, 2022). The batch is the largest one that fits. By formula it is the room
+# that states leave, over what a sequence takes in the first row.
 #
 # | | batch | by formula | minutes |
 # | --- | --- | --- | --- |
@@ -1612,12 +1609,12 @@ for parameters, share in ((GPT3, 0.51), (TRILLION, 0.27)):
 # | units of a million, kept on the CPU | {{ desk("1M offloaded") }} |
 # | units of 2,000, kept on the CPU | {{ desk("2K offloaded") }} |
 #
-# So memory explains the batches: data parallelism keeps all states and, in its buckets, the gradients twice; each row
-# leaves more room than the one before. Where parameters stay whole less fits than by formula, which counts nothing that
-# is full for a moment. Time has two sides. The sharded rows have no fp16 in the sample settings of that text, so the
-# fair comparison is with the first row: the larger batch more than pays for the traffic, and most where parameters are
-# not sharded. Smaller units pay more latencies. On the CPU's side of the bus everything waits for the bus
-# (`CPUOffloadPolicy`). And half precision alone, where it can be had, saved more time than any of them.
+# So memory explains the batches: data parallelism keeps all states and, in its buckets, the gradients twice, and each
+# row leaves more room. (Where parameters stay whole less fits: the formula counts nothing that is full for a moment.)
+# The sharded rows have no fp16 in the sample settings of that text, so the fair comparison is with the first row: the
+# larger batch more than pays for the traffic, and most where parameters are not sharded. Smaller units pay more
+# latencies. On the CPU's side of the bus everything waits for the bus (`CPUOffloadPolicy`). And half precision alone,
+# where it can be had, saved more time than any of them.
 
 # %% [markdown]
 # ## What to remember

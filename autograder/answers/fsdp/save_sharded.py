@@ -183,14 +183,19 @@ WRONG = (
     wrong(
         "stored_in_another_dtype",
         "bfloat16 weights come back wide, or n is no int64, or whole numbers went through a float on their way, which "
-        "has no digits for large ones, or nan and -0.0 became other numbers: store what you were given as it is.",
+        "has no digits for large ones, or -0.0 became 0: store what you were given as it is.",
         edit(("each[:real]", "each[:real].double()")),
         edit(("each[:real]", "each[:real].double().to(each.dtype)")),
-        edit(("each[:real]", "each[:real].nan_to_num() if each.is_floating_point() else each[:real]")),
         edit(("each[:real]", "each[:real] + 0")),
         edit(('"n": torch.tensor(n)', '"n": torch.tensor(float(n))')),
         edit(('"n": torch.tensor(n)', '"n": torch.tensor(n, dtype=torch.int32)')),
         fails=("dtypes",),
+    ),
+    wrong(
+        "nan_made_a_number",
+        "You replace nan or inf. A checkpoint is what was there, bit for bit: whoever looks for the step at which a "
+        "run diverged needs them.",
+        edit(("each[:real]", "each[:real].nan_to_num() if each.is_floating_point() else each[:real]")),
     ),
     wrong(
         "through_float32",

@@ -159,8 +159,8 @@ WRONG = (
         edit(
             (
                 MAKE,
-                'kept = unshard.__dict__.setdefault("kept", {})\n'
-                "    place = comm.rank, comm.size, len(shard), shard.dtype\n"
+                'kept = comm.__dict__.setdefault("kept", {})\n'
+                "    place = len(shard), shard.dtype\n"
                 "    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))",
             )
         ),

@@ -165,7 +165,7 @@ WRONG = (
         "blocks_but_for_what_is_deeper",
         "You leave the modules in a block alone, and not those in its modules: `mlp.up` becomes a unit of its own. No "
         "module in a block becomes one, however deep it is.",
-        edit((INNER, "if not isinstance(module, blocks) or any(each.children() for each in module.children()):")),
+        edited(leftovers_returned, ("splits and not isinstance(module, blocks)", "not isinstance(module, blocks)")),
     ),
     wrong(
         "blocks_of_just_this_class",
