@@ -824,7 +824,8 @@ def run_units(
     Cost      at most two all_gathers and one reduce_scatter for each unit. The last unit may be kept between the
               passes, or gathered again.
     Memory    besides the shards, what is returned and each unit's x, never more bytes than full parameters and
-              full gradients of one unit have, with prefetch of two; so no copy of them
+              full gradients of one unit have, with prefetch of two. A unit's forward needs as much room as its
+              gradients, so that there is none for a copy
     Time      with prefetch within 10% of the best schedule on the virtual clock, where every unit computes at
               least as long as a gather or a scatter takes
     """
@@ -1609,12 +1610,12 @@ for parameters, share in ((GPT3, 0.51), (TRILLION, 0.27)):
 # | units of a million, kept on the CPU | {{ desk("1M offloaded") }} |
 # | units of 2,000, kept on the CPU | {{ desk("2K offloaded") }} |
 #
-# So memory explains the batches: data parallelism keeps all states and, in its buckets, the gradients twice, and each
-# row leaves more room. (Where parameters stay whole less fits: the formula counts nothing that is full for a moment.)
-# The sharded rows have no fp16 in the sample settings of that text, so the fair comparison is with the first row: the
-# larger batch more than pays for the traffic, and most where parameters are not sharded. Smaller units pay more
-# latencies. On the CPU's side of the bus everything waits for the bus (`CPUOffloadPolicy`). And half precision alone,
-# where it can be had, saved more time than any of them.
+# So memory explains the batches: data parallelism keeps all states and, in its buckets, the gradients twice; what is
+# sharded, or kept elsewhere, makes room. (Where parameters stay whole less fits: the formula counts nothing that is
+# full for a moment.) The sharded rows have no fp16 in the sample settings of that text, so the fair comparison is
+# with the first row: the larger batch more than pays for the traffic, and most where parameters are not sharded.
+# Smaller units pay more latencies. On the CPU's side of the bus everything waits for the bus (`CPUOffloadPolicy`).
+# And half precision alone, where it can be had, saved more time than any of them.
 
 # %% [markdown]
 # ## What to remember

@@ -96,7 +96,9 @@ def rows_that_wait(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
 
     def row_of(number: int) -> Tensor:
         n = sum(p.numel() for p in buckets[number])
-        return rows.setdefault(number, torch.zeros(n + -n % comm.size, dtype=buckets[0][0].dtype))
+        if number not in rows:
+            rows[number] = torch.zeros(n + -n % comm.size, dtype=buckets[0][0].dtype)
+        return rows[number]
 
     def arrived(p: Parameter) -> None:
         number, start = places[p]
@@ -172,8 +174,8 @@ WRONG = (
     ),
     wrong(
         "buckets_stay",
-        "You empty .grad in time, and the flat gradients of most buckets are alive all the same. They stand in rows or "
-        "a dict of yours until backward is over, or travel until you wait for them then, or have arrived and something "
+        "You empty .grad in time, and the flat gradients of most buckets are alive all the same. They stand in a "
+        "dict of yours until backward is over, or travel until you wait for them then, or have arrived and something "
         "leads to them: a list of tensors, or of works, because a Work holds its tensors. Wait for a bucket before the "
         "next one is put together, and then let go of its Work. (Where one torch.autograd.grad makes all gradients, "
         "they are all there, too.)",
@@ -193,17 +195,17 @@ WRONG = (
         ),
         edited(one_on_its_way, ("        travels.clear()", "        pass")),
         all_at_once,
-        rows_that_wait,
         fails=("few_buckets", "memory"),
     ),
     wrong(
         "one_bucket_too_many",
-        "You scatter in the hook and empty .grad, but a bucket too many is still on its way, or one copy too many is "
-        "alive. Wait for the bucket before the next one is put together, and not after; and delete what cat or pad "
-        "has copied.",
+        "You empty .grad, but more is alive than one bucket and one copy of it. A bucket too many is still on its way, "
+        "or gradients wait in rows of yours until backward is over, or one copy too many is alive. Scatter a bucket "
+        "when it is complete, wait for it before the next one is put together, and delete what cat or pad has copied.",
         edited(one_on_its_way, (LANDED, LANDED_BUT), ALL_LANDED),
         edited(one_on_its_way, ("            land()\n", ""), LANDED_LATE),
         edited(one_on_its_way, COPIED),
+        rows_that_wait,
         fails=("memory",),
     ),
     wrong(

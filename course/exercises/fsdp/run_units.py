@@ -23,7 +23,7 @@ ONE, ALONE = "one rank", "5 ranks, one unit, and prefetch"
 EVEN, UNLIKE = "4 ranks, equal units, and prefetch", "3 ranks of unlike speed, and prefetch"
 DEEP, DEEP_AHEAD = "a deep stack", "a deep stack, and prefetch"
 GIVEN = ("*/y", "*/dx", "*/dshards/*")
-RANKS = 8  # of the deep stack: so many that the shards of all gradients are less than one unit
+RANKS = 4  # of the deep stack: so many that the shards of all gradients are no more than one unit
 VALUES = (USUAL, UNEVEN, ONE, ALONE, LATE, EVEN, UNLIKE)
 
 

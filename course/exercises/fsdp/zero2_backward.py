@@ -20,9 +20,9 @@ USUAL, UNEVEN, ONE, TIED = "2 ranks", "4 ranks, which do not divide", "one rank"
 ON_ONE, NOWHERE, AFTERWARDS = "layers that some ranks do not use", "a layer that nobody uses", "backward, afterwards"
 DEEP, FEW = "a deep stack", "5 ranks, fewer numbers than fill them"
 VALUES = ("*/shards/*",)
-LAYERS = 10  # of the deep stack: all gradients are five times a bucket
+LAYERS = 6  # of the deep stack
 TOGETHER = 2  # layers in a bucket of the deep stack, so that a bucket is more than the layer at work
-ONE_BUCKET, PILED = 4.1, 6.6  # units: less than one bucket too many; more than that, and less than all gradients
+ONE_BUCKET, PILED = 4.15, 5.8  # units: less than all gradients in rows, and than those in .grad and a copy of a bucket
 
 
 def cases(rng: torch.Generator) -> list[Case]:
