@@ -105,8 +105,8 @@ stages()
 
 # %% [markdown]
 # The more ranks, the less the optimizer's states weigh under stage 1, and the more it is the parameters and gradients
-# that decide. Only stage 3 goes to zero as ranks are added. None of the bars has activations: each rank's own samples
-# make them, and sharding does nothing about those (lesson 04 does).
+# that decide. Only stage 3 goes to zero as ranks are added. None of the bars has activations: they come from each
+# rank's own samples, and sharding does not reduce them (lesson 04 does).
 
 # %% [markdown]
 # ## 2. As little as must be
@@ -248,7 +248,7 @@ def unshard(comm: Comm, shard: Tensor, shapes: Sequence[tuple[int, ...]]) -> lis
     Returns  a list of tensors of these shapes, in the dtype of shard, all views of one tensor that has at most P * m
              elements
     Cost     one all-gather: (P - 1) * m elements from each rank. Before you return you may hold a second row, of what
-             came.
+             came. Nothing else leads to a row: when the caller lets go of the tensors, it is freed.
     Example  Two ranks with shard = [1, 2, 3] and [4, 5, 0], and shapes = [(2, 2), (1,)]: both return
              [[[1, 2], [3, 4]], [5]].
 
@@ -280,10 +280,11 @@ owners(
 )
 
 # %% [markdown]
-# Rows need more padding, and the gathered shards must be copied apart, because rank after rank is not parameter after
-# parameter. In return every shard is a piece of one parameter, with its name, its dtype and its own `requires_grad`.
-# In a flat row a frozen matrix (lesson 07 freezes nearly all) shares a tensor with trained ones, and one gradient has
-# to have room for both. And a checkpoint of rows can be read without knowing what else was in the unit.
+# Rows need more padding (rank 3 has nothing else here), and the gathered shards must be copied apart, because rank
+# after rank is not parameter after parameter. In return every shard is a piece of one parameter, with its name, its
+# dtype and its own `requires_grad`. In a flat row a frozen matrix (lesson 07 freezes nearly all) shares a tensor with
+# trained ones, and one gradient has to have room for both. And a checkpoint of rows can be read without knowing what
+# else was in the unit.
 
 # %% [markdown]
 # ## 5. Who keeps the moments
@@ -349,7 +350,8 @@ def zero1_step(
               taken in the tensors' own memory. `.grad` is the gradient of this rank's mean loss, over as many samples
               as every other rank has; None counts as zeros, on some ranks or on all. Gradients are not changed.
     frozen    a parameter that requires no gradient stays as it is, and is left out of everything; not all are frozen
-    state     a dict, empty before the first step; then it comes back as you left it, or a copy of it. Afterwards it has
+    state     a dict, empty before the first step; then it comes back as you left it, or a copy of it; or what was saved
+              of an earlier step, with params as they were then. So nothing is kept anywhere else. Afterwards it has
               "step", the number of steps, and "m" and "v", the moments, uncorrected, each (m,), m = ceil(n / P) of n
               elements in the order of params, of their dtype, with zeros at the end as in `shard_flat`; nothing else in
               it, and it keeps no other memory alive
@@ -396,7 +398,7 @@ check(zero1_step)
 # for it. The peak is at the end of backward. Freeing them after that is too late.
 #
 # **Predict.** Six layers have gradients of 1 MiB each. How many MiB of gradients are alive at the highest, if nobody
-# takes any away? And if a hook sets each `.grad` to None as soon as it has come?
+# removes any? And if a hook sets each `.grad` to None as soon as it has come?
 
 # %%
 from course.meter import kept_bytes
@@ -449,9 +451,10 @@ def zero2_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Paramete
     comm     rank `comm.rank` of P = `comm.size`; it has reduce_scatter (and reduce_scatter_single), all_reduce, reduce
              and all_gather
     loss     this rank's loss, a tensor of shape ()
-    buckets  lists of parameters of one dtype, float32 or float64, each in one bucket, which all require a gradient and
-             have none yet. The buckets are the same on every rank, and stand in the order in which they are to be
-             scattered. A parameter may be used several times, or not at all on some ranks or on all.
+    buckets  lists of parameters, all of one dtype, float32 or float64, and each contiguous and in one bucket, which
+             all require a gradient and have none yet. The buckets are the same on every rank, and stand in the order in
+             which they are to be scattered. A parameter may be used several times, or not at all on some ranks or on
+             all.
     Returns  for each bucket a tensor (m,) of their dtype on rank r: part r of the mean over all ranks of the bucket's
              gradients, flat and one after the other, cut into P parts of m elements, with zeros at the end where P does
              not divide its elements; a rank that did not use it counts with zeros
@@ -460,7 +463,7 @@ def zero2_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Paramete
              backward, more than the full gradients of one bucket, and a copy of them, besides those that the layer at
              work has just made.
 
-    After the call no `.grad` and no hook is left on any parameter.
+    After the call no `.grad` and no hook is left on any parameter. The graph of loss may stay or go.
     """
     bucket_of = {p: number for number, bucket in enumerate(buckets) for p in bucket}
     missing = [len(bucket) for bucket in buckets]
@@ -565,8 +568,8 @@ check(zero_traffic)
 # %% [markdown]
 # Data parallelism sends everything twice around the ring: first sums, then what came of them. Stages 1 and 2 use the
 # same two turns, and update in between: for one micro-batch they send nothing more. (In time they may lose: the
-# gather comes after the step, where no backward hides it.) Stage 3 gathers a second time, for backward, so it sends
-# half as much again. With many micro-batches the stages come apart.
+# gather comes after the step, where no backward hides it, though the next forward may.) Stage 3 gathers a second
+# time, for backward, so it sends half as much again. With many micro-batches the stages come apart.
 
 # %% [markdown]
 # # Part II: units
@@ -577,7 +580,7 @@ check(zero_traffic)
 # grouped in *units*, and a unit's parameters are brought together when they are needed: an all-gather of its shards,
 # the computation, and then the full parameters are freed. What backward needs of the unit is saved, as always.
 #
-# In Python memory is freed when no name leads to it any more. Here a full weight is made, used and deleted:
+# In Python, memory is freed when nothing leads to it any more. Here a full weight is made, used and deleted:
 #
 # **Predict.** How many MiB are alive after the `del`, without `requires_grad` and with it?
 
@@ -597,7 +600,7 @@ for requires_grad in (False, True):
 # graph, which `y` leads to. PyTorch's FSDP lets the graph have the tensor and takes the memory from behind it
 # (`weight.untyped_storage().resize_(0)`); before backward it makes room there again and gathers into it, hidden from
 # autograd's version counter, so that the graph finds what it saved (`free_storage` and `alloc_storage` in
-# `torch/distributed/fsdp/_fully_shard`).
+# `torch/distributed/fsdp/_fully_shard`). Who calls backward before that reads memory that is not there.
 
 # %%
 with meter.kept_bytes() as kept:
@@ -626,7 +629,7 @@ from course.cluster import Comm
 def unit_forward(
     comm: Comm, shard: Tensor, shapes: Sequence[torch.Size], x: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """y = x + tanh(x a') b, by parameters that are gathered, used and freed.
+    """y = x + tanh(x a') b, a' being a transposed, by parameters that are gathered, used and freed.
 
     comm     rank `comm.rank` of P = `comm.size`; it has all_gather (and all_gather_single), all_reduce, broadcast,
              gather and scatter
@@ -634,10 +637,9 @@ def unit_forward(
              elements, with zeros at the end where P does not divide their number; float32 or float64. P may be larger
              than what is left for the last ranks: their part is zeros alone.
     shapes   of a and b: two times (h, d)
-    x        (samples, d), in the dtype of shard, as are y, x and t; as many samples on every rank, and no rank's x is
-             another's
+    x        (samples, d), in the dtype of shard, as are y, x and t; as many samples on every rank, each with its own
     Returns  (y, saved): y, (samples, d), the unit's output; saved, a dict of what backward will need, "x" and "t"
-             with t = tanh(x a'), and of nothing that it can gather again; neither requires a gradient
+             with t = tanh(x a'), and of nothing else; neither y nor what is saved requires a gradient
     Cost     one all_gather of the shard: every rank sends (P - 1) m elements
     Memory   Many units stand in a row. Besides the shards and what is saved, each rank holds at any time never more
              than one unit's full parameters and one copy of them (a list of their parts is one, too), and nothing
@@ -760,8 +762,8 @@ check(unit_backward)
 # tensors, too.
 #
 # **Predict.** Six gradients of 1 MiB are scattered over four ranks, one after the other, and each is waited for. How
-# many MiB does a rank hold at the highest, if it keeps the works in a list? And if it lets go of each? (What it
-# receives is not kept.)
+# many MiB does a rank hold at the highest, if it keeps the works in a list? And if it lets go of each? (No name
+# is left to what it receives.)
 
 # %%
 from course.cluster import Simulated, run_ranks
@@ -821,10 +823,11 @@ def run_units(
               part of the mean over ranks of dfull, (m,), in the dtype of the shards, which are not changed
     Cost      at most two all_gathers and one reduce_scatter for each unit. The last unit may be kept between the
               passes, or gathered again.
-    Memory    besides the shards, what is returned and each unit's x, never more than full parameters and full
-              gradients of one unit, with prefetch of two, and no copy of them
-    Time      with prefetch within 10% of the best schedule on the virtual clock, where a unit computes at least as
-              long as what it waits for travels
+    Memory    besides the shards, what is returned and each unit's x, never more bytes than full parameters and
+              full gradients of one unit have, with prefetch of two. A unit's forward needs as much room as its
+              gradients, so that there is none for a copy
+    Time      with prefetch within 10% of the best schedule on the virtual clock, where every unit computes at
+              least as long as a gather or a scatter takes
     """
     n, xs, dshards = len(shards), [x], [torch.empty_like(shard) for shard in shards]
     visits = [*range(n), *reversed(range(n))]
@@ -855,7 +858,8 @@ check(run_units)
 # %% [markdown]
 # Six units, one thing after another: {{ 6 * 40 + 6 * 80 + 17 * 30 : , }} microseconds. At best the computation, the
 # first gather and the last scatter are left: {{ 6 * 40 + 6 * 80 + 2 * 30 }}. Here are sliders, with GPT-2 small on
-# four ranks. They are its 12 blocks, without the embeddings. The lower picture shows what a rank holds of parameters
+# four ranks. They are its 12 blocks, without the embeddings. The last unit is freed between the passes (yours may
+# keep it), so each begins with a gather that nothing hides. The lower picture shows what a rank holds of parameters
 # and gradients. Without prefetch one unit is freed and the next one gathered at the same moment, so that forward is a
 # level line; in backward the shards of the gradients pile up.
 
@@ -880,8 +884,7 @@ over_unit_size(
 )
 
 # %% [markdown]
-# Nothing hides the first gather of a pass and the last gradient, and they are as large as a unit. (Here the last unit
-# is freed between the passes and gathered again, so there are two such gathers; yours may keep it.) The bytes that
+# Nothing hides the first gather of a pass and the last gradient, and they are as large as a unit. The bytes that
 # are sent are the same for all sizes. What speaks against very small units is latency, which these links hardly have,
 # and on real ones that short messages do not reach the full bandwidth (arXiv 2304.11277, section 3.2.1).
 
@@ -892,9 +895,9 @@ over_unit_size(
 # time; but each has its own collectives, and every message takes a latency. One unit for the whole model means that
 # the full model is there again when the first layer computes.
 #
-# **Predict.** A model of 64 layers with a million parameters each, on 8 ranks. Its layers are gathered one after the
-# other, over links of 10 microseconds and 10 GB/s, in units of 1, 8 or 64 layers. Which way takes longest, and how
-# much longer? Which one has most parameters in memory at a time?
+# **Predict.** A model of 64 layers with a million parameters of 4 bytes each, on 8 ranks. Its layers are gathered one
+# after the other, over links of 10 microseconds and 10 GB/s, in units of 1, 8 or 64 layers. Which way takes longest,
+# and how much longer? Which one has most parameters in memory at a time?
 
 # %%
 from course.cluster import run_ranks
@@ -940,7 +943,7 @@ def wrap_policy(model: nn.Module, min_params: int, blocks: tuple[type[nn.Module]
     Blocks      of these classes or derived from them: no module in it becomes a unit. It may become one itself.
     Lists       nn.ModuleList and nn.ModuleDict become none.
     Tied        A parameter with several names, by itself or in a shared module, waits for the innermost module in
-                which all of them are, by names: all begin with the module's own. In no other module it counts.
+                which all of them are, that is, with whose name all begin. It counts in no other module.
     Counted     Frozen parameters count as all others; buffers do not.
     Root        The parameters that are left are the last unit, the root's, however few they are; where none is left
                 there is no such unit.
@@ -995,14 +998,14 @@ from course.lessons.figures.ledgers import ledgers
 
 ledgers(
     {name: ledger_runs.seen(name) for name in ledger_runs.PROGRAMS},
-    title="Memory of three sharded programs: what should have been freed is still held",
+    title="Memory of three sharded programs, each of which holds more than it must",
 )
 
 # %% [markdown]
 # A tensor's memory is free when nothing leads to it any more: no name, no list, no view, no graph. `del` removes one
 # name. For each of the large tensors, who still leads to it? The line of `masters` is flat but for its gathers,
-# because all of it is in place before anything is sent: work out how high it should be, with 4 bytes for each weight
-# and 8 for each master copy.
+# because all of it is in place before anything is sent: work out how high it should be for its {{ weights() : , }}
+# weights, with 4 bytes for each weight and 8 for each master copy.
 
 
 # %% exercise
@@ -1056,10 +1059,10 @@ def choose_sharding(
     layers    (seconds, parameters) for each layer, layer 0 first: what forward takes; backward takes twice as long
     cluster   "ranks": ranks P, at least 2; "link": (latency, bandwidth) of a message, as in lesson 05;
               "micro_batches": micro-batches of a step, at least 1; "limit": bytes that a rank may hold, enough for some
-              choice
+              choice, and for none to the byte
     sizes     layers in a unit, in no order: units are consecutive layers from layer 0 on, the last may have fewer
     Returns   (stage, size, prefetch), stage 1, 2 or 3: the triple whose step is shortest among those that fit, or one
-              that fits and whose step is less than 2% longer. Without stage 3 prefetch changes nothing.
+              that fits and whose step is less than 2% longer. Outside stage 3 prefetch changes nothing.
     Memory    Per parameter 2 bytes, 2 of its gradient, 12 of states, sharded by stage, without padding. Besides, of the
               largest unit, 2 bytes each: in stages 2 and 3 full gradients; in stage 3 full parameters, with prefetch
               those of two units.
@@ -1148,10 +1151,9 @@ for line in when_to_shard.table():
 # - If everything fits, do not shard parameters between servers when each rank has few tokens: a step takes much
 #   longer.
 # - With enough tokens for each rank, or fast links, the gathers hide behind the computation: sharding is nearly free.
-# - If it does not fit there is no choice: in data parallelism the larger model needs more than any device of 80 GB
-#   has.
+# - If it does not fit there is no choice: with data parallelism the larger model needs more memory than a device of
+#   80 GB has.
 # - Memory that is freed can hold a larger batch, and that is often the reason to shard a model which would fit.
-# - With many micro-batches stages 2 and 3 send gradients, or parameters too, for each of them (section 7).
 
 # %% [markdown]
 # # Part III: a run
@@ -1268,7 +1270,8 @@ run = run_ranks(scales_alone, 4, inputs=[(ones,)] * 4)
 # So there must be one decision for all, made before anybody touches a parameter, and from then on every rank does the
 # same arithmetic on the same two numbers: the scale, and the count of good steps in a row. The decision costs one
 # small collective. It is tempting to sum up the gradients, or their norm, because section 14 all-reduces that anyway.
-# Look at what such a sum may do to infinities of both signs, and to large numbers that are finite.
+# Look at what such a sum does in float32 to large numbers that are finite; and at what `isinf` says of infinities of
+# both signs, added up.
 
 
 # %% exercise
@@ -1333,8 +1336,8 @@ print(f"all:   {whole / ranks / 1e9:.1f} GB each, {whole / ranks / disk:.1f} sec
 # So each rank writes a file of its own. Now a checkpoint consists of many files on many disks, and some day one of
 # the disks is full, or a node dies halfway. What is then on the disks must still be of use. Databases have an old
 # answer: never touch what is valid; write the new beside it; and when all of the new is there, switch over in a
-# single move that either happens or does not. On a POSIX file system renaming a file is such a move (`os.replace`),
-# after a power failure only if the new file was synced before (`os.fsync`), which we leave out.
+# single move that either happens or does not. On a POSIX file system renaming a file is such a move (`os.replace`).
+# (What the new file holds survives a power failure only if it was synced before, by `os.fsync`. We leave that out.)
 #
 # Who may make this move, and when? Think of a rank that fails, of the ranks that do not know it yet, and of what the
 # failing rank must still do before it raises. And think of whoever loads the checkpoint on another number of ranks:
@@ -1461,7 +1464,7 @@ def load_resharded(comm: Comm, folder: Path) -> dict[str, Tensor]:
               saved, in its dtype.
     Refused   with a message that names the file: one with elements of this rank that is missing (FileNotFoundError),
               one that is needed and is cut or empty (ValueError). All ranks need rank 0's file. A rank that does not
-              need the file loads as ever.
+              need the damaged file loads as ever.
     Cost      nothing is sent
     Example   10 elements of 4 ranks, loaded on 3: rank 1 gets elements 4 to 7, of the files 1 and 2; rank 2 gets 8 and
               9, and two zeros.
@@ -1525,7 +1528,7 @@ for line in assembled_fsdp.table(parts.with_yours(passed)):
 # Prefetch raises it again, by more than one unit: on gloo what arrives has buffers of its own.
 #
 # `fully_shard` sends more here than your stage 3. PyTorch's gloo backend makes a reduce-scatter of an all-reduce,
-# after which every rank takes its part. NCCL has one of its own. (PyTorch's parts that stand in send more, too.)
+# after which every rank takes its part. NCCL has one of its own.
 #
 # Which dtype travels is a choice of its own. `MixedPrecisionPolicy` has one for what is gathered and computed with,
 # and one for what is reduced; the shards stay float32, and are the master copy of lesson 03.
@@ -1543,7 +1546,7 @@ for line in assembled_fsdp.dtypes_table():
 # No cluster is needed to know what a rank will hold. PyTorch's `fake` backend pretends to be 1,024 ranks, its fake
 # tensors have shapes and no numbers, and a tracker counts their bytes by class. This is `fully_shard` with a GPT of
 # {{ billions() : .1f }} billion parameters: shards in float32, gathers in bfloat16, one sequence on each rank. It
-# takes a quarter of a minute, in a process of its own, and tells the highest point of a step. That is in backward,
+# takes a quarter of a minute, in a process of its own, and reports the peak of a step. That is in backward,
 # when the last block but one has been through.
 #
 # **Predict.** Parameters, and both moments: how many MB of each does rank 0 keep? What takes most?
@@ -1565,39 +1568,54 @@ for line in thousand_ranks.table(thousand_ranks.measure(), thousand_ranks.planne
 #
 # ZeRO's example (arXiv 1910.02054, figure 1) comes out of the formulas. And Belevich et al. (*Training a 1 Trillion
 # Parameter Model With PyTorch Fully Sharded Data Parallel on AWS*, 2022) measured FSDP on 128 A100: 159 TFLOP/s on
-# each with 175 billion parameters, which is 51% of what the device can do. From such a speed one can say how long a
-# real training would take:
+# each with 175 billion parameters, which is 51% of what the device can do, and 84 with a trillion. (They trained
+# with SGD, so that Adam's states were not there.) From such speeds one can say how long a real training would take,
+# and what it would cost:
 
 # %%
 from course.planner.published import figures, planned
+from course.planner.sharding import GPT3, TRILLION, training_days, training_hours
 
 found = planned()
 for name, each in figures().items():
-    if name.startswith(("stage", "days")):
+    if name.startswith(("stage", "throughput", "days")):
         error = found[name] / each.value - 1
-        print(f"{name:13} published {each.value:6.1f} {each.unit:5} by formula {found[name]:6.1f}, error {error:+.1%}")
+        print(f"{name:18} published {each.value:6.1f} {each.unit:7} by formula {found[name]:6.1f}, error {error:+.1%}")
+
+price, tokens = 2, 300e9  # of a GPU's hour, in dollars: choose your own
+for parameters, share in ((GPT3, 0.51), (TRILLION, 0.27)):
+    days = training_days(parameters, tokens, gpus=128, share=share)
+    hours = training_hours(parameters, tokens, share=share)
+    print(
+        f"{parameters / 1e9:5,.0f} billion parameters: {days:5,.0f} days, {hours / 1e6:.1f} million GPU hours, "
+        f"{price * hours / 1e6:.1f} million dollars"
+    )
 
 # %% [markdown]
-# The days are their estimate, too, by the same formula; nobody trained so long. It counts 8 operations for each
+# The published days are an estimate, too, by the same formula; nobody trained so long. It counts 8 operations for each
 # parameter and token, because every forward ran twice; with 6 the same speed would come to a quarter less (lesson 04
-# has both ways to count).
+# has both ways to count). A trillion parameters take {{ longer() : .0f }} times as long: more of them, and slower.
 #
 # And on a desk: GPT-2 large, fine-tuned on two GPUs of 24 GB (Mangrulkar et al., *Accelerate Large Model Training
-# using PyTorch Fully Sharded Data Parallel*, 2022). The batch is the largest one that fits:
+# using PyTorch Fully Sharded Data Parallel*, 2022). The batch is the largest one that fits. By formula it is the room
+# that states leave, over what a sequence takes in the first row.
 #
-# | | batch | minutes |
-# | --- | --- | --- |
-# | data parallelism | {{ batch("DDP") }} | {{ minutes("DDP") }} |
-# | data parallelism in fp16 | {{ batch("fp16") }} | {{ minutes("fp16") }} |
-# | gradients and states sharded | {{ batch("gradients") }} | {{ minutes("gradients") }} |
-# | parameters too, units of a million and more | {{ batch("1M") }} | {{ minutes("1M") }} |
-# | parameters too, units of 2,000 and more | {{ batch("2K") }} | {{ minutes("2K") }} |
-# | and kept on the CPU | {{ batch("offloaded") }} | {{ minutes("offloaded") }} |
+# | | batch | by formula | minutes |
+# | --- | --- | --- | --- |
+# | data parallelism | {{ desk("DDP") }} |
+# | data parallelism in fp16 | {{ desk("fp16") }} |
+# | gradients and states sharded | {{ desk("gradients") }} |
+# | parameters too, units of a million and more | {{ desk("1M") }} |
+# | parameters too, units of 2,000 and more | {{ desk("2K") }} |
+# | units of a million, kept on the CPU | {{ desk("1M offloaded") }} |
+# | units of 2,000, kept on the CPU | {{ desk("2K offloaded") }} |
 #
-# The sharded rows have no fp16 in the sample settings of that text. So like is compared with like in the first row:
-# the larger batch that fits more than pays for the traffic, and most where parameters are not sharded. Smaller units
-# pay more latencies. On the CPU's side of the bus everything waits for the bus (`CPUOffloadPolicy`). And half
-# precision alone, where it can be had, bought more than all of them.
+# So memory explains the batches: data parallelism keeps all states and, in its buckets, the gradients twice; what is
+# sharded, or kept elsewhere, makes room. (Where parameters stay whole less fits: the formula counts nothing that is
+# full for a moment.) The sharded rows have no fp16 in the sample settings of that text, so the fair comparison is
+# with the first row: the larger batch more than pays for the traffic, and most where parameters are not sharded.
+# Smaller units pay more latencies. On the CPU's side of the bus everything waits for the bus (`CPUOffloadPolicy`).
+# And half precision alone, where it can be had, saved more time than any of them.
 
 # %% [markdown]
 # ## What to remember

@@ -24,8 +24,8 @@ from course.planner.memory import (
     budget,
     state_bytes,
 )
-from course.planner.published import SETTING, figures, planned
-from course.planner.sharding import STAGES, sharded_state_bytes
+from course.planner.published import FINE_TUNING, SETTING, batches_by_room, figures, planned
+from course.planner.sharding import STAGES, sharded_state_bytes, training_days, training_hours
 
 ERRORS = {"states": 0.0, "activations": 0.01, "checkpointed": 0.09, "recomputation": 0.011, "buffer": 0.0}
 ERRORS |= {
@@ -49,6 +49,20 @@ def test_every_figure_has_a_source() -> None:
     assert set(figures()) == set(planned()) == set(ERRORS)
     assert all("section" in each.source for each in figures().values())
     assert all("arXiv" in each.source or "et al." in each.source for each in figures().values())
+
+
+def test_the_room_that_states_leave_explains_the_batches_of_the_fine_tuning_table() -> None:
+    found = batches_by_room()
+    assert [*found] == [name for name in FINE_TUNING if name not in ("DDP", "fp16")]
+    errors = {name: batch / FINE_TUNING[name][0] - 1 for name, batch in found.items()}
+    assert errors.pop("gradients") == pytest.approx(0.21, abs=0.01)  # what is full for a moment is not counted
+    assert all(abs(each) < 0.11 for each in errors.values())
+    assert [*found.values()] == sorted(found.values())
+
+
+def test_hours_are_shared_by_the_gpus_of_a_run() -> None:
+    hours = training_hours(10**12, 300e9, share=0.27)
+    assert 24 * 128 * training_days(10**12, 300e9, gpus=128, share=0.27) == pytest.approx(hours)
 
 
 def test_states_are_sixteen_bytes_with_a_master_copy_and_without_half_precision() -> None:

@@ -22,7 +22,7 @@ SHARDED_FROM = {"moments": 1, "master": 1, "gradients": 2, "parameters": 3}  # t
 GPT3, TRILLION = 175 * 10**9, 10**12  # parameters
 SEVEN_AND_A_HALF, RANKS = 7_500_000_000, 64  # parameters and ranks of ZeRO's figure 1
 A100 = 312e12  # FLOP/s in bf16 without sparsity, by the vendor's data sheet
-DAY = 24 * 3600
+HOUR = 3600
 
 
 def shard_elements(parameters: int, ranks: int) -> int:
@@ -44,10 +44,15 @@ def sharded_state_bytes(parameters: int, recipe: Recipe, *, ranks: int, stage: i
     return {name: (sharded if stage >= SHARDED_FROM[name] else whole)[name] for name in whole}
 
 
+def training_hours(parameters: float, tokens: float, *, share: float, passes: int = 8) -> float:
+    """Hours of one A100 for a whole training run: what is paid for, however many share them."""
+    return passes * parameters * tokens / (A100 * share) / HOUR
+
+
 def training_days(parameters: float, tokens: float, *, gpus: int, share: float, passes: int = 8) -> float:
     """Days of a training run on A100s.
 
     passes  operations for each parameter and token: 6 of forward and backward, and 2 more where forward is repeated
     share   of the peak of 312 TFLOP/s that the GPUs reach, counted with the same `passes`
     """
-    return passes * parameters * tokens / (gpus * A100 * share) / DAY
+    return training_hours(parameters, tokens, share=share, passes=passes) / gpus / 24

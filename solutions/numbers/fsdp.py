@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from course.lessons.experiments import thousand_ranks, unit_life
-from course.planner.published import FINE_TUNING
+from course.lessons.experiments import ledger_runs, thousand_ranks, unit_life
+from course.planner.published import FINE_TUNING, batches_by_room
+from course.planner.sharding import GPT3, TRILLION, training_hours
 
 GIVEN = {
     "40": "microseconds that a question gives",
@@ -21,14 +22,21 @@ def billions() -> float:
     return thousand_ranks.CONFIG.parameters / 1e9
 
 
-def batch(setting: str) -> int:
-    """Of a row of the table of fine-tuning."""
-    return FINE_TUNING[setting][0]
+def desk(setting: str) -> str:
+    """Cells of the table of fine-tuning: the batch, that by formula where there is one, and minutes."""
+    batch, minutes = FINE_TUNING[setting]
+    planned = batches_by_room().get(setting)
+    return f"{batch} | {'' if planned is None else f'{planned:.1f}'} | {minutes}"
 
 
-def minutes(setting: str) -> int:
-    """Of the same row."""
-    return FINE_TUNING[setting][1]
+def weights() -> int:
+    """Of `masters`, as its memory is drawn."""
+    return ledger_runs.UNITS * ledger_runs.RANKS * ledger_runs.PIECE * ledger_runs.COPIES
+
+
+def longer() -> float:
+    """How many times the hours of 175 billion parameters a trillion takes, at the speeds of the cell."""
+    return training_hours(TRILLION, 1, share=0.27) / training_hours(GPT3, 1, share=0.51)
 
 
 def inside_gb() -> float:

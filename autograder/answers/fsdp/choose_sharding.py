@@ -234,8 +234,8 @@ WRONG = (
     ),
     wrong(
         "backward_as_forward",
-        "Backward is not forward: it takes twice as long, and begins with the last unit. Nothing hides the reduce- "
-        "scatter of the first one.",
+        "Backward is not forward: it takes twice as long, and begins with the last unit. Nothing hides the "
+        "reduce-scatter of the first one.",
         edit((WAY, WAY.replace("[2]", "[1.0]")), ("times == 2", "type(times) is float")),
         edit((WAY, WAY.replace("reversed(own)", "own"))),
     ),

@@ -183,12 +183,18 @@ WRONG = (
         ),
     ),
     wrong(
+        "nan_made_a_number",
+        "You replace nan or inf. What is loaded is what was saved, bit for bit.",
+        edit((PADDED, f"{PADDED}.nan_to_num()")),
+    ),
+    wrong(
         "other_dtype",
         "You convert what you load, or join it with zeros of another dtype: torch.cat then converts to the wider one. "
-        "It must come back in the dtype in which it was saved, whole numbers bit for bit, and new_zeros makes zeros of "
-        "the same dtype.",
+        "It must come back in the dtype in which it was saved, bit for bit (-0.0 and whole numbers too), and "
+        "new_zeros makes zeros of the same dtype.",
         edit((PADDED, f"{PADDED}.double()")),
         edit((PADDED, f"{PADDED}.double().to(each[0].dtype)")),
+        edit((PADDED, f"{PADDED} + 0")),
         edit((PADDED, PADDED.replace("each[0].new_zeros(chunk - stop + start)", IN_FLOAT64))),
         fails=("dtypes",),
     ),

@@ -159,6 +159,14 @@ WRONG = (
         "hold their tensors when they were waited for, too. Save the x of a unit; gather its parameters again.",
         edit((BEGUN, f"{BEGUN}\n    works = []"), (COMPUTED, f"        works.append(work)\n{COMPUTED}")),
         edit((BEGUN, f"{BEGUN}\n    fulls = []"), (COMPUTED, f"        fulls.append(full)\n{COMPUTED}")),
+        edit(
+            (BEGUN, f"{BEGUN}\n    fulls = []"),
+            (
+                COMPUTED,
+                f"        fulls.append(full)\n        if place >= n - 2:\n            fulls.clear()\n{COMPUTED}",
+            ),
+        ),
+        edit(("forward(i, full, xs[i])", "forward(i, full.clone(), xs[i])")),
         edit((BEGUN, f"{BEGUN}\n    kept = []"), (LET_GO, f"            kept.append(dfull)\n{LET_GO}")),
         edit(
             (BEGUN, f"{BEGUN}\n    fulls = []"),
@@ -180,6 +188,8 @@ WRONG = (
         "of each on its way is enough to hide the travel of all.",
         edit((AHEAD, "len(ahead) < (len(visits) if prefetch else 1)")),
         edit((AHEAD, "len(ahead) <= 2 * prefetch")),
+        edit((AHEAD, "len(ahead) <= (n - 1 if place == 0 and prefetch else prefetch)")),
+        edit((AHEAD, "len(ahead) <= (2 if place < n - 2 else 1) * prefetch")),
         edit(
             (BEGUN, f"{BEGUN}\n    travels = []"),
             (LAND, "            leaving ="),
@@ -295,7 +305,7 @@ WRONG = (
         "The shards that you return are views, and keep the full gradients of all units behind them alive. And an "
         "all_reduce sends twice what a reduce_scatter does. Let reduce_scatter write into a tensor like the shard.",
         edit((SCATTER, REDUCED)),
-        fails=("collectives", "overlapped", "one_unit_held"),
+        fails=("collectives", "overlapped", *HELD),
     ),
     wrong(
         "whichever_has_come",

@@ -68,7 +68,18 @@ def told_by_rank_0(comm: Comm, folder: Path, step: int, tensors: dict[str, Tenso
         raise OSError(" and ".join(f"rank {rank}" for rank in range(comm.size) if int(word) >> rank & 1))
 
 
+def moved_into_place(comm: Comm, folder: Path, step: int, tensors: dict[str, Tensor], n: int, write: Write) -> None:
+    """Each file is written under another name, which a failure leaves, and moved into its place when it is whole."""
+
+    def whole(named: dict[str, Tensor], path: Path) -> None:
+        write(named, path.with_suffix(".tmp"))
+        os.replace(path.with_suffix(".tmp"), path)
+
+    save_sharded(comm, folder, step, tensors, n, whole)
+
+
 RIGHT = (
+    right(moved_into_place),
     right(numpys_pieces, independent="numpy.arange for the elements that count"),
     right(told_by_rank_0),
 )
@@ -132,7 +143,8 @@ WRONG = (
     ),
     wrong(
         "gathers_what_it_does_not_need",
-        "The files are right, but tensors travel. Nobody needs another's shards to write its own.",
+        "The files are right, but the ranks say more than they must: tensors travel, which nobody needs to write its "
+        "own, or there are more than four collectives. How it went on each rank is all that they have to tell.",
         gathers_and_keeps_its_own,
         fails=("few_bytes",),
     ),
@@ -171,12 +183,19 @@ WRONG = (
     wrong(
         "stored_in_another_dtype",
         "bfloat16 weights come back wide, or n is no int64, or whole numbers went through a float on their way, which "
-        "has no digits for large ones: store what you were given as it is.",
+        "has no digits for large ones, or -0.0 became 0: store what you were given as it is.",
         edit(("each[:real]", "each[:real].double()")),
         edit(("each[:real]", "each[:real].double().to(each.dtype)")),
+        edit(("each[:real]", "each[:real] + 0")),
         edit(('"n": torch.tensor(n)', '"n": torch.tensor(float(n))')),
         edit(('"n": torch.tensor(n)', '"n": torch.tensor(n, dtype=torch.int32)')),
         fails=("dtypes",),
+    ),
+    wrong(
+        "nan_made_a_number",
+        "You replace nan or inf. A checkpoint is what was there, bit for bit: whoever looks for the step at which a "
+        "run diverged needs them.",
+        edit(("each[:real]", "each[:real].nan_to_num() if each.is_floating_point() else each[:real]")),
     ),
     wrong(
         "through_float32",

@@ -135,6 +135,7 @@ WRONG = (
         "You take two parameters for one because they begin at the same address. One may be a view of the other: only "
         "the same object is tied. Compare with `is`, or by id().",
         edit((ALL, "in list({q.data_ptr(): q for q in params[::-1]}.values())[::-1]")),
+        edit((ALL, "in list({(q.data_ptr(), q.shape): q for q in params[::-1]}.values())[::-1]")),
         edit((ALL, "in list({q.untyped_storage().data_ptr(): q for q in params[::-1]}.values())[::-1]")),
     ),
     wrong(

@@ -159,6 +159,11 @@ WRONG = (
         edit((REDUCED, f"if grads:\n        {REDUCED}")),
     ),
     wrong(
+        "numbers_left_out",
+        "A shard of shape () is missing in your norm. It has one element, and its square counts.",
+        edit((ADDED, f"{ADDED} if grad.dim() else 0")),
+    ),
+    wrong(
         "breaks_without_shards",
         "On a rank without shards your sum of squares cannot be formed: torch.stack and torch.cat want at least one "
         "tensor, and Python's sum of nothing is the int 0, not a tensor. Begin with a tensor that is 0.",
@@ -215,8 +220,9 @@ WRONG = (
     ),
     wrong(
         "gathers_everything",
-        "Every rank gets the gradients of all others, which is what sharding avoids: P times the memory, and as many "
-        "bytes as a whole step. One number from each rank is enough.",
+        "Your ranks say more than they must: several collectives, or more than one number from each rank. Where every "
+        "rank gets the gradients of all others, that is P times the memory, which sharding avoids. One all-reduce of "
+        "one number is enough.",
         gathers_everything,
         fails=("one_small_all_reduce",),
     ),

@@ -128,8 +128,9 @@ REDUCED = '    comm.all_reduce(grads, "mean")\n    dshard = '
 WRONG = (
     wrong(
         "all_reduce_then_slice",
-        "You do something else than one all_gather and one reduce_scatter, and send more. An all_reduce gives every "
-        "rank the whole mean, of which it keeps one part: twice the bytes of a reduce_scatter.",
+        "You do something else than one all_gather and one reduce_scatter, and send more: a collective twice, or an "
+        "all_reduce, which gives every rank the whole mean, of which it keeps one part, for twice the bytes of a "
+        "reduce_scatter.",
         edit((SCATTERED, f"{REDUCED}grads.view(comm.size, -1)[comm.rank].clone()")),
         fails=("one_of_each", "bytes"),
     ),

@@ -88,14 +88,28 @@ HALVES = (
 WRONG = (
     wrong(
         "parameters_stay",
-        "What was gathered outlives the call: in the end every rank holds all units, as if nothing were sharded. It "
-        "stands in saved (a view is enough), in a list or in an attribute. Backward gathers it again.",
+        "What was gathered outlives the call: it stands in saved, where a view is enough. In the end every rank holds "
+        "all units, as if nothing were sharded. Backward gathers it again.",
         edit((SAVED, '{"x": x, "t": t, "a": a, "b": b}')),
         edit((SAVED, '{"x": x, "t": t, "full": full}')),
         edit((SAVED, '{"x": x, "t": t, "b": b}')),
         edit((SAVED, '{"x": x, "t": t, "a": a.clone(), "b": b.clone()}')),
+        fails=("nothing_else_saved", "freed", "memory"),
+    ),
+    wrong(
+        "parameters_in_a_list",
+        "What was gathered outlives the call: it stands in a list or an attribute of yours, so that in the end every "
+        "rank holds all units, as if nothing were sharded. Backward gathers it again.",
         keeps_a_list,
         fails=("freed", "memory"),
+    ),
+    wrong(
+        "more_than_x_and_t",
+        'You save a third tensor. Of each unit it stays until backward: "x" and "t" give all that is needed, together '
+        "with the parameters, which are gathered again.",
+        edit((SAVED, '{"x": x, "t": t, "z": x @ a.T}')),
+        edit((SAVED, '{"x": x, "t": t, "sum": b.sum(0)}')),
+        fails=("nothing_else_saved",),
     ),
     wrong(
         "graph_stays",

@@ -159,11 +159,34 @@ WRONG = (
         edit(
             (
                 MAKE,
-                'kept = unshard.__dict__.setdefault("kept", {})\n'
-                "    place = comm.rank, comm.size, len(shard), shard.dtype\n"
+                'kept = comm.__dict__.setdefault("kept", {})\n'
+                "    place = len(shard), shard.dtype\n"
                 "    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))",
             )
         ),
+    ),
+    wrong(
+        "rows_stay",
+        "You keep the rows of all calls in a list, a dict or an attribute: after a pass through the model every rank "
+        "holds all of it, as if nothing were sharded. Return the tensors, and let nothing else lead to their row.",
+        edit((GATHER, f'{GATHER}\n    unshard.__dict__.setdefault("rows", []).append(row)')),
+        edit(
+            (
+                "return [piece",
+                'kept = unshard.__dict__.setdefault("tensors", {})\n    kept[len(kept)] = pieces\n    return [piece',
+            )
+        ),
+        fails=("let_go", "memory"),
+    ),
+    wrong(
+        "three_rows_at_once",
+        "The tensors are right, but before you return you hold three rows or more: the parts that came, what cat makes "
+        "of them, and a copy. Take views of what cat returns, or gather with all_gather_single into one row.",
+        joined(
+            ("row, tensors, start = torch.cat(pieces), [], 0", "row, tensors, start = torch.cat(pieces).clone(), [], 0")
+        ),
+        edit((GATHER, f"{GATHER}\n    row = torch.cat([*row.clone().split(len(shard) or 1)])")),
+        fails=("memory",),
     ),
     wrong(
         "a_tuple",

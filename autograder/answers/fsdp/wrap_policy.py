@@ -162,6 +162,12 @@ WRONG = (
         edit((INNER, "if True:")),
     ),
     wrong(
+        "blocks_but_for_what_is_deeper",
+        "You leave the modules in a block alone, and not those in its modules: `mlp.up` becomes a unit of its own. No "
+        "module in a block becomes one, however deep it is.",
+        edited(leftovers_returned, ("splits and not isinstance(module, blocks)", "not isinstance(module, blocks)")),
+    ),
+    wrong(
         "blocks_of_just_this_class",
         "You compare classes with == or `in`, and split blocks of a derived class. isinstance takes both.",
         edit((INNER, "if type(module) not in blocks:")),

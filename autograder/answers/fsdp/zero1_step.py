@@ -127,11 +127,18 @@ WRONG = (
     ),
     wrong(
         "all_reduced_then_cut",
-        "The parameters are right, but you reduce all gradients to all ranks and keep a slice: 3 (P - 1) / P of the "
-        "bytes in all. A reduce-scatter leaves each rank its own slice for half the price of an all-reduce.",
+        "The parameters are right, but one of your two collectives is an all-reduce: 3 (P - 1) / P of the bytes in "
+        "all. A reduce-scatter leaves each rank its own slice of the gradients, and an all-gather brings all slices of "
+        "the parameters, each for half the price of an all-reduce.",
         edit(
             (EMPTY, "grad = row.clone()"),
             (GRAD, 'comm.all_reduce(grad, "mean")\n    grad = grad[comm.rank * m : (comm.rank + 1) * m].clone()'),
+        ),
+        edit(
+            (
+                GATHER,
+                "row.zero_()\n    row[comm.rank * m : (comm.rank + 1) * m] = shard\n    comm.all_reduce(row)",
+            )
         ),
     ),
     wrong(
@@ -257,6 +264,35 @@ WRONG = (
             (GATHER, f'state["gradients"] = [p.grad for p in trained]\n    {GATHER}'),
         ),
         edit((GATHER, f'state["shard"] = shard\n    {GATHER}')),
+    ),
+    wrong(
+        "kept_outside",
+        "Something leads from step to step besides the state and the parameters: a count, a shard of the parameters or "
+        "moments that you keep in an attribute or a global. When a checkpoint is loaded, the caller brings the state "
+        "and parameters of an earlier step, and what you kept is of a later one. Read everything from these two.",
+        edit(
+            (
+                COUNT,
+                '    counts = zero1_step.__dict__.setdefault("counts", {})\n'
+                '    counts[comm.rank] = counts[comm.rank] + 1 if state["step"] else 1\n'
+                '    state["step"] = counts[comm.rank]\n',
+            )
+        ),
+        edit(
+            (
+                f"shard = {OWN}",
+                'shards = zero1_step.__dict__.setdefault("shards", {})\n'
+                f"    shard = shards[comm.rank] = shards[comm.rank] if state else {OWN}",
+            )
+        ),
+        edit(
+            (
+                COUNT,
+                '    moments = zero1_step.__dict__.setdefault("moments", {})\n'
+                '    if state["step"]:\n        state.update(moments[comm.rank])\n'
+                f'    moments[comm.rank] = {{name: state[name] for name in ("m", "v")}}\n{COUNT}',
+            )
+        ),
     ),
     wrong(
         "no_correction",

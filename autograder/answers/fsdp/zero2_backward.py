@@ -85,6 +85,57 @@ def all_at_once(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
     return shards
 
 
+def rows_that_wait(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
+    """Gradients go from .grad into the row of their bucket, and rows are scattered when backward is over."""
+    places, rows, shards = {}, dict[int, Tensor](), []
+    for number, bucket in enumerate(buckets):
+        start = 0
+        for p in bucket:
+            places[p] = number, start
+            start += p.numel()
+
+    def row_of(number: int) -> Tensor:
+        n = sum(p.numel() for p in buckets[number])
+        if number not in rows:
+            rows[number] = torch.zeros(n + -n % comm.size, dtype=buckets[0][0].dtype)
+        return rows[number]
+
+    def arrived(p: Parameter) -> None:
+        number, start = places[p]
+        assert p.grad is not None
+        row_of(number)[start : start + p.numel()] = p.grad.flatten()
+        p.grad = None
+
+    handles = [p.register_post_accumulate_grad_hook(arrived) for p in places]  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]
+    for handle in handles:
+        handle.remove()
+    for number in range(len(buckets)):
+        row = row_of(number)
+        shards.append(row.new_empty(len(row) // comm.size))
+        comm.reduce_scatter_single(shards[-1], row, "mean")
+        del row, rows[number]
+    return shards
+
+
+def freed_one_by_one(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
+    """Backward first; each .grad goes as soon as it is in its bucket's row."""
+    loss.backward()  # type: ignore[no-untyped-call]
+    shards = []
+    for bucket in buckets:
+        n = sum(p.numel() for p in bucket)
+        row, start = torch.zeros(n + -n % comm.size, dtype=bucket[0].dtype), 0
+        for p in bucket:
+            if p.grad is not None:
+                row[start : start + p.numel()] = p.grad.flatten()
+            p.grad = None
+            start += p.numel()
+        shards.append(row.new_empty(len(row) // comm.size))
+        comm.reduce_scatter_single(shards[-1], row, "mean")
+        del row
+    return shards
+
+
 edit = partial(edited, zero2_backward)
 LANDED = "        for _, work in travels:\n            work.wait()\n        travels.clear()"
 LANDED_BUT = "        while len(travels) > 1:\n            travels.pop(0)[1].wait()"
@@ -118,14 +169,16 @@ WRONG = (
         edit((COMPLETE, "False")),
         edit((COMPLETE, "not any(missing)")),
         edit((FREED, ""), ("    return shards", "    for p in bucket_of:\n        p.grad = None\n    return shards")),
+        freed_one_by_one,
         fails=("let_go", "few_buckets", "memory"),
     ),
     wrong(
         "buckets_stay",
-        "You empty .grad in time, and the flat gradients of most buckets are alive all the same. They travel until "
-        "you wait for them after backward, or they have arrived and something leads to them: a list of tensors, or "
-        "of works, because a Work holds its tensors. Wait for a bucket before the next one is put together, and "
-        "then let go of its Work. (Where one torch.autograd.grad makes all gradients, they are all there, too.)",
+        "You empty .grad in time, and the flat gradients of most buckets are alive all the same. They stand in a "
+        "dict of yours until backward is over, or travel until you wait for them then, or have arrived and something "
+        "leads to them: a list of tensors, or of works, because a Work holds its tensors. Wait for a bucket before the "
+        "next one is put together, and then let go of its Work. (Where one torch.autograd.grad makes all gradients, "
+        "they are all there, too.)",
         edit(
             (REDUCE, 'works.append((flat, comm.reduce_scatter_single(shard, flat, "mean", async_op=True)))'),
             ("    shards: list[Tensor] = []", "    shards: list[Tensor] = []\n    works = []"),
@@ -146,12 +199,13 @@ WRONG = (
     ),
     wrong(
         "one_bucket_too_many",
-        "You scatter in the hook and empty .grad, but a bucket too many is still on its way, or one copy too many is "
-        "alive. Wait for the bucket before the next one is put together, and not after; and delete what cat or pad "
-        "has copied.",
+        "You empty .grad, but more is alive than one bucket and one copy of it. A bucket too many is still on its way, "
+        "or gradients wait in rows of yours until backward is over, or one copy too many is alive. Scatter a bucket "
+        "when it is complete, wait for it before the next one is put together, and delete what cat or pad has copied.",
         edited(one_on_its_way, (LANDED, LANDED_BUT), ALL_LANDED),
         edited(one_on_its_way, ("            land()\n", ""), LANDED_LATE),
         edited(one_on_its_way, COPIED),
+        rows_that_wait,
         fails=("memory",),
     ),
     wrong(
@@ -172,6 +226,20 @@ WRONG = (
                 "flat = rows.setdefault(len(shard), shard.new_zeros(comm.size * len(shard)))",
             ),
             ("    shards: list[Tensor] = []", "    shards: list[Tensor] = []\n    rows = {}"),
+        ),
+    ),
+    wrong(
+        "too_few_pieces",
+        "torch.chunk and torch.split may give fewer pieces than there are ranks, where a bucket has few elements: 5 of "
+        "them in pieces of 2 are 3 pieces, and 4 ranks want one each. Fill the row up with zeros before you cut it.",
+        edit(
+            (
+                REDUCE,
+                "import torch\n        n = sum(p.numel() for p in bucket)\n        pieces = [\n"
+                "            torch.nn.functional.pad(each, (0, len(shard) - len(each)))\n"
+                "            for each in flat[:n].chunk(comm.size)\n        ]\n"
+                '        comm.reduce_scatter(shard, pieces, "mean")',
+            )
         ),
     ),
     wrong(

@@ -119,7 +119,7 @@ WRONG = (
     ),
     wrong(
         "one_too_many",
-        "Where `size` divides n, nothing is padded: n // size + 1 is one too many there.",
+        "Where `size` divides n, as it does 0, nothing is padded: a shard has n / size elements there, no more.",
         edit((SHARD, "shard = n // size + 1")),
         edit((SHARD, "shard = max(1, -(-n // size))")),
     ),

@@ -147,7 +147,8 @@ WRONG = (
     ),
     wrong(
         "of_all_ranks",
-        "Asked for is what one rank sends, not all of them together, nor what it sends and receives.",
+        "Asked for is what one rank sends, in elements: not bytes, not what all of them send together, nor what it "
+        "sends and receives.",
         last("turns * (size - 1) * -(-n // size) * size"),
         last("2 * turns * (size - 1) * -(-n // size)"),
     ),

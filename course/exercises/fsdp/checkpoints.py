@@ -35,10 +35,19 @@ def piece(n: int, rank: int, size: int) -> slice:
 
 
 def in_all_dtypes(rng: torch.Generator, n: int) -> dict[str, Tensor]:
-    """Flat tensors of n elements, as a run has them; the whole numbers have more digits than any float."""
+    """Flat tensors of n elements, as a run has them; the whole numbers have more digits than any float. A diverged run
+    has nan and inf, and a moment may be -0.0.
+    """
     dtypes = {"weight": torch.bfloat16, "first_moment": torch.float32, "second_moment": torch.float64}
     drawn = {name: normal(rng, n, dtype=dtype) for name, dtype in dtypes.items()}
-    return {**drawn, "updates": 2 * torch.randint(2**60, 2**61, (n,), generator=rng) + 1}
+    drawn["first_moment"][:3] = torch.tensor([-0.0, torch.nan, -torch.inf])
+    flags = torch.randint(1, 200, (n,), generator=rng, dtype=torch.uint8)
+    return {**drawn, "updates": 2 * torch.randint(2**60, 2**61, (n,), generator=rng) + 1, "flags": flags}
+
+
+def same_bits(got: Tensor, expected: Tensor) -> bool:
+    """Whether both are the same bit for bit, signs of zeros and nan included."""
+    return got.shape == expected.shape and torch.equal(got.view(torch.uint8), expected.contiguous().view(torch.uint8))
 
 
 def differ_beyond_float64(got: Tensor, expected: Tensor) -> bool:

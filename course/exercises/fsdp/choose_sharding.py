@@ -57,7 +57,9 @@ def _all(says: Callable[[Question, Choice], str | None]) -> Callable[[Inputs, Va
 
 def _words(choice: Choice) -> str:
     stage, size, ahead = choice
-    return f"stage {stage}, {size} layers in a unit" + (f", {'with' if ahead else 'without'} prefetch" * (stage == 3))
+    return f"stage {stage}, {size} layer{'s' * (size > 1)} in a unit" + (
+        f", {'with' if ahead else 'without'} prefetch" * (stage == 3)
+    )
 
 
 def _fits(question: Question, choice: Choice) -> str | None:

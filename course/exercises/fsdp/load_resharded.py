@@ -13,17 +13,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.fsdp.checkpoints import differ_beyond_float64, file_of, in_all_dtypes, piece, write_file
+from course.exercises.fsdp.checkpoints import (
+    differ_beyond_float64,
+    file_of,
+    in_all_dtypes,
+    padded,
+    piece,
+    same_bits,
+    write_file,
+)
 from course.exercises.fsdp.small_talk import few_words
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 FEWER, ONE, SAME = "4 ranks saved, 3 load", "4 ranks saved, 1 loads", "3 ranks saved, 3 load"
+SINGLE = "1 rank saved, 3 load"
 MORE, SHORT = "2 ranks saved, 5 load", "5 ranks saved, one of them padding alone, 2 load"
 MANY, ALONE = "12 ranks saved, 5 load", "each rank has only the files that it needs"
 EVEN, NOTHING = "6 ranks saved, 3 load, only the files that they need", "a rank that gets padding alone"
 MISSING, CUT, EMPTY, FIRST = "a file is missing", "a file is cut", "a file is empty", "rank 0's file is cut"
-RESHARDED, ONLY, BROKEN = (FEWER, ONE, SAME, MORE, SHORT, MANY), (ALONE, EVEN, NOTHING), (MISSING, CUT, EMPTY, FIRST)
+RESHARDED, ONLY, BROKEN = (
+    (FEWER, ONE, SAME, SINGLE, MORE, SHORT, MANY),
+    (ALONE, EVEN, NOTHING),
+    (MISSING, CUT, EMPTY, FIRST),
+)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -41,6 +54,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(FEWER, 301, 4, 3),
         case(ONE, 10, 4, 1),
         case(SAME, 8, 3, 3),
+        case(SINGLE, 11, 1, 3),
         case(MORE, 7, 2, 5),
         case(SHORT, 7, 5, 2),
         case(MANY, 23, 12, 5),
@@ -132,6 +146,8 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
                 return f"{name} in {found.dtype}, which was saved in {whole.dtype}"
             if differ_beyond_float64(found, right):
                 return f"{name} with other whole numbers: was it converted to a float and back?"
+            if not same_bits(found, padded(whole, rank, inputs["ranks"])):
+                return f"{name} with other bits: -0.0 and nan come back as they were saved, too"
     return None
 
 
@@ -160,7 +176,9 @@ EXERCISE = Exercise(
             roundings=0,
             cases=RESHARDED,
         ),
-        Property("dtypes", "What comes back has the dtype in which it was saved.", holds=_dtypes, cases=RESHARDED),
+        Property(
+            "dtypes", "What comes back is bit for bit what was saved, in its dtype.", holds=_dtypes, cases=RESHARDED
+        ),
         Property(
             "only_what_overlaps",
             "A file that holds none of this rank's elements may lie on another disk: open those that do, and rank 0's "
@@ -210,7 +228,7 @@ EXERCISE = Exercise(
         "one that is needed and is cut or empty (ValueError)": (CUT, EMPTY, FIRST),
         "rank 0's file, which tells names, dtypes and n": ("dtypes", NOTHING),
         "All ranks need rank 0's file": (FIRST,),
-        "A rank that does not need the file loads as ever": ("damaged_files",),
+        "A rank that does not need the damaged file loads as ever": ("damaged_files",),
         "nothing is sent": ("nothing_is_sent",),
     },
 )

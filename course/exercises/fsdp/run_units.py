@@ -23,6 +23,7 @@ ONE, ALONE = "one rank", "5 ranks, one unit, and prefetch"
 EVEN, UNLIKE = "4 ranks, equal units, and prefetch", "3 ranks of unlike speed, and prefetch"
 DEEP, DEEP_AHEAD = "a deep stack", "a deep stack, and prefetch"
 GIVEN = ("*/y", "*/dx", "*/dshards/*")
+RANKS = 4  # of the deep stack: so many that the shards of all gradients are no more than one unit
 VALUES = (USUAL, UNEVEN, ONE, ALONE, LATE, EVEN, UNLIKE)
 
 
@@ -44,8 +45,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(LATE, 4, [(4, 4)] * 6, False, 4e-5, dtype=double),
         case(EVEN, 4, [(4, 4)] * 6, True, 4e-5, dtype=double),
         case(UNLIKE, 3, [(4, 2), (2, 2), (3, 2), (1, 2), (5, 2)], True, slow, dtype=double),
-        case(DEEP, 2, deep, False, batch=units.BATCH, dtype=double, copies=(units.FEW, units.MANY)),
-        case(DEEP_AHEAD, 2, deep, True, batch=units.BATCH, dtype=double, copies=(units.FEW, units.MANY)),
+        case(DEEP, RANKS, deep, False, batch=units.BATCH, dtype=double, copies=(units.FEW, units.MANY)),
+        case(DEEP_AHEAD, RANKS, deep, True, batch=units.BATCH, dtype=double, copies=(units.FEW, units.MANY)),
     ]
 
 
@@ -270,7 +271,7 @@ EXERCISE = Exercise(
         "in the dtype of the shards, which are not changed": ("dshards",),
         "two all_gathers and one reduce_scatter": ("collectives",),
         "may be kept between the passes, or gathered again": ("collectives",),
-        "of one unit, with prefetch of two": ("one_unit_held", "two_units_held"),
+        "of one unit have, with prefetch of two": ("one_unit_held", "two_units_held"),
         "within 10%": ("overlapped",),
     },
     measured=(DEEP, DEEP_AHEAD),

@@ -20,6 +20,7 @@ from course.exercises.fsdp.checkpoints import (
     in_all_dtypes,
     padded,
     replaced,
+    same_bits,
     stored,
     write_file,
     write_half,
@@ -97,7 +98,8 @@ def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
             file_of(folder, step, (comm.rank + 1) % comm.size, comm.size).write_bytes(b"another's")
         with replaced(latest) as held:
             raised = _raised(answer, comm, folder, inputs)
-        others = [path.name for path in folder.rglob("rank-*") if path.name != mine.name]
+        own = re.compile(rf"rank-{comm.rank}\b")  # also under another name, before it is moved
+        others = [path.name for path in folder.rglob("rank-*") if not own.match(path.name)]
         left = stored(before)
         return observe(
             {
@@ -140,6 +142,8 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
                 return f"{name} in {found.dtype}, which should be in {dtype}"
             if differ_beyond_float64(found, right):
                 return f"{name} with other whole numbers: was it converted to a float and back?"
+            if name in shards and not same_bits(found, shards[name][: len(right)]):
+                return f"{name} with other bits: -0.0 and nan are to be stored as they are, too"
     return None
 
 
@@ -155,7 +159,7 @@ EXERCISE = Exercise(
             "Each rank's file holds its own elements of every tensor it was given. The files of others are theirs "
             "alone, also where an interrupted save left them.",
             points=2,
-            keys=("*/stored/weight", "*/stored/*_moment", "*/stored/updates", "*/others"),
+            keys=("*/stored/weight", "*/stored/*_moment", "*/stored/updates", "*/stored/flags", "*/others"),
             roundings=0,
             cases=(ONE, AGAIN),
         ),
@@ -169,7 +173,9 @@ EXERCISE = Exercise(
             roundings=0,
             cases=(FOUR, FIVE),
         ),
-        Property("dtypes", "Stored is what was given, in its own dtype, and n in int64.", holds=_dtypes, cases=WHOLE),
+        Property(
+            "dtypes", "Stored is what was given, bit for bit, in its own dtype; n in int64.", holds=_dtypes, cases=WHOLE
+        ),
         Property(
             "latest_names_the_step",
             "When all is written, rank 0's `latest` holds the name of the step's folder; the other ranks make no such "

@@ -90,7 +90,7 @@ def _parameters(inputs: Inputs, values: list[Tensor]) -> list[Parameter]:
     made = [Parameter(each, requires_grad=k not in inputs["frozen"]) for k, each in enumerate(values)]
     for each in made:
         each.grad = 2 * each.detach() if each.requires_grad else None
-    return [*made, Parameter(made[-1].detach()[:2])]
+    return [*made, Parameter(made[-1].detach())]
 
 
 def _by_rank(tensors: Iterable[Tensor]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     usual = [draw((4,), (3,)), draw((4,), (3,), size=2.0), draw((4,), (3,), size=0.5)]
     large = [draw((300,), (41,), size=1.0 + rank / 2) for rank in range(5)]
     uneven = [
-        [*draw((5,), dtype=torch.float16), *draw((2, 3), (), (0,))],
+        [*draw((5,), dtype=torch.float16), *draw((2, 3), (0,)), 3 + draw(())[0].abs()],  # the () counts
         [],
         [*draw((4,), size=2.0, dtype=torch.float64), *draw((3,))],
     ]

@@ -39,11 +39,13 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     writes, dtypes = 0, {"y": True, "saved": True}
     ys: list[Any] = []
     saved: list[dict[str, Tensor]] = []
+    names: set[str] = set()
     for shard, shapes in zip(shards, units.shapes_of(inputs), strict=True):
         before = x._version + shard._version
         one = outputs(answer(comm, shard, shapes, x), "y", "saved")
         writes += x._version + shard._version - before
         saved.append(_checked(one["saved"]))
+        names |= {str(name) for name in one["saved"]}
         x = _matrix("y", one["y"])
         dtypes["y"] &= x.dtype == shard.dtype
         dtypes["saved"] &= all(saved[-1][name].dtype == shard.dtype for name in ("x", "t"))
@@ -51,7 +53,8 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     units.room(inputs, 2)  # what a call may hold
     pieces: list[Any] = [{"x": each["x"], "t": each["t"][:, :few]} for each, few in zip(saved, rows, strict=True)]
     graph = x.requires_grad or any(getattr(each, "requires_grad", False) for one in saved for each in one.values())
-    return observe({"y": ys, "saved": pieces, "dtypes": {**dtypes}, "writes": writes, "graph": graph})
+    seen: dict[str, Any] = {"y": ys, "saved": pieces, "names": " ".join(sorted(names)), "dtypes": {**dtypes}}
+    return observe({**seen, "writes": writes, "graph": graph})
 
 
 def _checked(saved: object) -> dict[str, Tensor]:
@@ -97,6 +100,14 @@ EXERCISE = Exercise(
             'Backward asks for "x", as it was given, and for "t", the tanh: parameters and these give all gradients.',
             keys=("*/saved/*", "*/dtypes/saved"),
             cases=(USUAL, DOUBLE),
+        ),
+        Property(
+            "nothing_else_saved",
+            'What is saved stays until backward, for each unit: "x" and "t", and no third entry, of what they or '
+            "another gathering will give again.",
+            keys=("*/names", "*/saved/*"),
+            cases=(USUAL, DOUBLE),
+            needs=("saved",),
         ),
         Property(
             "unchanged",
@@ -177,7 +188,8 @@ EXERCISE = Exercise(
         "the unit's output": ("values",),
         'a dict of what backward will need, "x" and "t"': ("saved",),
         "one all_gather of the shard": ("one_gather", "bytes"),
-        "neither requires a gradient": ("no_graph",),
+        "neither y nor what is saved requires a gradient": ("no_graph",),
+        "and of nothing else": ("nothing_else_saved",),
         "never more than one unit's full parameters and one copy of them": ("memory",),
         "nothing full is left after the call": ("freed",),
         "Neither x nor shard is changed": ("unchanged",),

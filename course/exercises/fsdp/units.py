@@ -51,9 +51,9 @@ def case(
     return Case(name=name, inputs=inputs)
 
 
-def deep(rng: torch.Generator, name: str) -> Case:
+def deep(rng: torch.Generator, name: str, layers: int = DEEP) -> Case:
     """The case whose memory is measured."""
-    return case(rng, name, 4, [(ROWS, WIDTH)] * DEEP, batch=BATCH, dtype=torch.float64, copies=(FEW, MANY))
+    return case(rng, name, 4, [(ROWS, WIDTH)] * layers, batch=BATCH, dtype=torch.float64, copies=(FEW, MANY))
 
 
 def split(inputs: Inputs) -> list[Inputs]:

@@ -1,7 +1,8 @@
 """`unshard(comm, shard, shapes)`: a unit's full tensors from the shards of all ranks.
 
 The caller writes into its shard afterwards, as an optimizer does while full tensors are still around. A rank that is
-alone, to which it costs nothing, gathers other numbers then, as one does with the next unit.
+alone, to which it costs nothing, gathers other numbers then, as one does with the next unit. In a stack of units each
+is gathered, and let go of, before the next one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from course.cluster import Comm
 from course.errors import WrongOutput
+from course.exercises.fsdp import units
 from course.exercises.fsdp.flat import at_most, held_once, in_all, length
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -21,7 +23,9 @@ from course.performing.forms import laid_out
 
 EVEN, UNEVEN, ONE, MANY = "3 ranks, 12 elements", "4 ranks, 9 elements", "one rank", "5 ranks, 3 elements"
 ODD, HALF, FINE, VIEW = "a number and empty ones", "bfloat16", "float64", "a shard that is a view"
+DEEP = "a deep stack"
 PLAIN = (EVEN, UNEVEN, ONE, MANY)
+STAYS = 4.5  # units: more than anybody copies for one of them, less than six leave behind
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -51,22 +55,25 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(HALF, 3, (2, 2), (3,), dtype=torch.bfloat16),
         case(FINE, 2, (2, 2), (3,), dtype=torch.float64),
         case(VIEW, 2, (2, 3), (5,), lies="strided"),
+        units.deep(rng, DEEP),
     ]
 
 
 def split(inputs: Inputs) -> list[Inputs]:
-    """To each rank its shard."""
+    """To each rank its shard; in the deep stack what units are made of."""
+    if "shards" not in inputs:
+        return units.split(inputs)
     return [{"shard": shard, "shapes": inputs["shapes"], "lies": inputs["lies"]} for shard in inputs["shards"]]
 
 
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """The tensors at once, and while the shard is 0; how many storages they have, and of how many elements."""
+    if "shard" not in inputs:
+        return _stack(answer, comm, inputs)
     inputs.update(laid_out({"shard": inputs["shard"]}, {"shard": inputs["lies"]}))
     shard: Tensor = inputs["shard"]
     shapes = [tuple(shape) for shape in inputs["shapes"]]
-    tensors = answer(comm, shard, shapes)
-    if not isinstance(tensors, (list, tuple)) or not all(isinstance(each, Tensor) for each in tensors):
-        raise WrongOutput(f"must return a list of tensors, got {type(tensors).__name__}")
+    tensors = _checked(answer(comm, shard, shapes))
     seen, before = [each.detach().clone() for each in tensors], shard.clone()
     shard.zero_()
     if comm.size == 1:
@@ -82,6 +89,26 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
             "in_a": "list" if isinstance(tensors, list) else type(tensors).__name__,
         }
     )
+
+
+def _stack(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
+    """One unit after the other: the first numbers of each tensor, of which nothing stays."""
+    found: dict[str, Any] = {}
+    shards = units.shards_of(inputs, comm.size, comm.rank)
+    for number, (shard, shapes) in enumerate(zip(shards, units.shapes_of(inputs), strict=True)):
+        for place, each in enumerate(_checked(answer(comm, shard, [tuple(shape) for shape in shapes]))):
+            found[f"{number} {place}"] = each.flatten()[: units.PIECE] * (inputs["copies"] if place else 1)
+            del each
+    inputs["shard"] = shards[0][: units.PIECE] * (inputs["copies"] if 2 * comm.rank >= comm.size else 1)
+    units.room(inputs, 2)  # what a call may hold
+    return observe({"tensors": found})
+
+
+def _checked(tensors: Any) -> Sequence[Tensor]:
+    """What came. Raises WrongOutput where it is no list of tensors."""
+    if isinstance(tensors, (list, tuple)) and all(isinstance(each, Tensor) for each in tensors):
+        return tensors
+    raise WrongOutput(f"must return a list of tensors, got {type(tensors).__name__}")
 
 
 def _one_row(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -179,6 +206,28 @@ EXERCISE = Exercise(
             needs=("gathered",),
         ),
         Property(
+            "let_go",
+            "Rows of units that the caller has let go of are alive: in a list, a dict or an attribute of yours. A unit "
+            "is full for a moment, and then its memory is for the next one.",
+            evidence="ledger",
+            holds=units.memory(STAYS, shards=1),
+            beside=("*/tensors/*",),
+            shows="live_bytes",
+            cases=(DEEP,),
+            needs=("padding_dropped",),
+        ),
+        Property(
+            "memory",
+            "More is alive at once than the row and a second one of what came. A list of parts, what cat makes of it, "
+            "and each clone are all as large as a row.",
+            evidence="ledger",
+            holds=units.memory(2.3, shards=1),
+            beside=("*/tensors/*",),
+            shows="live_bytes",
+            cases=(DEEP,),
+            needs=("padding_dropped",),
+        ),
+        Property(
             "bytes",
             "P - 1 shards from each rank, in their own dtype: one all-gather of what every rank has.",
             points=2,
@@ -220,5 +269,9 @@ EXERCISE = Exercise(
         "one all-gather: (P - 1) * m elements from each rank": ("bytes", "messages"),
         "shard is not changed": ("arguments_unchanged",),
         "share no memory with it, nor with those of other calls": ("own_memory",),
+        "when the caller lets go of the tensors, it is freed": ("let_go",),
+        "Before you return you may hold a second row": ("memory",),
     },
+    measured=(DEEP,),
+    seconds=20.0,
 )

@@ -65,7 +65,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs=inputs)
 
     def block(path: str, kind: str = "block") -> list[tuple[str, Any]]:
-        return [(path, kind), *layer(f"{path}.attn"), (f"{path}.norm.weight", some(2, 6)), *layer(f"{path}.mlp")]
+        return [(path, kind), *layer(f"{path}.attn"), (f"{path}.norm.weight", some(2, 6)), *layer(f"{path}.mlp.up")]
 
     embed = ("embed.weight", 10 * some(6, 9))
     nested = [

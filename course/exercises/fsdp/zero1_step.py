@@ -1,7 +1,8 @@
 """`zero1_step(comm, params, state, ...)`: a step of AdamW whose moments are sharded.
 
 Gradients are given as numbers, as backward would leave them, with the same signs on all ranks, so that no mean cancels.
-Each step gets a copy of the state that the last one left, as if it had been saved and loaded.
+Each step gets a copy of the state that the last one left, as if it had been saved and loaded; once it is an earlier
+one, with the parameters of that moment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 FIRST, LATER, ONE, EVEN = "one step", "four steps", "one rank", "3 ranks, 12 elements"
 MANY, MISSING, UNUSED, FROZEN = "more ranks than elements", "unused by some ranks", "unused by all", "frozen parameters"
 EPS, DECAY, FINE, VIEW = "a large eps", "weight decay", "float64", "a transposed weight"
+LOADED = "an earlier state, loaded again"
 LONG = 4
+AGAIN = 2  # the step before which the first one's parameters and state are loaded
 TINY = 1e-20  # where eps is not what is judged
 PLAIN = (FIRST, LATER, ONE, EVEN)
 
@@ -54,6 +57,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             "grads": [[[grad(t, r, k) for k in numbers] for t in range(steps)] for r in range(ranks)],
             "frozen": [],
             "transposed": False,
+            "loads": False,
         }
         options |= more.pop("options", {})
         return Case(name=name, inputs=inputs | {"options": options} | more)
@@ -66,7 +70,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(FIRST, 4, two),
         case(LATER, 4, two, LONG),
         case(ONE, 1, two, 2),
-        case(EVEN, 3, [(3,), (2, 3), (3,)], 2),
+        case(EVEN, 3, [(3,), (0,), (2, 3), (3,)], 2),
         case(MANY, 5, [(2,), ()], 2),
         case(MISSING, 3, three, 2, none=some),
         case(UNUSED, 3, three, 3, none=first_and_last, options={"weight_decay": 0.3, "eps": 0.01}),
@@ -75,12 +79,13 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(DECAY, 3, two, options={"weight_decay": 0.3}),
         case(FINE, 2, two, 3, dtype=torch.float64, options={"betas": [0.9, 0.999], "lr": [0.05, 0.05, 0.0]}),
         case(VIEW, 3, two, 2, transposed=True),
+        case(LOADED, 3, two, LONG, loads=True),
     ]
 
 
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank the same parameters, and its own gradients."""
-    shared = {name: inputs[name] for name in ("values", "options", "frozen", "transposed")}
+    shared = {name: inputs[name] for name in ("values", "options", "frozen", "transposed", "loads")}
     return [
         {**shared, "values": [each.clone() for each in shared["values"]], "grads": each} for each in inputs["grads"]
     ]
@@ -93,11 +98,19 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     betas = tuple(float(beta) for beta in inputs["options"]["betas"])
     options = {"betas": betas, "eps": inputs["options"]["eps"], "weight_decay": inputs["options"]["weight_decay"]}
     state: dict[str, Any] = {}
-    for lr, grads in zip(inputs["options"]["lr"], inputs["grads"], strict=True):
+    saved: tuple[list[Tensor], dict[str, Any]] = ([], {})
+    steps = zip(inputs["options"]["lr"], inputs["grads"], strict=True)
+    for number, (lr, grads) in enumerate(steps):
+        if inputs["loads"] and number == AGAIN:
+            for each, value in zip(memory, saved[0], strict=True):
+                each.copy_(value)
+            state = saved[1]
         for param, grad in zip(params, grads, strict=True):
             param.grad = None if grad is None else _laid(grad, inputs["transposed"])
-        state = {name: each.clone() if isinstance(each, Tensor) else each for name, each in state.items()}
+        state = _copied(state)
         answer(comm, params, state, lr=float(lr), **options)
+        if number == 0:
+            saved = [each.clone() for each in memory], _copied(state)
     kept = [each for name, each in state.items() if name != "step" and isinstance(each, Tensor)]
     others = [each for param in params for each in (param.data, param.grad) if each is not None]
     return observe(
@@ -109,6 +122,11 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
             "held": held_once(kept, others),
         }
     )
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    """With tensors of its own."""
+    return {name: each.clone() if isinstance(each, Tensor) else each for name, each in state.items()}
 
 
 def _laid(tensor: Tensor, transposed: bool) -> Tensor:
@@ -140,7 +158,8 @@ def _in_their_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None
 
 
 # A step count in float32 costs digits: 1 - 0.999 is then off by 3e-5 of its size, which is no mistake.
-on_params = partial(Property, keys=("*/memory/*",), roundings=128)
+by_step = partial(Property, roundings=128)
+on_params = partial(by_step, keys=("*/memory/*",))
 
 EXERCISE = Exercise(
     id="fsdp.zero1_step",
@@ -163,6 +182,14 @@ EXERCISE = Exercise(
             points=2,
             cases=(LATER, EVEN, ONE),
             needs=("the_first_step",),
+        ),
+        by_step(
+            "a_loaded_state",
+            "The caller loaded the parameters and the state of an earlier step, as from a checkpoint, and your step "
+            "went on from something else. Nothing but these two leads from step to step: keep nothing elsewhere.",
+            keys=("*/memory/*", "*/state/*"),
+            cases=(LOADED,),
+            needs=("later_steps",),
         ),
         on_params(
             "eps_and_decay",
@@ -275,6 +302,7 @@ EXERCISE = Exercise(
         "stays as it is, and is left out of everything": ("frozen_parameters", "bytes"),
         "empty before the first step": ("the_first_step",),
         "comes back as you left it, or a copy of it": ("later_steps",),
+        "or what was saved of an earlier step": ("a_loaded_state",),
         "(m,), m = ceil(n / P)": ("state", "more_ranks"),
         "in the order of params": ("state",),
         "lr (at least 0)": ("state", FINE),

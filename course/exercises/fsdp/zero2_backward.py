@@ -18,10 +18,11 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 USUAL, UNEVEN, ONE, TIED = "2 ranks", "4 ranks, which do not divide", "one rank", "a tied layer"
 ON_ONE, NOWHERE, AFTERWARDS = "layers that some ranks do not use", "a layer that nobody uses", "backward, afterwards"
-DEEP = "a deep stack"
+DEEP, FEW = "a deep stack", "5 ranks, fewer numbers than fill them"
 VALUES = ("*/shards/*",)
+LAYERS = 6  # of the deep stack
 TOGETHER = 2  # layers in a bucket of the deep stack, so that a bucket is more than the layer at work
-ONE_BUCKET, PILED = 4.8, 6.1  # units: less than one bucket too many, and than the gradients of three
+ONE_BUCKET, PILED = 4.15, 5.8  # units: less than all gradients in rows, and than those in .grad and a copy of a bucket
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -32,10 +33,11 @@ def cases(rng: torch.Generator) -> list[Case]:
         return _with(made, uses, buckets)
 
     layerwise = [[5, 4], [3, 2], [1, 0]]
-    deep, backwards = units.deep(rng, DEEP), [*reversed(range(2 * units.DEEP))]
+    deep, backwards = units.deep(rng, DEEP, LAYERS), [*reversed(range(2 * LAYERS))]
     return [
         case(USUAL, [[0, 1, 2]] * 2, layerwise),
         case(UNEVEN, [[0, 1, 2]] * 4, [[5], [2, 4, 3], [1, 0]], (5, 2), dtype=torch.float64),
+        case(FEW, [[0, 1]] * 5, [[3], [2, 1, 0]], (2, 1)),
         case(ONE, [[0, 1]], [[3, 2], [1, 0]]),
         case(TIED, [[0, 1, 0, 2]] * 2, layerwise),
         case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], [[7, 6, 5, 4], [3, 2], [1, 0]]),
@@ -43,7 +45,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(AFTERWARDS, [[0, 1, 2]] * 2, [[7, 6], *layerwise]),
         _with(
             deep,
-            [[*range(units.DEEP)]] * len(deep.inputs["x"]),  # type: ignore[arg-type]
+            [[*range(LAYERS)]] * len(deep.inputs["x"]),  # type: ignore[arg-type]
             [backwards[at : at + 2 * TOGETHER] for at in range(0, len(backwards), 2 * TOGETHER)],
         ),
     ]
@@ -159,7 +161,7 @@ EXERCISE = Exercise(
             "Where the ranks do not divide a bucket's elements, zeros follow at the end, so that all parts are "
             "alike, in the dtype of the parameters.",
             keys=(*VALUES, "*/alike"),
-            cases=(UNEVEN,),
+            cases=(UNEVEN, FEW),
         ),
         Property(
             "unused_parameters",
@@ -203,7 +205,7 @@ EXERCISE = Exercise(
             "Backward is at the first layer, and gradients of several buckets are still in .grad. Scatter a bucket "
             "in the hook that brings its last gradient, and set .grad to None there.",
             keys=("*/late", *VALUES),
-            roundings=2 * units.DEEP * units.SUM,  # there and back
+            roundings=2 * LAYERS * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -215,7 +217,7 @@ EXERCISE = Exercise(
             holds=_held(PILED),
             beside=VALUES,
             shows="live_bytes",
-            roundings=2 * units.DEEP * units.SUM,  # there and back
+            roundings=2 * LAYERS * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -227,7 +229,7 @@ EXERCISE = Exercise(
             holds=_held(ONE_BUCKET),
             beside=VALUES,
             shows="live_bytes",
-            roundings=2 * units.DEEP * units.SUM,  # there and back
+            roundings=2 * LAYERS * units.SUM,  # there and back
             cases=(DEEP,),
             needs=("shards",),
         ),
@@ -242,8 +244,8 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": (ONE, USUAL, DEEP),
         "this rank's loss": ("shards",),
-        "lists of parameters of one dtype, float32 or float64": (USUAL, UNEVEN),
-        "each in one bucket, which all require a gradient and have none yet": ("shards",),
+        "all of one dtype, float32 or float64": (USUAL, UNEVEN),
+        "and each contiguous and in one bucket, which all require a gradient and have none yet": ("shards",),
         "in the order in which they are to be scattered": ("unused_parameters", "scattered_afterwards", UNEVEN),
         "may be used several times, or not at all on some ranks or on all": (TIED, ON_ONE, NOWHERE),
         "of their dtype": ("shards", "padding"),
@@ -254,6 +256,7 @@ EXERCISE = Exercise(
         "scattered over the ranks and freed when it is complete": ("let_go",),
         "the full gradients of one bucket, and a copy of them": ("memory", "few_buckets"),
         "no `.grad` and no hook is left": ("nothing_left",),
+        "The graph of loss may stay or go": ("shards", "memory"),
     },
     measured=(DEEP,),
     seconds=20.0,

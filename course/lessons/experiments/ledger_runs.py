@@ -52,7 +52,7 @@ def losses(comm, gather, shard, gain, batches):
 """,
 )
 PIECE = 64  # numbers that are drawn for each rank's shard of a unit, and looked at in the end
-RANKS, UNITS = 3, 6
+RANKS, UNITS, COPIES = 3, 6, 1000
 
 
 def run(comm: Comm, name: str, program: str = "", *, seed: int, units: int = UNITS, copies: int = 1) -> list[Tensor]:
@@ -103,7 +103,7 @@ def _gathered(comm: Comm, shard: Tensor) -> Tensor:
     return whole.flatten()
 
 
-def seen(name: str, program: str = "", *, copies: int = 1000) -> Ledger:
+def seen(name: str, program: str = "", *, copies: int = COPIES) -> Ledger:
     """The account of a run on simulated ranks whose tensors are counted."""
     worker = partial(_worker, name=name, program=program, copies=copies)
     return run_ranks(worker, RANKS, transport=Simulated(memory=True)).ledger

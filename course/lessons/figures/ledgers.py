@@ -17,6 +17,6 @@ def ledgers(found: Mapping[str, Ledger], *, title: str) -> Picture:
     for (name, ledger), axes in zip(found.items(), panels, strict=True):
         word, unit = time_unit(ledger.makespan)
         memory_lines(axes, ledger, last=ledger.makespan, unit=unit)
-        axes.set_title(f"`{name}`", loc="right", fontsize=10)
+        axes.set_title(name, loc="right", fontsize=10)
         axes.set_xlabel(f"time ({word})")
     return figure

@@ -48,5 +48,6 @@ def owners(layouts: Mapping[str, Layout], *, title: str) -> Picture:
             left += len(grid[0]) + 2
         axes.set(xlim=(0, left), ylim=(max(map(len, layout.owners.values())), -1), aspect="equal", xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
-        axes.set_xlabel(f"{name}; filled up with {layout.padding}")
+        padding = f"{layout.padding} number{'s' * (layout.padding != 1)} of padding"
+        axes.set_xlabel(f"{name}; {padding}")
     return figure
