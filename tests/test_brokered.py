@@ -11,10 +11,12 @@ from conftest import same_leaf
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 
 from autograder.sandbox import open_runner
+from autograder.sandbox.outside.loading import Container
 from course.judging.judge import judge
 from course.performing.perform import in_float64, perform_all
 
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=20.0)  # what is told at once comes long before
+RUNNING = toy_ranks.RING.replace("def running_mean", "def running")
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +162,7 @@ def test_a_broken_run_is_told_at_once(sandbox, body, kind, rank, words):
 
 def test_after_a_broken_case_the_next_one_is_performed(sandbox):
     body = "if size == 3:\n    comm.recv(x.clone(), (rank + 1) % size)\n" + "return running(comm, x)"
-    head = toy_ranks.RING.replace("def running_mean", "def running")
-    seen = perform_ranks(sandbox, answer(body, head), EXERCISE.draw(5))
+    seen = perform_ranks(sandbox, answer(body, RUNNING), EXERCISE.draw(5))
     assert [each.error.type if each.error else None for each in seen] == [None, None, "Deadlock", None]
 
 
@@ -172,6 +173,17 @@ def test_an_endless_loop_ends_at_the_time_limit_and_names_the_rank(sandbox):
     assert "rank 1 still runs" in failure.message
     assert "ranks 0, 2 have called barrier" in failure.message
     assert seconds < EXERCISE.seconds
+
+
+@pytest.mark.parametrize("waited", [0.0, 5.0])
+def test_the_time_in_which_others_kept_the_processors_busy_is_not_a_ranks_own(trusted, monkeypatch, waited):
+    tell = Container.tell
+    seconds = {"seconds": waited}
+    monkeypatch.setattr(Container, "tell", lambda self, do: seconds if do == {"do": "waited"} else tell(self, do))
+    exercise = dataclasses.replace(EXERCISE, seconds=1.0)
+    slow = answer("import time\ntime.sleep(1.5)\nreturn running(comm, x)", RUNNING)
+    (seen,) = perform_ranks(trusted, slow, exercise.draw(5)[:1], exercise=exercise)
+    assert (seen.error and seen.error.type) == (None if waited else "TimeLimit")
 
 
 # memory, measured from outside

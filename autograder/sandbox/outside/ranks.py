@@ -19,6 +19,7 @@ import torch
 from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended
 from autograder.sandbox.wire import stream
+from autograder.sandbox.wire.policy import PATIENT
 from autograder.sandbox.wire.rank_messages import RankCall, from_part
 from course.cluster import RanksFailed, Run
 from course.cluster.account.ledger import costs
@@ -107,10 +108,19 @@ class Ranks:
     def _broker(
         self, task: PerformerTask, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0
     ) -> Broker:
-        """A broker between ranks that have got their parts. Raises NotStarted."""
+        """A broker between ranks that have got their parts. Raises NotStarted.
+
+        The time in which a rank was ready to run, and others were running, is not its own.
+        """
         socks, token = self._start(task, len(parts)), stream.new_token()
-        deadline = time.monotonic() + seconds
-        broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline)
+        started = time.monotonic()
+        deadline = started + seconds
+
+        def later() -> float:
+            waited = sum(each.container.tell({"do": "waited"})["seconds"] for each in self._loadings[: len(parts)])
+            return started + min(seconds + waited, PATIENT * seconds)
+
+        broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline, later=later)
         for rank, part in enumerate(parts):
             with contextlib.suppress(stream.Late, stream.Closed):  # the broker hears that it has gone
                 given = Case(name="", inputs=part)

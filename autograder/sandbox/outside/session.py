@@ -17,7 +17,7 @@ from autograder.sandbox.outside.loading import Loading, NotStarted, OpenContaine
 from autograder.sandbox.outside.ranks import Ranks
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.frame import BadFrame
-from autograder.sandbox.wire.policy import Limits
+from autograder.sandbox.wire.policy import PATIENT, Limits
 from autograder.sandbox.wire.rank_messages import RankCall
 from course.cluster import Run
 from course.errors import CourseError
@@ -28,7 +28,6 @@ from course.performing.perform import in_turn, stops
 from course.tree import Tree
 
 READING = 2.0  # seconds in which a performer that has asked must read the answer, even at its limit
-PATIENT = 4.0  # times its limit, which a case may take where others keep the processors busy
 
 
 class Session:

@@ -33,6 +33,7 @@ SYSTEM = tuple(
     }.items()
     for name in names
 )
+PATIENT = 4.0  # times its limit, which a case may take where others keep the processors busy
 COURSE = "/course"  # where the staged student side of the course lies inside
 
 
