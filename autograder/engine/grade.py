@@ -210,7 +210,7 @@ def _busy() -> bool:
 def nothing_ran(seen: Sequence[Observation]) -> bool:
     """Whether the same failure stands for all cases, before a line of the answer: it tells of no misconception."""
     first = seen[0].error
-    return bool(first) and not first.where and all(each.error == first and not each.values for each in seen)
+    return first is not None and not first.where and all(each.error == first and not each.values for each in seen)
 
 
 def _answers(cells: Sequence[Cell]) -> dict[str, str]:

@@ -117,8 +117,8 @@ class Ranks:
         deadline = started + seconds
 
         def later() -> float:
-            waited = sum(each.container.tell({"do": "waited"})["seconds"] for each in self._loadings[: len(parts)])
-            return started + min(seconds + waited, PATIENT * seconds)
+            waits = [float(each.container.tell({"do": "waited"})["seconds"]) for each in self._loadings[: len(parts)]]
+            return started + min(seconds + sum(waits), PATIENT * seconds)
 
         broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline, later=later)
         for rank, part in enumerate(parts):
