@@ -13,7 +13,7 @@ from torch import Tensor
 from course.cluster import Comm, Simulated, run_ranks
 from course.cluster.calls import OPS, REDUCIBLE
 
-MOVABLE = (*REDUCIBLE, torch.bool, torch.int16)
+MOVABLE = (*REDUCIBLE, torch.int16)
 SHAPES = [(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (2, 1, 4)]
 
 
@@ -92,6 +92,8 @@ def ops_of(dtype: torch.dtype) -> list[str]:
     """Those that values of this dtype can be combined with."""
     if dtype.is_complex:
         return ["sum", "mean", "product"]
+    if dtype == torch.bool:
+        return ["max", "min", "product"]
     return [op for op in OPS if op != "mean" or dtype.is_floating_point]
 
 

@@ -31,10 +31,10 @@ CALLS = {
         ONE.to(torch.complex64), "max"
     ),
     "a mean must be of floating point tensors, got torch.int64": lambda c: c.all_reduce(ONE.long(), "mean"),
-    "tensors to be combined must have a dtype of float64": lambda c: c.all_reduce(ONE.bool()),
-    "int64, int32, int8, uint8, complex64, complex128, got torch.int16; convert them": lambda c: c.reduce(
-        ONE.short(), 0
+    "tensors of torch.bool must be combined by max (any), min or product (all), got sum; convert": lambda c: (
+        c.all_reduce(ONE.bool())
     ),
+    "uint8, bool, complex64, complex128, got torch.int16; convert them": lambda c: c.reduce(ONE.short(), 0),
     "tag must be a whole number from 0 to 2147483647, got -1": lambda c: c.send(ONE, 1, tag=-1),
     "tag must be a whole number from 0 to 2147483647, got 2147483648": lambda c: c.irecv(ONE, tag=2**31),
     "tag must be a whole number from 0 to 2147483647, got True": lambda c: c.recv(ONE, 1, tag=True),

@@ -1,12 +1,14 @@
 """Programs for a communicator, written as public code for parallel training is: each computes what one process does.
 
 On simulated ranks and on gloo, as they stand: data, tensor, pipeline and context parallelism, sharded optimizer states,
-Muon with its matrices dealt out. At the end puzzles of a pipeline, whose answer is a time on the virtual clock.
+Muon with its matrices dealt out; grids, experts, groups that shrink. At the end puzzles of a pipeline, whose answer is
+a time on the virtual clock.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -290,6 +292,94 @@ def heads_for_tokens(comm):
 ATTENTION = {"ring attention": ring_attention, "heads for tokens": heads_for_tokens}
 
 
+# --- what is no training ---
+
+
+def averages_of_neighbours(comm):
+    """A grid on a mesh of 2 by 2: rows and columns at the edges are received into views of the own piece."""
+    mesh, side = comm.mesh(y=2, x=2), GRID // 2
+    whole = torch.arange(float(GRID * GRID)).view(GRID, GRID)
+    piece = F.pad(whole.chunk(2)[mesh["y"].rank].chunk(2, dim=1)[mesh["x"].rank], (1, 1, 1, 1))
+    for _ in range(STEPS):
+        works = []
+        for axis, lines in ((mesh["y"], piece), (mesh["x"], piece.T)):
+            for other, inner, outer in ((axis.rank - 1, 1, 0), (axis.rank + 1, side, side + 1)):
+                if 0 <= other < axis.size:
+                    works += [axis.irecv(lines[outer], other), axis.isend(lines[inner], other)]
+        for work in works:
+            work.wait()
+        piece[1:-1, 1:-1] = neighbours(piece)
+    return piece[1:-1, 1:-1].clone()
+
+
+def neighbours(grid):
+    return (grid[:-2, 1:-1] + grid[2:, 1:-1] + grid[1:-1, :-2] + grid[1:-1, 2:]) / 4
+
+
+GRID = 8
+
+
+def experts(comm):
+    """Each rank is an expert that multiplies by its number; tokens go there and come back, one expert has most."""
+    rng = torch.Generator().manual_seed(comm.rank)
+    x, to = torch.randn(10, WIDTH, generator=rng), torch.randint(0, comm.size, (10,), generator=rng)
+    to[comm.rank :] = 0
+    order = to.argsort(stable=True)
+    go = to.bincount(minlength=comm.size)
+    come = torch.empty_like(go)
+    comm.all_to_all_single(come, go)
+    there, back, out = torch.empty(int(come.sum()), WIDTH), torch.empty_like(x), torch.empty_like(x)
+    comm.all_to_all_single(there, x[order], come.tolist(), go.tolist())
+    comm.all_to_all_single(back, there * comm.rank, go.tolist(), come.tolist())
+    out[order] = back
+    return torch.equal(out, x * to[:, None])
+
+
+def largest_of_all(comm):
+    """The largest three numbers of all ranks, by objects."""
+    values, places = (torch.arange(20) * 7 % 20 + comm.rank / 8).topk(3)
+    found = [None] * comm.size if comm.rank == 0 else None
+    comm.gather_object([*zip(values.tolist(), places.tolist(), strict=True)], found, dst=0)
+    best = [sorted(itertools.chain(*found), reverse=True)[:3]] if comm.rank == 0 else [None]
+    comm.broadcast_object_list(best, src=0)
+    return best[0]
+
+
+def fewer_and_fewer(comm):
+    """The last rank leaves after each sum; those who stay make a group of their own."""
+    x = torch.ones(1)
+    while True:
+        comm.all_reduce(x)
+        if comm.rank == comm.size - 1:
+            return x.item()
+        comm = comm.subgroup(range(comm.size - 1))
+
+
+def asked_until_found(comm):
+    """Whether any rank has found what it looks for, and all have: flags, and a loop that asks for the answer."""
+    has_any, has_all = torch.tensor(comm.rank == 2), torch.tensor([comm.rank != 2, True])
+    work = comm.all_reduce(has_any, torch.distributed.ReduceOp.MAX, async_op=True)
+    while not work.is_completed():
+        pass
+    comm.all_reduce(has_all, "min")
+    return has_any.item(), has_all.tolist()
+
+
+ANSWERS = {
+    "experts": [True] * RANKS,
+    "largest of all": [[(19 + 3 / 8, 17), (19 + 2 / 8, 17), (19 + 1 / 8, 17)]] * RANKS,
+    "fewer and fewer": [24.0, 24.0, 12.0, 4.0],
+    "asked until found": [(True, [False, True])] * RANKS,
+}
+OTHERS = {
+    "experts": experts,
+    "largest of all": largest_of_all,
+    "fewer and fewer": fewer_and_fewer,
+    "asked until found": asked_until_found,
+    "averages of neighbours": averages_of_neighbours,
+}
+
+
 # --- both transports ---
 
 
@@ -300,7 +390,7 @@ def all_of_them(comm, programs):
 @pytest.fixture(scope="module", params=["simulated", "gloo"])
 def found(request):
     """What every rank returns for every program, in one run."""
-    inputs = [(TRAINING | ATTENTION | {"muon": muon},)] * RANKS
+    inputs = [(TRAINING | ATTENTION | OTHERS | {"muon": muon},)] * RANKS
     run = gloo if request.param == "gloo" else run_ranks
     return run(all_of_them, RANKS, inputs=inputs).values
 
@@ -320,6 +410,19 @@ def test_matrices_of_muon_may_be_dealt_out(found):
 def test_a_sequence_that_is_shared_out_has_the_attention_of_the_whole_one(found, name):
     whole = F.scaled_dot_product_attention(*attention_inputs(), is_causal=True)
     torch.testing.assert_close(torch.cat([each[name] for each in found], dim=1), whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_program_that_moves_numbers_has_the_answer_of_one_process(found, name):
+    assert [each[name] for each in found] == ANSWERS[name]
+
+
+def test_a_grid_that_is_shared_out_has_the_averages_of_the_whole_one(found):
+    grid = F.pad(torch.arange(float(GRID * GRID)).view(GRID, GRID), (1, 1, 1, 1))
+    for _ in range(STEPS):
+        grid[1:-1, 1:-1] = neighbours(grid)
+    rows = [torch.cat([each["averages of neighbours"] for each in found[at : at + 2]], dim=1) for at in (0, 2)]
+    torch.testing.assert_close(torch.cat(rows), grid[1:-1, 1:-1], rtol=1e-6, atol=0)
 
 
 # --- puzzles: how long does it take? ---

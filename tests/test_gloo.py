@@ -45,7 +45,7 @@ def test_every_reducible_dtype_is_reduced():
         for dtype in REDUCIBLE:
             for op in ops_of(dtype):
                 for turn in (1, 1j) if dtype.is_complex else (1,):
-                    x = torch.tensor([1, 2, 3 + comm.rank], dtype=dtype) * turn
+                    x = (torch.tensor([comm.rank % 2, 2, 3 + comm.rank]) * turn).to(dtype)
                     out = torch.empty(1, dtype=dtype)
                     comm.all_reduce(x, op=op)
                     comm.reduce_scatter(out, [x[:1], x[1:2], x[2:]], op=op)

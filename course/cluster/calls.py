@@ -36,7 +36,7 @@ PEERS = {"send": "dst", "reduce": "dst", "gather": "dst", "recv": "src", "broadc
 # What every transport can reduce; tensors of any dtype can be moved.
 REDUCIBLE = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
-    *(torch.int64, torch.int32, torch.int8, torch.uint8),
+    *(torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool),
     *(torch.complex64, torch.complex128),
 )
 
@@ -161,6 +161,10 @@ def check_op(op: object, dtype: torch.dtype) -> str:
     if dtype not in REDUCIBLE:
         names = ", ".join(str(each).removeprefix("torch.") for each in REDUCIBLE)
         raise BadArgument(f"tensors to be combined must have a dtype of {names}, got {dtype}; convert them first")
+    if dtype == torch.bool and name in ("sum", "mean"):
+        raise BadArgument(
+            f"tensors of {dtype} must be combined by max (any), min or product (all), got {name}; convert them to count"
+        )
     if name == "mean" and not (dtype.is_floating_point or dtype.is_complex):
         raise BadArgument(
             f"a mean must be of floating point tensors, got {dtype}; take the sum, and divide it yourself"

@@ -200,7 +200,7 @@ class Comm:
 
         op is also torch.distributed's: "avg", "prod" or a ReduceOp. A mean is the sum, divided by the number of ranks
         afterwards: in float16 it may overflow where an average of divided values would not. Tensors of whole numbers
-        have none, and complex ones neither maximum nor minimum.
+        have none, and complex ones neither maximum nor minimum. Of booleans max is any, min and product are all.
         """
         both = _one(tensor)
         return self._call("all_reduce", both, both, op=op, async_op=async_op)
