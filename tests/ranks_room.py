@@ -34,7 +34,7 @@ def staged_with_toy(**changes):
 
 def perform_ranks(opened, source: str, cases, exercise=toy_ranks.EXERCISE) -> tuple[Observation, ...]:
     """What is seen of an answer to the toy."""
-    with opened.session([CodeCell(source=source, answers=exercise.name)], [exercise.name]) as session:
+    with opened.session([CodeCell(source=source, answers=exercise.name)]) as session:
         return session.perform(exercise, cases)
 
 
@@ -48,8 +48,7 @@ def answer(body: str, head: str = "") -> str:
 def broken(opened, body: str, *, head: str = "", exercise=toy_ranks.EXERCISE) -> tuple[Failure, float]:
     """How a run of this answer on three ranks failed, and after how many seconds; a right answer works afterwards."""
     (case,) = [each for each in exercise.draw(3) if each.name == "3 ranks"]
-    names = [exercise.name]
-    with opened.session([CodeCell(source=answer(body, head), answers=exercise.name)], names) as session:
+    with opened.session([CodeCell(source=answer(body, head), answers=exercise.name)]) as session:
         started = time.monotonic()
         (seen,) = session.perform(exercise, [case])
         seconds = time.monotonic() - started

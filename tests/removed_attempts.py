@@ -117,6 +117,12 @@ GRAPHLIB = {
     "loaded again": f"{G}import importlib\ndef answer(x): return [*importlib.reload(graphlib).TopologicalSorter{SORT}]",
     "an instance": G + "s = graphlib.TopologicalSorter({1: {2}, 2: {3}})\ndef answer(x): return list(s.static_order())",
     "a subclass": G + f"class S(graphlib.TopologicalSorter):\n    pass\ndef answer(x): return list(S{SORT})",
+    "copies of its methods": G
+    + "import types\ndef copied(of):\n"
+    + "    held = {k: v for k, v in vars(of).items() if isinstance(v, types.FunctionType)}\n"
+    + "    return type('S', (), {k: types.FunctionType(v.__code__, v.__globals__, None, v.__defaults__) "
+    + "for k, v in held.items()})\n"
+    + f"S = copied(graphlib.TopologicalSorter)\ndef answer(x): return [*S{SORT}]",
     "an unbound method": G
     + "f = graphlib.TopologicalSorter.static_order\ns = graphlib.TopologicalSorter({1: {2}, 2: {3}})\n"
     + "def answer(x): return list(f(s))",

@@ -11,7 +11,7 @@ import typing
 import pytest
 
 from course.performing.cells import LONGEST_REWRITTEN, CodeCell, _global_names, load, source_of
-from course.performing.exercise import Failure
+from course.performing.exercise import Failure, Observation
 
 
 def loaded(monkeypatch, *sources: str, answer: str):
@@ -72,6 +72,15 @@ def test_a_later_use_of_the_name_does_not_change_what_is_graded(monkeypatch):
 def test_annotations_are_postponed_for_all_cells_after_the_import(monkeypatch):
     found = loaded(monkeypatch, "from __future__ import annotations", answer="def f(x: Unknown) -> Unknown: return x")
     assert found.answer(1) == 1
+
+
+def test_an_answer_that_misses_a_name_is_told_why_it_was_not_bound(monkeypatch):
+    found = loaded(monkeypatch, "half = 1 / 0", "half += 1", answer="def f(): return half")
+    half, other = (
+        Observation(error=Failure(type="NameError", message=f"name '{name}' is not defined")) for name in ("half", "x")
+    )
+    assert found.explained(half).error.message == "division by zero"
+    assert [found.explained(each) for each in (other, Observation())] == [other, Observation()]
 
 
 def test_a_dataclass_can_look_up_its_module(monkeypatch):

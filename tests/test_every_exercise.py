@@ -78,7 +78,7 @@ def test_right_answers_get_full_marks_in_the_sandbox_without_what_is_removed(run
     references = recording.references(bank, cases)
     for answer in (bank.reference, *(each.answer for each in bank.alternatives if not each.independent)):
         cells = [CodeCell(source=edits.cell(exercise.name, answer), answers=exercise.name)]
-        with runner.session(cells, [exercise.name]) as session:
+        with runner.session(cells) as session:
             seen = session.perform(exercise, cases)
         verdict = judge(exercise, cases, seen, references, sources=COUNTED_OUTSIDE)
         lost = {each.property: (each.got, each.expected) for each in verdict.findings if not each.held}

@@ -22,7 +22,7 @@ GRADE = """
 from autograder.sandbox import open_runner
 from course.performing.cells import CodeCell
 with open_runner(trusted={trusted}) as runner:
-    with runner.session([CodeCell(source="x = 1", answers="hvp")], ["hvp"]):
+    with runner.session([CodeCell(source="x = 1", answers="hvp")]):
         print(runner._warm._folder.path, runner._warm._process.pid, flush=True)
         input()
 """

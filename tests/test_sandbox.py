@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,14 @@ def cells(body: str, head: str = "") -> list[CodeCell]:
 def quadratic(opened, body: str, head: str = "", **changes) -> tuple[Observation, ...]:
     """What is seen of an answer to quadratic_grads with this body."""
     exercise = dataclasses.replace(exercises.load("quadratic_grads"), **changes)
-    with opened.session(cells(body, head), NAMES) as session:
+    with opened.session(cells(body, head)) as session:
         return session.perform(exercise, exercise.draw(1)[:2])
 
 
 def beside(opened, body: str, head: str = "", seconds: float = 1.0) -> tuple[tuple[Observation, ...], Failure | None]:
     """The same, and the failure of the exercise that is performed after it."""
     first, second = (dataclasses.replace(exercises.load(name), seconds=seconds) for name in NAMES)
-    with opened.session(cells(body, head), NAMES) as session:
+    with opened.session(cells(body, head)) as session:
         seen = session.perform(first, first.draw(1)[:2])
         return seen, session.perform(second, second.draw(1)[:1])[0].error
 
@@ -98,7 +99,7 @@ def measured(opened, body: str) -> Observation:
     exercise = exercises.load("hvp")
     (case,) = [each for each in exercise.draw(1) if each.name in exercise.measured]
     source = f"import torch\ndef hvp(f, x, v):\n{textwrap.indent(body, '    ')}"
-    with opened.session([CodeCell(source=source, answers="hvp")], ["hvp"]) as session:
+    with opened.session([CodeCell(source=source, answers="hvp")]) as session:
         return session.perform(exercise, [case, case])[1]
 
 
@@ -134,7 +135,7 @@ def test_each_exercise_gets_a_fork_of_the_loaded_cells(name, request):
     head = "import math\nLOADED = math.loads = getattr(math, 'loads', 0) + 1"
     body = "math.left = getattr(math, 'left', 0) + 1\nreturn float(math.left), float(LOADED), 0.0"
     exercise = exercises.load("quadratic_grads")
-    with request.getfixturevalue(name).session(cells(body, head), NAMES) as session:
+    with request.getfixturevalue(name).session(cells(body, head)) as session:
         for _ in range(2):
             seen = session.perform(exercise, exercise.draw(1)[:2])
             assert [float(each.values["value"]) for each in seen] == [1.0, 2.0]
@@ -177,8 +178,16 @@ def test_a_process_that_dies_costs_its_own_exercise_only(sandbox, body):
 def test_cells_that_never_finish_loading_cost_the_answers_that_need_them_only(sandbox):
     seen, other = beside(sandbox, "return FOREVER", head="FOREVER = any(iter(int, 1))")
     failure = only_failure(seen)
-    assert (failure.type, failure.message) == ("TimeLimit", "loading the cells did not end within 0.75 s")
+    assert (failure.type, failure.message) == ("TimeLimit", "loading the cells did not end within 3 s")
     assert other.message == "'alive'"
+
+
+def test_after_one_answer_that_takes_all_the_time_to_load_others_get_a_part_of_it(sandbox):
+    both = "FOREVER = any(iter(int, 1))\ndef quadratic_grads(): FOREVER\ndef hinge_backward(): FOREVER"
+    loaded = [CodeCell(source=both, answers=name) for name in NAMES]
+    with sandbox.session(loaded) as session:
+        found = [session.perform(each, each.draw(1)[:1])[0].error.message for each in map(exercises.load, NAMES)]
+    assert found == [f"loading the cells did not end within {seconds} s" for seconds in ("3", "0.75")]
 
 
 REPLY = (
@@ -195,21 +204,116 @@ def test_a_reply_that_is_no_observation_costs_its_own_exercise_only(sandbox, dat
     assert other.message == "'alive'"
 
 
+# --- one process ---
+
+
+STARTS = {
+    "fork": "os.fork()",
+    "shell": "os.system('true')",
+    "program": "subprocess.run([sys.executable, '-c', 'pass'])",
+    "another program": "os.execv(sys.executable, [sys.executable, '-c', 'pass'])",
+    "multiprocessing": "multiprocessing.get_context('fork').Process(target=print).start()",
+    "spawned": "os.posix_spawn('/bin/true', ['true'], {})",
+}
+IMPORTS = "import ctypes, multiprocessing, os, subprocess, sys"
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_an_answer_starts_no_process_and_is_told_so(sandbox, start):
+    failure = only_failure(quadratic(sandbox, f"{IMPORTS}\n{STARTS[start]}\nreturn 1.0, 2.0, 3.0"))
+    assert (failure.type, failure.message[:48]) == (
+        "PermissionError",
+        "an answer must be computed in the one process th",
+    )
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_nor_does_what_it_loads(sandbox, start):
+    head = f"{IMPORTS}\ntry:\n    LOADED = str({STARTS[start]})\nexcept OSError as error:\n    LOADED = repr(error)"
+    seen = quadratic(sandbox, "raise KeyError(LOADED[:15])", head)
+    assert only_failure(seen).message == "'PermissionError'"
+
+
+@pytest.mark.parametrize(
+    "call", ["fork()", "vfork()", "syscall(57)", "syscall(56, 17, 0, 0, 0, 0)", "execv(b'/bin/true', None)"]
+)
+def test_the_kernel_refuses_it_whatever_python_is_made_to_say(sandbox, call):
+    body = f"raise KeyError(libc.{call}, ctypes.get_errno())"
+    head = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nEARLY = (libc.{call}, ctypes.get_errno())"
+    assert quadratic(sandbox, body, head)[0].error.message == "(-1, 1)"
+    assert quadratic(sandbox, "raise KeyError(*EARLY)", head)[0].error.message == "(-1, 1)"
+
+
+def test_an_answer_may_have_threads(sandbox):
+    body = "found = []\nrun = Thread(target=lambda: found.append(2.0))\nrun.start()\nrun.join()\nreturn found * 3"
+    seen = quadratic(sandbox, body, "from threading import Thread")
+    assert [float(each.values["value"]) for each in seen] == [2.0, 2.0]
+
+
 # --- limits ---
+
+
+CLOCKS = """\
+import signal, time
+clock, mask = time.process_time, signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGPROF})
+time.process_time = time.monotonic = lambda: 0.0
+"""
+
+
+def test_an_answer_that_stops_its_own_clocks_has_no_more_time():
+    body = "until = clock() + 2.0\nwhile clock() < until: mask\nreturn 1.0, 2.0, 3.0"
+    with open_runner(dataclasses.replace(LIMITS, spare_seconds=9.0), trusted=True) as opened:
+        failure = only_failure(quadratic(opened, body, CLOCKS, seconds=1.0))
+    assert (failure.type, failure.message) == ("TimeLimit", "the run did not end within 1 s")
+
+
+def test_all_exercises_of_a_submission_share_a_time_limit(trusted):
+    exercise = exercises.load("quadratic_grads")
+    with trusted.session(cells("return 1.0, 2.0, 3.0")) as session:
+        seen = list(session.perform(exercise, exercise.draw(1)[:1]))
+        session._until = time.monotonic()  # as if it had taken so long
+        seen += session.perform(exercise, exercise.draw(1)[:2])
+    told = "all exercises together may take 600 s, which were over before this one was done"
+    assert [each.error and each.error.message for each in seen] == [None, told, told]
+
+
+def test_no_case_begins_when_the_time_of_the_submission_is_over(trusted, monkeypatch):
+    exercise = exercises.load("quadratic_grads")
+    with trusted.session(cells("return 1.0, 2.0, 3.0")) as session:
+        observe = session._observe
+
+        def takes_all(*case):
+            seen = observe(*case)
+            session._until = time.monotonic()
+            return seen
+
+        monkeypatch.setattr(session, "_observe", takes_all)
+        seen = session.perform(exercise, exercise.draw(1)[:3])
+    assert [each.error and each.error.type for each in seen] == [None, "TimeLimit", "TimeLimit"]
 
 
 def test_memory_of_one_process_is_limited(sandbox):
     assert quadratic(sandbox, "return len(bytes(2 * 2**30)), 0.0, 0.0")[0].error.type == "MemoryError"
 
 
+def survives(opened, cell: str) -> bool:
+    """Whether this cell of a display run comes to its end: there, other processes may be started."""
+    shown = opened.display([f"import os, time\n{cell}\nprint('survived')"])
+    return "survived" in str(shown)
+
+
 def test_memory_of_all_processes_together_is_limited(sandbox):
-    body = "import os, time\nfor _ in '123': os.fork()\nkept = bytearray(b'x') * 2**28\ntime.sleep(3)\nreturn 1.0, 0, 0"
-    assert only_failure(quadratic(sandbox, body, seconds=6.0)).type == "ProcessDied"
+    for forks, survived in (("", True), ("123", False)):
+        keep = f"for _ in '{forks}': os.fork()\nkept = bytearray(b'x') * 2**28\ntime.sleep(1)"
+        assert survives(sandbox, keep) is survived
 
 
 def test_tasks_are_limited_by_the_watchdog(sandbox):
-    body = "import os, time\nfor _ in range(50):\n    if not os.fork(): time.sleep(5)\ntime.sleep(5)\nreturn 1.0, 0, 0"
-    assert only_failure(quadratic(sandbox, body, seconds=6.0)).type == "ProcessDied"
+    for forks, survived in ((5, True), (50, False)):
+        assert (
+            survives(sandbox, f"for _ in range({forks}):\n    if not os.fork(): time.sleep(5)\ntime.sleep(1)")
+            is survived
+        )
 
 
 def test_files_are_limited(sandbox):
@@ -280,13 +384,13 @@ def test_no_capability_is_left(sandbox):
 
 
 def test_a_detached_process_ends_with_its_submission(sandbox):
-    body = (
-        "import os, signal, time\nif os.fork() == 0:\n    os.setpgid(0, 0)\n"
+    cell = (
+        "import signal\nif os.fork() == 0:\n    os.setpgid(0, 0)\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "    if os.fork() == 0: time.sleep(600)\n    os._exit(0)\nreturn 1.0, 2.0, 3.0"
+        "    if os.fork() == 0: time.sleep(600)\n    os._exit(0)"
     )
     before = running_processes(sandbox)
-    quadratic(sandbox, body)
+    assert survives(sandbox, cell)
     assert running_processes(sandbox) == before
 
 

@@ -30,7 +30,8 @@ from course.performing.uses import forbidden
 
 ATTEMPTS = [(removes, attempt) for removes, (_, cells) in FAMILIES.items() for attempt in cells]
 UNSEEN = {
-    "a wrapper elsewhere in torch": "its class belongs to torch.distributed, and what is removed runs only inside it"
+    "a wrapper elsewhere in torch": "its class belongs to torch.distributed, and what is removed runs only inside it",
+    "copies of its methods": "a copy has a name and a module of its own",
 }
 
 

@@ -180,7 +180,7 @@ def _verdicts(cells: Sequence[Cell], release: Release, runner: Runner, seed: int
     written = [each for each in release.exercises if before.get(each.id) != after.get(each.id)]
     found: dict[str, Verdict] = {}
     if written:
-        with runner.session(code_cells(cells), [exercise.name for exercise in written]) as session:
+        with runner.session(code_cells(cells)) as session:
             found = {exercise.id: _verdict(exercise, session, seed) for exercise in written}
     return tuple(found.get(exercise.id) or _not_attempted(exercise) for exercise in release.exercises)
 

@@ -5,7 +5,7 @@ outside/  trusted
     folder        where a runner keeps its files, and who removes them
     control       the warm process as the grader holds it
     runner        asks it for runs
-    loading       one container of a submission: its cells loaded, performers forked
+    loading       one container of a submission: its cells read, performers forked
     session       one submission: conversations with its performers, and their deadlines
     ranks         exercises with several ranks, a container for each
     broker        does the ranks' collectives, and counts them; connection: what it hears of one rank
@@ -13,7 +13,7 @@ outside/  trusted
     doctor        which protections are active on this machine
 wire/     what both may know, and what is sent, which neither trusts
     policy        what students' code may do and use
-    seccomp       the system call filter
+    seccomp       the system call filters
     start         imports without what takes long and is not needed
     frame         a tree as bytes, and back; stream: frames over a socket
     messages      what frames hold; rank_messages: between a rank and the broker
@@ -22,7 +22,7 @@ inside/   runs beside students' code
     huge_pages    of which a fork copies less
     rehearsal     what each fork would do first, done once before them
     isolation     namespaces, mounts, limits of a fork
-    container     one submission: first process, loader, performers, display run
+    container     one submission: first process, reader, performers, display run
     rank_port     how a rank calls the others, through the broker
     removed       what an answer may not use
     display       the notebook as people shall see it

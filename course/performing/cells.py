@@ -19,15 +19,16 @@ import contextlib
 import dis
 import functools
 import linecache
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-from course.performing.exercise import Failure
+from course.performing.exercise import Failure, Observation
 from course.performing.perform import failure_of
 
 ON_GLOBALS = {
@@ -35,6 +36,7 @@ ON_GLOBALS = {
     for name, number in dis.opmap.items()
     if name.startswith(("LOAD_", "STORE_")) and name.endswith(("_NAME", "_GLOBAL", "_GLOBALS"))
 }
+MISSING = re.compile(r"name '(\w+)' is not defined")
 LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
 
 
@@ -48,10 +50,17 @@ class CodeCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What loading found: the answer, or why there is none."""
+    """What loading found: the answer, or why there is none; and why names that it needs were not bound."""
 
     answer: Any = None
     failure: Failure | None = None
+    lost: Mapping[str, Failure] = field(default_factory=dict)
+
+    def explained(self, seen: Observation) -> Observation:
+        """The same, where an answer missed a name whose statement had raised: then with what that had raised."""
+        missing = MISSING.match(seen.error.message) if seen.error and seen.error.type == "NameError" else None
+        why = self.lost.get(missing[1]) if missing else None
+        return replace(seen, error=why) if why else seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,29 +82,35 @@ class _Statement:
 
 def load(cells: Sequence[CodeCell], name: str) -> Loaded:
     """The answer called `name`. Never raises on whatever the cells do, short of ending the process."""
-    return load_all(cells, [name])[name]
+    return Parsed(cells).load(name)
 
 
-def load_all(cells: Sequence[CodeCell], names: Sequence[str]) -> dict[str, Loaded]:
-    """The answers with these names, out of one module in which what they need ran once, in the notebook's order."""
-    failures: dict[int, Failure] = {}
-    statements = list(_statements(cells, failures))
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module  # dataclasses and others look up the module of a class by its name
-    for statement in _slice(statements, _owners(cells, statements), names):
-        try:
-            exec(statement.code, module.__dict__)
-        except BaseException as error:
-            failures.setdefault(statement.cell, failure_of(error, error.__traceback__))
-    return {name: _loaded(name, module, cells, failures) for name in names}
+class Parsed:
+    """A notebook's statements, of which nothing has run: to be loaded from once, in a process of its own."""
 
+    def __init__(self, cells: Sequence[CodeCell]) -> None:
+        self._cells = cells
+        self._failures: dict[int, Failure] = {}
+        self._statements = list(_statements(cells, self._failures))
+        self._owners = _owners(cells, self._statements)
 
-def _loaded(name: str, module: types.ModuleType, cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Loaded:
-    if name in module.__dict__:
-        return Loaded(answer=module.__dict__[name])
-    own = [failures[number] for number, cell in enumerate(cells) if cell.answers == name and number in failures]
-    missing = Failure(type="NameError", message=f"`{name}` is not defined in the notebook")
-    return Loaded(failure=next(iter(own), missing))
+    def load(self, name: str) -> Loaded:
+        """The answer with this name, out of a module in which what it needs has run, in the notebook's order."""
+        failures, lost = dict(self._failures), dict[str, Failure]()
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module  # dataclasses and others look up the module of a class by its name
+        for statement in _slice(self._statements, self._owners, [name]):
+            try:
+                exec(statement.code, module.__dict__)
+            except BaseException as error:
+                failure = failure_of(error, error.__traceback__)
+                failures.setdefault(statement.cell, failure)
+                lost = dict.fromkeys(statement.binds, failure) | lost
+        if name in module.__dict__:
+            return Loaded(answer=module.__dict__[name], lost=lost)
+        own = [failures[at] for at, cell in enumerate(self._cells) if cell.answers == name and at in failures]
+        missing = Failure(type="NameError", message=f"`{name}` is not defined in the notebook")
+        return Loaded(failure=next(iter(own), missing))
 
 
 def source_of(module: str, name: str) -> str:

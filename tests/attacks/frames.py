@@ -166,7 +166,7 @@ def _sent(name: str, data: str) -> Attack:
 ATTACKS = [
     *(_sent(name, data) for name, data in SAID.items()),
     answer("drop_by_drop", f"{SOCKETS}{SIGNATURE}{DRIP}"),
-    answer("late_replies", f"{SOCKETS}{SIGNATURE}{LATE}    {RIGHT}\n", earns=7),
+    answer("late_replies", f"{SOCKETS}{SIGNATURE}{LATE}    {RIGHT}\n"),
     answer("swallowed_requests", f"{SIGNATURE}{SWALLOW}    {RIGHT}\n"),
     answer("files_passed_on", f"{SOCKETS}{SIGNATURE}{PASSED}    return 0.0, 0.0, 0.0\n"),
     answer(

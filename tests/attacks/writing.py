@@ -162,11 +162,10 @@ for name in ("torch", "numpy", "IPython", "course", "autograder"):
 ATTACKS = [
     answer("write_the_gradebook", f"{SPOIL}{SIGNATURE}    spoil()\n    return 0.0, 0.0, 0.0\n", bites=True),
     body("links_to_the_gradebook", LINKS),
-    answer("a_process_that_stays", f"{SPOIL}{DETACHED}{SIGNATURE}    leave(6)\n    {RIGHT}\n", earns=7, wait=1.5),
+    answer("a_process_that_stays", f"{SPOIL}{DETACHED}{SIGNATURE}    leave(6)\n    {RIGHT}\n", wait=1.5),
     answer(
         "a_process_from_loading",
         f"{SPOIL}{DETACHED}LEFT = leave(6)\n\n\n{SIGNATURE}    LEFT\n    {RIGHT}\n",
-        earns=7,
         wait=1.5,
     ),
     body("a_shell_that_stays", f"{SHELL}{RIGHT}", earns=7, wait=1.5),

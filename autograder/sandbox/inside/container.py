@@ -1,11 +1,13 @@
 """One container, as it runs: a first process that runs no student's code, and forks that do.
 
-    first --fork--> loader: the cells, once --fork--> performer: one exercise, case by case
-                                            --fork--> the loader without autograd --fork--> performer
+    first --fork--> reader: what the cells say --fork--> performer: loads one answer, performs it case by case
+                                               --fork--> the reader without autograd --fork--> performer
     first --fork--> display: the whole notebook, for people
 
-The first process cannot be killed from inside, and it starts another loader when one is gone. Messages to it and to
-the loader are single bytes with a socket beside them; everything else is frames on that socket (stream.py).
+The reader parses and runs nothing, so that what a performer may not do or use is taken from it before any line of the
+student's runs there. The first process cannot be killed from inside, and it starts another reader when one is gone.
+Messages to it and to the reader are single bytes with a socket beside them; everything else is frames on that socket
+(stream.py).
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from typing import Any, TypeAlias
 from autograder.sandbox.inside import display, isolation, removed
 from autograder.sandbox.inside.rank_port import RankPort
 from autograder.sandbox.wire import messages, stream
-from autograder.sandbox.wire.messages import DISPLAY, LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.messages import DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from course import exercises
 from course.cluster.protocol.comm import Comm
-from course.performing.cells import CodeCell, Loaded, load_all
+from course.performing.cells import CodeCell, Loaded, Parsed
 from course.performing.exercise import Answer, Exercise, Failure, Observation
 from course.performing.oracle import UnknownQuestion
 from course.performing.perform import guarded, perform
@@ -63,7 +65,7 @@ def first(sock: socket.socket, place: Place) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans come here; nobody asks how they ended
     sock.sendall(READY)
     groups: list[int] = []
-    serving: dict[bytes, Serve] = {LOAD: functools.partial(_loader, place.program), DISPLAY: _display}
+    serving: dict[bytes, Serve] = {READ: functools.partial(_reader, place.program), DISPLAY: _display}
     while True:
         message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
         if message == SWEEP:
@@ -112,20 +114,20 @@ def _silence() -> None:
     os.close(null)
 
 
-# --- the loader and the performer ---------------------------------------------------------------------
+# --- the reader and the performer ---------------------------------------------------------------------
 
 
-def _loader(program: bytes | None, sock: socket.socket) -> None:
-    """Load the cells once, then fork for each exercise."""
+def _reader(program: bytes | None, sock: socket.socket) -> None:
+    """Parse the cells once, then fork for each exercise."""
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     sources = messages.to_sources(request["sources"])
     cells = [CodeCell(source=source, answers=name) for source, name in zip(sources, request["answers"], strict=True)]
-    loaded = load_all(cells, request["names"])
-    stream.send(sock, "loaded")
-    _performers(loaded, program, sock)
+    parsed = Parsed(cells)
+    stream.send(sock, "read")
+    _performers(parsed, program, sock)
 
 
-def _performers(loaded: dict[str, Loaded], program: bytes | None, sock: socket.socket) -> None:
+def _performers(parsed: Parsed, program: bytes | None, sock: socket.socket) -> None:
     """Fork for each exercise; or for all that need a process without autograd, because to remove it takes long."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     serving = {PERFORM: _performer, WITHOUT_AUTOGRAD: _without_autograd}
@@ -133,38 +135,44 @@ def _performers(loaded: dict[str, Loaded], program: bytes | None, sock: socket.s
         message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
         if message not in serving or not descriptors:
             return
-        _fork(functools.partial(serving[message], loaded, program), descriptors[0], sock)
+        _fork(functools.partial(serving[message], parsed, program), descriptors[0], sock)
 
 
-def _without_autograd(loaded: dict[str, Loaded], program: bytes | None, sock: socket.socket) -> None:
+def _without_autograd(parsed: Parsed, program: bytes | None, sock: socket.socket) -> None:
     removed.disable_autograd()
-    _performers(loaded, program, sock)
+    _performers(parsed, program, sock)
 
 
-def _performer(loaded: dict[str, Loaded], program: bytes | None, sock: socket.socket) -> None:
-    """One exercise: answer each case that comes."""
+def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> None:
+    """One exercise: load its answer, and perform each case that comes."""
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
+    stream.send(sock, "begun")
+    if program is not None:
+        isolation.stay_alone(program)
     if "function" in request:
-        _caller(loaded[request["function"]], sock, RankCall(**request))
+        _caller(parsed.load(request["function"]), sock, RankCall(**request))
         return
     exercise = exercises.load(request["exercise"])
-    if exercise.measured:
-        isolation.stay_alone(program)
-        _return_large_blocks()
-    answer = _answer(loaded[exercise.name])
+    removed.disable(exercise.removes)
+    loaded = parsed.load(exercise.name)
+    answer = _answer(loaded)
     if not isinstance(answer, Failure):
-        answer = removed.disable(exercise.removes, answer)
+        answer = removed.disabled(exercise.removes, answer)
+    if exercise.measured:
+        isolation.keep_everything(program)
+        _return_large_blocks()
     stream.send(sock, "ready")
     while True:
         tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)
         if isinstance(answer, Failure):
             seen = Observation(error=answer)
         elif exercise.split is not None:
-            seen = _as_rank(exercise, answer, tree, RankPort(sock, token))
+            seen = loaded.explained(_as_rank(exercise, answer, tree, RankPort(sock, token)))
         else:
             (case,) = messages.to_cases(tree)
             ask = functools.partial(_ask, sock, token) if exercise.oracle else None
-            seen = removed.explained(perform(exercise, answer, case, ask=ask, clock="cpu"), exercise.removes, answer)
+            seen = loaded.explained(perform(exercise, answer, case, ask=ask, clock="cpu"))
+            seen = removed.explained(seen, exercise.removes, answer)
         stream.send(sock, {"seen": messages.from_observations([seen])}, token=token)
 
 

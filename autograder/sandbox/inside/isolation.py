@@ -22,6 +22,9 @@ import os
 import resource
 import socket
 import struct
+import subprocess
+from types import ModuleType
+from typing import NoReturn
 
 from autograder.sandbox.wire import seccomp
 from autograder.sandbox.wire.policy import USER, Limits, writable
@@ -32,6 +35,11 @@ PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 4, 24, 47,
 LAST_CAPABILITY = 63
 CAPABILITY_VERSION = 0x20080522
 SIOCGIFFLAGS, SIOCSIFFLAGS, UP = 0x8913, 0x8914, 0x1
+
+STARTING: dict[ModuleType, tuple[str, ...]] = {
+    os: ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve", "system"),
+    subprocess: ("_fork_exec",),
+}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -85,14 +93,30 @@ def drop_privileges(program: bytes) -> None:
     # Whoever changes its credentials is undumpable, and its files in the outer /proc belong to root then: the warm
     # process could no longer read what it uses.
     _call("dumpable", _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
-    seccomp.put_on(program)
+    seccomp.put_on(program, seccomp.ALL)
 
 
-def stay_alone(program: bytes | None) -> None:
-    """What this process computes with stays in it, where it is measured: no files, no other processes."""
+def stay_alone(program: bytes) -> None:
+    """From here on this process starts no other one and becomes no other program, and is told so in words."""
+    seccomp.put_on(program, seccomp.ANSWERS)
+    for module, names in STARTING.items():
+        for name in names:
+            if hasattr(module, name):
+                setattr(module, name, _refuse)
+
+
+def keep_everything(program: bytes | None) -> None:
+    """What this process computes with stays in it, where its memory is measured: no files either."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if program is not None:
-        seccomp.put_on_measured(program)
+        seccomp.put_on(program, seccomp.MEASURED)
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    """In the place of what the filter denies: the kernel's own words are "operation not permitted"."""
+    raise PermissionError(
+        "an answer must be computed in the one process that performs it, but it starts another: call functions instead"
+    )
 
 
 def mapped() -> int:

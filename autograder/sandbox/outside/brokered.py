@@ -63,7 +63,7 @@ class Brokered:
         parts: list[Inputs] = [{"given": [plain(each) for each in given]} for given in program.inputs]
         if self._runner is None:
             self._runner = self._opened.enter_context(open_runner(display=False))
-        with self._runner.session(cells, [name]) as session:
+        with self._runner.session(cells) as session:
             return session.call(call, parts)
 
 

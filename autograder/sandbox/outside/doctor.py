@@ -142,7 +142,7 @@ def _costs(runner: Runner) -> Protection:
     case = exercise.draw(PUBLIC_SEED)[0]
     source = f"def {exercise.name}(*args):\n    return len(bytes(b'x') * {BLOCK})"
     try:
-        with runner.session([CodeCell(source=source, answers=exercise.name)], [exercise.name]) as session:
+        with runner.session([CodeCell(source=source, answers=exercise.name)]) as session:
             (seen,) = session.perform(dataclasses.replace(exercise, measured=(case.name,)), [case])
     except RunnerError as error:
         return Protection(name=name, active=False, detail=str(error), remedy=remedy)

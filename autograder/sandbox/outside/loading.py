@@ -1,9 +1,8 @@
-"""A container in which the cells of a submission are loaded: it is started, and performers are forked from it.
+"""A container in which the cells of a submission are read, and performers are forked that load one answer each.
 
     Loading.start(task) --> the socket of a new performer, ready for cases
 
-A loader that was killed or stopped meanwhile is started again. Where the cells do not load together, each answer is
-loaded alone.
+A reader that was killed or stopped meanwhile is started again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.frame import BadFrame
-from autograder.sandbox.wire.messages import LOAD, PERFORM, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.messages import PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits
 from course.errors import CourseError
 from course.performing.cells import CodeCell
@@ -27,7 +26,7 @@ from course.tree import Tree
 REPLY_SECONDS = 30.0  # of the warm process and of a container's first process, which run no student's code
 AUTOGRAD = frozenset({"torch", "torch.autograd"})  # to remove one of these takes long, so it is done once
 ATTEMPTS = 3
-FALLBACK = 4  # where the cells do not load together, each answer gets this part of the time alone
+AGAIN = 4  # where one answer took all the time that loading has, each other one gets this part of it
 
 
 class RunnerError(CourseError):
@@ -93,16 +92,13 @@ class NotStarted(CourseError):
 class Loading:
     """One container of a submission."""
 
-    def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
-        self._open, self._limits = opener, limits
+    def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell]) -> None:
+        self._open, self._limits, self._seconds = opener, limits, limits.load_seconds
         self._stack = contextlib.ExitStack()
         self.container = self._stack.enter_context(opener())
-        self._cells, self._names = cells, list(names)
-        self._loader: socket.socket | None = None
+        self._cells = cells
+        self._reader: socket.socket | None = None
         self._without_autograd: socket.socket | None = None
-        self._together = True
-        self._problem = Observation()
-        self._loaded: list[str] = []
 
     def close(self) -> None:
         """End the container."""
@@ -110,21 +106,14 @@ class Loading:
         self._stack.close()
 
     def start(self, task: PerformerTask) -> socket.socket:
-        """A new performer. Raises NotStarted."""
+        """A new performer, which has loaded its answer. Raises NotStarted."""
         for _ in range(ATTEMPTS):
-            if self._loader is not None and task.name not in self._loaded:
-                self.sweep()
-            if self._loader is None:
-                names = self._names if self._together else [task.name]
-                if not self._load(names):
-                    if len(names) == 1:
-                        raise NotStarted(self._problem)
-                    continue
+            self._read()
             sock = self._performer(task)
             if sock is not None:
                 return sock
             self.sweep()
-        raise NotStarted(failed("ProcessDied", "the process that had loaded the cells ended"))
+        raise NotStarted(failed("ProcessDied", "the process that had read the cells ended"))
 
     def sweep(self) -> str:
         """End all students' processes in it. Where the watchdog has ended it: begin another, and say why."""
@@ -140,40 +129,34 @@ class Loading:
         return why
 
     def _let_go(self) -> None:
-        """Of the loader, and of its fork."""
-        for sock in (self._loader, self._without_autograd):
+        """Of the reader, and of its fork."""
+        for sock in (self._reader, self._without_autograd):
             if sock is not None:
                 sock.close()
-        self._loader = self._without_autograd = None
+        self._reader = self._without_autograd = None
 
-    def _load(self, names: list[str]) -> bool:
-        """Start a loader with what these answers need: all of them, or one alone where all together broke."""
-        seconds = self._limits.load_seconds / (1 if self._together else FALLBACK)
-        answers: Tree = [cell.answers for cell in self._cells]
+    def _read(self) -> None:
+        """Start a reader, if there is none. Raises NotStarted."""
+        if self._reader is not None:
+            return
         request: Tree = {
             "sources": messages.from_sources([cell.source for cell in self._cells]),
-            "answers": answers,
-            "names": list(names),
+            "answers": [cell.answers for cell in self._cells],
         }
         try:
-            ours = hand(self.container.first(), LOAD)
+            ours = hand(self.container.first(), READ)
         except OSError:  # the watchdog was faster
-            self._problem = ended(self.sweep())
-            return False
+            raise NotStarted(ended(self.sweep())) from None
         try:
             stream.send(ours, request)
-            stream.receive(ours, time.monotonic() + seconds)
+            stream.receive(ours, time.monotonic() + self._seconds)
         except (stream.Late, BadFrame, stream.Closed) as error:
             ours.close()
-            why = self.sweep()
-            self._together = False
-            self._problem = observed(error, "loading the cells", seconds, why)
-            return False
-        self._loader, self._loaded = ours, names
-        return True
+            raise NotStarted(observed(error, "reading the cells", self._seconds, self.sweep())) from None
+        self._reader = ours
 
     def _performer(self, task: PerformerTask) -> socket.socket | None:
-        """None where the loader did not even fork. Raises NotStarted where it answers nonsense."""
+        """None where the reader did not even fork. Raises NotStarted where the answer does not load."""
         try:
             sock = hand(self._parent(task), PERFORM)
         except OSError:
@@ -181,21 +164,26 @@ class Loading:
         try:
             stream.send(sock, task.request)
             stream.receive(sock, time.monotonic() + self._limits.load_seconds)
+        except (stream.Late, stream.Closed):
+            sock.close()
+            return None
+        seconds = self._seconds
+        try:
+            stream.receive(sock, time.monotonic() + seconds)
         except (stream.Late, stream.Closed, BadFrame) as error:
             sock.close()
-            if not isinstance(error, BadFrame):
-                return None
-            self.sweep()
-            raise NotStarted(observed(error, "the preparation", self._limits.load_seconds)) from None
+            if isinstance(error, stream.Late):
+                self._seconds = min(self._seconds, self._limits.load_seconds / AGAIN)
+            raise NotStarted(observed(error, "loading the cells", seconds, self.sweep())) from None
         return sock
 
     def _parent(self, task: PerformerTask) -> socket.socket:
-        """The process to fork: the loader, or its fork without autograd. Raises OSError."""
-        assert self._loader is not None
+        """The process to fork: the reader, or its fork without autograd. Raises OSError."""
+        assert self._reader is not None
         if AUTOGRAD.isdisjoint(task.removes):
-            return self._loader
+            return self._reader
         if self._without_autograd is None:
-            self._without_autograd = hand(self._loader, WITHOUT_AUTOGRAD)
+            self._without_autograd = hand(self._reader, WITHOUT_AUTOGRAD)
         return self._without_autograd
 
 
@@ -216,6 +204,12 @@ def observed(error: Exception, doing: str, seconds: float, why: str = "") -> Obs
 def ended(why: str) -> Observation:
     """What is seen of a run that the watchdog ended, and why."""
     return failed("ProcessDied", f"the run was ended: {why}")
+
+
+def late(limits: Limits) -> Observation:
+    """What is seen of a case for which no time is left."""
+    most = limits.submission_seconds
+    return failed("TimeLimit", f"all exercises together may take {most:g} s, which were over before this one was done")
 
 
 def failed(kind: str, message: str) -> Observation:

@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from autograder.sandbox.outside.broker import Broker
-from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended
+from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended, late
 from autograder.sandbox.wire import stream
-from autograder.sandbox.wire.policy import PATIENT
+from autograder.sandbox.wire.policy import PATIENT, Limits
 from autograder.sandbox.wire.rank_messages import RankCall, from_part
 from course.cluster import RanksFailed, Run
 from course.cluster.account.ledger import costs
@@ -35,8 +35,8 @@ ENDS = ("RankDied", "BadReply", "Flood", "TimeLimit")  # later cases are not run
 class Ranks:
     """The ranks of one submission. The first is in the submission's container, `another` makes one for each further."""
 
-    def __init__(self, first: Loading, another: Callable[[], Loading]) -> None:
-        self._loadings, self._another = [first], another
+    def __init__(self, limits: Limits, first: Loading, another: Callable[[], Loading]) -> None:
+        self._limits, self._loadings, self._another = limits, [first], another
         self._performers: dict[int, socket.socket] = {}
 
     def close(self) -> None:
@@ -46,11 +46,16 @@ class Ranks:
             each.close()
         del self._loadings[1:]
 
-    def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
-        """One observation per case."""
+    def perform(self, exercise: Exercise, cases: Sequence[Case], until: float) -> tuple[Observation, ...]:
+        """One observation per case; none begins at the time `until` or later."""
         seeds = itertools.count()
+
+        def observe(case: Case) -> Observation:
+            over = time.monotonic() >= until
+            return late(self._limits) if over else self._observe(exercise, case, seed=next(seeds))
+
         try:
-            return tuple(in_turn(cases, lambda case: self._observe(exercise, case, seed=next(seeds)), _ends))
+            return tuple(in_turn(cases, observe, _ends))
         finally:
             self._let_go(list(self._performers))
 

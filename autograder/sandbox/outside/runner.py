@@ -88,9 +88,9 @@ class Runner:
         return "sandboxed: bubblewrap, namespaces and a system call filter for each submission"
 
     @contextlib.contextmanager
-    def session(self, cells: Sequence[CodeCell], names: Sequence[str]) -> Iterator[Session]:
-        """One submission with namespaces of its own, its cells loaded once, as far as the answers `names` need them."""
-        session = Session(self._container, self.limits, cells, names)
+    def session(self, cells: Sequence[CodeCell]) -> Iterator[Session]:
+        """One submission with namespaces of its own; each answer runs what it needs of the cells in its own process."""
+        session = Session(self._container, self.limits, cells)
         try:
             yield session
         finally:

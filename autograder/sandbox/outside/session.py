@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from autograder.sandbox.outside.loading import Loading, NotStarted, OpenContainer, PerformerTask, ended, observed
+from autograder.sandbox.outside.loading import Loading, NotStarted, OpenContainer, PerformerTask, ended, late, observed
 from autograder.sandbox.outside.ranks import Ranks
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.frame import BadFrame
@@ -27,16 +27,18 @@ from course.performing.oracle import with_costs
 from course.performing.perform import in_turn, stops
 from course.tree import Tree
 
+MOST = 1.5  # times its limit, which a case may take by our clock: sleep counts there, and what goes to and fro
 READING = 2.0  # seconds in which a performer that has asked must read the answer, even at its limit
 
 
 class Session:
-    """One submission, loaded in its containers: one, and more where an exercise has several ranks."""
+    """One submission in its containers: one, and more where an exercise has several ranks."""
 
-    def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell], names: Sequence[str]) -> None:
+    def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell]) -> None:
         self._limits = limits
-        self._alone = Loading(opener, limits, cells, names)
-        self._ranks = Ranks(self._alone, lambda: Loading(opener, limits, cells, names))
+        self._until = time.monotonic() + limits.submission_seconds
+        self._alone = Loading(opener, limits, cells)
+        self._ranks = Ranks(limits, self._alone, lambda: Loading(opener, limits, cells))
 
     def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
         """Call a function of the cells on every rank, with the parts; no exercise is needed.
@@ -51,9 +53,11 @@ class Session:
         self._alone.close()
 
     def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
-        """One observation per case, in order, in a fork of the process that loaded the cells; of one for each rank."""
+        """One observation per case, in order, in a process that has loaded its answer; in one for each rank."""
+        if time.monotonic() >= self._until:
+            return (late(self._limits),) * len(cases)
         if exercise.split is not None:
-            return self._ranks.perform(exercise, cases)
+            return self._ranks.perform(exercise, cases, self._until)
         try:
             sock = self._alone.start(PerformerTask.of(exercise))
         except NotStarted as error:
@@ -70,10 +74,14 @@ class Session:
         """
         seconds = exercise.seconds + self._limits.spare_seconds
         started = time.monotonic()
+        if started >= self._until:
+            return late(self._limits)
+
+        def waited() -> float:
+            return float(self._alone.container.tell({"do": "waited"})["seconds"])
 
         def deadline() -> float:
-            waited: float = self._alone.container.tell({"do": "waited"})["seconds"]
-            return started + min(seconds + waited, PATIENT * seconds)
+            return started + min(seconds + waited(), PATIENT * seconds)
 
         measured = case.name in exercise.measured
         oracle = exercise.oracle(case) if exercise.oracle else None
@@ -83,6 +91,9 @@ class Session:
             (seen,) = messages.to_observations(_converse(sock, case, oracle, started + seconds, deadline), 1)
         except (stream.Late, BadFrame, stream.Closed) as error:
             return observed(error, "the run", seconds)
+        over = time.monotonic() - started - MOST * exercise.seconds
+        if over > 0 and over > waited():  # its own clock may have been changed
+            return observed(stream.Late(), "the run", exercise.seconds)
         if oracle is not None:
             seen = with_costs(seen, oracle.ledger(), "broker")
         if measured:

@@ -2,7 +2,7 @@
 
 Limits.parse("memory=3GiB")   --> Limits
 command(argv, ...)            --> the bubblewrap command that runs argv in the outer isolation
-DENIED, HIDDEN, FAMILIES      --> the system call filter (seccomp.py compiles it)
+DENIED, OTHERS, ELSEWHERE ... --> the system call filters (seccomp.py compiles them)
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ class PolicyError(CourseError):
 class Limits:
     """What one submission may use. Times are wall-clock seconds, sizes bytes.
 
-    load_seconds     to load the cells
-    spare_seconds    on top of the exercise's own limit per case
-    display_seconds  for the whole display run
-    memory           of all processes together, on top of what the warm process had
-    tasks            processes and threads
-    file             one file; scratch: all files of a folder together (they lie in memory), and `files` how many
-    open_files       of one process
-    output           of the display run
+    load_seconds        to load the cells
+    spare_seconds       on top of the exercise's own limit per case
+    submission_seconds  for all exercises together
+    display_seconds     for the whole display run
+    memory              of all processes together, on top of what the warm process had
+    tasks               processes and threads
+    file                one file; scratch: all files of a folder together (they lie in memory), and `files` how many
+    open_files          of one process
+    output              of the display run
     """
 
     load_seconds: float = 20.0
     spare_seconds: float = 2.0
+    submission_seconds: float = 600.0
     display_seconds: float = 60.0
     memory: int = 2 * 2**30
     tasks: int = 64
@@ -216,7 +218,10 @@ FILE_SIGNALS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
 PROCESS_SETTINGS = (4,)  # of prctl: PR_SET_DUMPABLE, by which a process hides from who counts what it uses
 HIDDEN = ("clone3",)  # ENOSYS: its flags cannot be read by a filter, and the C library falls back to clone
 NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
-# Of a process whose memory is measured: no helper of its own, and nothing of the kernel's to put numbers into.
-ALONE = ("fork", "vfork", "pipe", "pipe2", "socket", "socketpair", "memfd_create", "memfd_secret", "shmget", "msgget")
-THREAD = 0x00010000  # of clone's flags
+# EPERM where answers are loaded and performed: one process, which no other one helps, and which becomes no other
+# program. What an exercise removes is removed in it, and nowhere else.
+OTHERS = ("fork", "vfork", "execve", "execveat")
+THREAD = 0x00010000  # of clone's flags: without it, another process would begin
+# Besides, where memory is measured: nothing of the kernel's to put numbers into.
+ELSEWHERE = ("pipe", "pipe2", "socket", "socketpair", "memfd_create", "memfd_secret", "shmget", "msgget")
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)  # of sockets, in a network of its own

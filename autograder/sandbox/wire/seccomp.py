@@ -1,6 +1,7 @@
-"""The system call filter, compiled by libseccomp outside and put on inside as plain bytes.
+"""The system call filters, compiled by libseccomp outside and put on inside as plain bytes.
 
-policy --compiled--> two BPF programs --(sent to the warm process)--> put_on, put_on_measured
+policy --compiled--> a BPF program for ALL, ANSWERS, MEASURED --(sent to the warm process)--> put_on: each adds to those
+before it, and none comes off
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 from autograder.sandbox.wire import policy
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
-INSTRUCTION = 8  # bytes; as many before both programs tell the length of the first
+INSTRUCTION = 8  # bytes; as many before each program tell its length
+ALL, ANSWERS, MEASURED = range(3)  # who a program is for
 
 
 def compiled() -> bytes:
-    """The BPF programs of `policy`, for all and for who is measured. Raises PolicyError where libseccomp is missing."""
+    """The BPF programs of `policy`, one after the other. Raises PolicyError where libseccomp is missing."""
     try:
         import pyseccomp as library
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
@@ -44,12 +46,14 @@ def compiled() -> bytes:
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.GT, last))
     for family in set(range(first, last)) - set(policy.FAMILIES):
         _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.EQ, family))
-    alone = library.SyscallFilter(library.ALLOW)
-    for name in policy.ALONE:
+    alone, measured = (library.SyscallFilter(library.ALLOW) for _ in range(2))
+    for name in policy.OTHERS:
         _add(alone, library.ERRNO(errno.EPERM), name)
     _add(alone, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, policy.THREAD, 0))
-    program = _exported(rules)
-    return len(program).to_bytes(INSTRUCTION, "big") + program + _exported(alone)
+    for name in policy.ELSEWHERE:
+        _add(measured, library.ERRNO(errno.EPERM), name)
+    programs = [_exported(each) for each in (rules, alone, measured)]
+    return b"".join(len(each).to_bytes(INSTRUCTION, "big") + each for each in programs)
 
 
 def _exported(rules: Any) -> bytes:
@@ -81,17 +85,15 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def put_on(programs: bytes) -> None:
-    """Filter this process and all that it starts, for ever. Raises OSError."""
-    _put_on(_split(programs)[0])
+def put_on(programs: bytes, which: int) -> None:
+    """Filter this process and all that it starts, for ever; `which` is ALL, ANSWERS or MEASURED. Raises OSError."""
+    for _ in range(which):
+        _, programs = _first(programs)
+    _put_on(_first(programs)[0])
 
 
-def put_on_measured(programs: bytes) -> None:
-    """The second filter besides, for who is measured. Raises OSError."""
-    _put_on(_split(programs)[1])
-
-
-def _split(programs: bytes) -> tuple[bytes, bytes]:
+def _first(programs: bytes) -> tuple[bytes, bytes]:
+    """A program, and those after it."""
     end = INSTRUCTION + int.from_bytes(programs[:INSTRUCTION], "big")
     return programs[INSTRUCTION:end], programs[end:]
 

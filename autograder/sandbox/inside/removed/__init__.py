@@ -29,9 +29,8 @@ __all__ = ["AUTOGRAD", "RemovedError", "disable", "disable_autograd", "explained
 
 
 def prepare(names: Sequence[str]) -> None:
-    """Looks everything up once, in a process that has run no student's code, for all children forked from it later.
+    """Looks everything up once, for all children forked from this process later, which would take 10 to 30 ms.
 
-    Without it `disable` looks up for itself: 10 to 30 ms slower, and it trusts what the student's cells left of torch.
     Raises DeclarationError on a name that cannot be removed.
     """
     with _no_warnings():
@@ -39,16 +38,25 @@ def prepare(names: Sequence[str]) -> None:
             family(name)
 
 
-def disable(names: Sequence[str], answer: Answer) -> Answer:
-    """Removes every family of `names` from this process for good, and returns the answer to perform in it.
+def disable(names: Sequence[str]) -> None:
+    """Removes every family of `names` from this process for good: before the student's cells are loaded in it.
 
-    names   as in `Exercise.removes`: modules, functions, classes, or attributes of classes, by their dotted names
-    answer  a class stays the same class: torch itself calls an autograd.Function later
+    names  as in `Exercise.removes`: modules, functions, classes, or attributes of classes, by their dotted names
     Raises DeclarationError on a name that cannot be removed.
     """
     with _no_warnings():
         for each in [family(name) for name in names]:
             _remove(each)
+
+
+def disabled(names: Sequence[str], answer: Answer) -> Answer:
+    """The answer to perform where these are removed; what its cells have loaded of them since is removed as well.
+
+    answer  a class stays the same class: torch itself calls an autograd.Function later
+    """
+    with _no_warnings():
+        for each in [family(name) for name in names]:
+            cut(each.loaded_since(), each.name)
     return guarded(answer) if TORCH in names else answer
 
 
@@ -76,12 +84,12 @@ _GONE: set[str] = set()  # in this process
 
 
 def _remove(each: Family) -> None:
-    """What was known before the student's cells ran, and what has been loaded since."""
+    """What was known in the warm process; what is loaded afterwards is cut afterwards."""
     if each.name in _GONE or (each.name in AUTOGRAD and not _GONE.isdisjoint(AUTOGRAD)):
         return
     _GONE.add(each.name)
     block_imports(each.name)
-    cut([*each.objects, *each.loaded_since()], each.name)
+    cut(each.objects, each.name)
     override(each.kernels, each.name)
 
 
