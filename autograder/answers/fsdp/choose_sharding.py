@@ -144,6 +144,7 @@ WRONG = (
         edit((STAGE_3, STAGE_3.replace(" + gradients", ""))),
         edit((STAGE_3, STAGE_3.replace("(4 if ahead else 2)", "0"))),
         edit((STAGE_3, STAGE_3.replace("(4 if ahead else 2)", "2"))),
+        by_chance=True,  # whether what is chosen fits all the same
     ),
     wrong(
         "full_units_too_many",
@@ -159,6 +160,7 @@ WRONG = (
         edit((LARGEST, "largest = units(size)[0][1]")),
         edit((LARGEST, "largest = units(size)[-1][1]")),
         edit((LARGEST, "largest = n / len(units(size))")),
+        by_chance=True,  # whether what is chosen fits all the same
     ),
     wrong(
         "stages_left_out",
@@ -203,6 +205,7 @@ WRONG = (
         turns("latency + 2 * count / bandwidth"),
         turns("latency + 2 * count / ranks / bandwidth"),
         turns("(ranks - 1) * latency"),
+        by_chance=True,  # how much the drawn links punish it
     ),
     wrong(
         "bytes_of_a_turn",

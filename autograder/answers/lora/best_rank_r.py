@@ -53,11 +53,12 @@ def orthogonal_columns(delta: Tensor, r: int) -> Factors:
 
 
 def by_gram_matrix(delta: Tensor, r: int) -> Factors:
-    """The smaller of A' A and A A' has the squares of the singular values, in rising order."""
+    """The smaller of A' A and A A', in float64, has the squares of the singular values, in rising order."""
+    fine = delta.double()
     if len(delta) <= len(delta.T):
-        U = torch.linalg.eigh(delta @ delta.T).eigenvectors[:, :r]
+        U = torch.linalg.eigh(fine @ fine.T).eigenvectors[:, :r].to(delta.dtype)
         return U, U.T @ delta
-    V = torch.linalg.eigh(delta.T @ delta).eigenvectors[:, :r]
+    V = torch.linalg.eigh(fine.T @ fine).eigenvectors[:, :r].to(delta.dtype)
     return delta @ V, V.T
 
 
@@ -191,6 +192,7 @@ WRONG = (
         "Something inside is rounded to 16 bits, and comes back in the dtype of delta.",
         edit((BOTH, "(U[:, :r] * S[:r]).half().to(delta.dtype), Vh[:r].half().to(delta.dtype)")),
         rounds_to=torch.float16,
+        by_chance=True,  # whether the few drawn entries have more digits than it keeps
     ),
     wrong(
         "another_dtype",

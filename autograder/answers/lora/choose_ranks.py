@@ -145,6 +145,7 @@ WRONG = (
         "one_r_for_all",
         "You give the same r to all matrices. Some changes lie in few directions and others in many.",
         one_for_all,
+        by_chance=True,  # whether the drawn ends have room for it
     ),
     wrong(
         "equal_shares",
@@ -188,6 +189,7 @@ WRONG = (
         "not_squared",
         "The squared error of a matrix is the sum of the squares of the singular values left out, not of the values.",
         *both("h * sum(values[r:])", "h * values[ranks[index]] / (m + n)"),
+        by_chance=True,  # how much the drawn matrices punish it
     ),
     wrong(
         "the_smallest_kept",

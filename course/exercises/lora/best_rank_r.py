@@ -71,7 +71,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("zeros", torch.zeros(5, 4), 2),
         case("equal singular values", entries(6, 5, 4, 3, 3, 3, 1), 3),
         case(FAR_BELOW, entries(6, 7, 500, 20, 0.03, 0.01), 3),
-        Case(name=FAR_APART, inputs={"delta": matrix(6, 7, 4, 6e-4, 2e-4, 5e-5), "r": 2}, hard=True),
+        Case(name=FAR_APART, inputs={"delta": matrix(6, 6, 4, 8e-4, 5e-4, 2e-4, 1e-4, 5e-5), "r": 3}, hard=True),
     ]
 
 
