@@ -118,8 +118,8 @@ def spoil(argument):
             argument[:] = [value + 1.0 if isinstance(value, float) else value for value in argument]
         for value in argument:
             spoil(value)
-    elif hasattr(argument, "detach") and argument.is_floating_point():
-        argument.detach().add_(1.0)
+    elif hasattr(argument, "detach") and (argument.is_floating_point() or "int8" in str(argument.dtype)):
+        argument.detach().add_(1)
 
 
 def {name}(*args, **kwargs):

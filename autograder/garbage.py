@@ -60,6 +60,8 @@ def _replaced(leaf: Leaf, *, real: Callable[..., Tensor], whole: Callable[[], Te
     """Numbers of the same kind and shape, or the text, in the leaf's place; what is neither stays."""
     if isinstance(leaf, Tensor) and leaf.is_floating_point():
         return real(leaf.shape).to(leaf.dtype)
+    if isinstance(leaf, Tensor) and not leaf.is_complex() and leaf.dtype != torch.bool:  # codes, counts
+        return torch.tensor([int(whole()) for _ in range(leaf.numel())]).to(leaf.dtype).reshape(leaf.shape)
     if type(leaf) is int:
         return int(whole())
     if isinstance(leaf, str):

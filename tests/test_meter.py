@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
-from course.meter import KeptBytes, counted, forward_calls, kept_bytes, saved_bytes
+from course.meter import KeptBytes, counted, cycles_freed, forward_calls, kept_bytes, saved_bytes
 
 N = 100
 BYTES = 4 * N  # of N numbers in float32
@@ -236,6 +236,16 @@ def test_small_view_keeps_a_large_storage_alive():
         small = torch.rand(N)[:2]
     assert [(row.shape, row.bytes) for row in meter.rows()] == [((N,), BYTES)]
     assert small.nbytes == 8
+
+
+def test_what_lies_in_a_cycle_is_freed_when_the_body_ends():
+    with kept_bytes() as meter, cycles_freed():
+        cycle = {"x": torch.rand(N)}
+        cycle["itself"] = cycle
+        many = [[] for _ in range(5000)]  # after 700 the collector would begin, and what is left be older
+        del cycle, many
+        assert (meter.bytes_alive(), gc.isenabled()) == (BYTES, False)
+    assert (meter.bytes_alive(), gc.isenabled()) == (0, True)
 
 
 def test_storage_that_was_emptied_counts_nothing():

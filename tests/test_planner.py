@@ -36,6 +36,8 @@ ERRORS |= {
 }  # of a figure with two or three digits
 ERRORS |= {"days of 175B": 0.006, "throughput of 175B": 0.001, "throughput of 1T": 0.003}
 ERRORS |= {"adapter, r = 1": 0.004, "adapter, r = 8": 0.002, "checkpoint, full": 0.0, "checkpoint, r = 4": 0.08}
+ERRORS |= {"few bits, scales of NF4": 0.0, "few bits, scales in 8 bits": 0.001}
+ERRORS |= {"few bits, saved at 65B": 0.011, "few bits, OPT-175B at 3": 0.017}
 SMALL = Transformer(layers=6, width=64, heads=4, parameters=1000)
 sizes = st.integers(1, 50)
 

@@ -42,7 +42,7 @@ def test_an_exercise_takes_minutes_and_has_a_difficulty(entry):
 
 
 def test_bonus_exercises_are_marked():
-    assert [each.name for each in entries() if each.bonus] == ["hvp", "reversible_backward"]
+    assert [each.name for each in entries() if each.bonus] == ["hvp", "reversible_backward", "adam8_step"]
 
 
 # finding

@@ -10,7 +10,7 @@ f = counted(f)                             calls of a function, with the shape o
 from __future__ import annotations
 
 from course.meter.calls import Counted, counted, forward_calls
-from course.meter.kept import KeptBytes, kept_bytes
+from course.meter.kept import KeptBytes, cycles_freed, kept_bytes
 from course.meter.limit import OverBudget, memory_limit
 from course.meter.run import Allocator, Op, Run, metered
 from course.meter.saved import SavedBytes, saved_bytes
@@ -26,6 +26,7 @@ __all__ = [
     "Run",
     "SavedBytes",
     "counted",
+    "cycles_freed",
     "forward_calls",
     "kept_bytes",
     "memory_limit",

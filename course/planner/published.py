@@ -25,6 +25,8 @@ from course.planner.sharding import A100, GPT3, RANKS, SEVEN_AND_A_HALF, STAGES,
 FILE = Path(__file__).with_name("published.tsv")
 GPT3_LAYERS, GPT3_WIDTH = 96, 12_288  # Brown et al., arXiv 2005.14165, table 2.1
 SETTING = Batch(sequence=1024, size=32)  # of ZeRO's section 3.2
+OPT_ROWS = 50_272 + 2_050  # of both embeddings, as in the released weights; OPT-175B has GPT-3's layers and width
+GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ def planned() -> dict[str, float]:
                   square root of the total activations", which has no unit: this is one reading of it.
     """
     activations = activation_bytes(GPT2, SETTING, ZERO).total
+    scales, twice = 32 / 64, 8 / 64 + 32 / (64 * 256)  # bits of a parameter
     recipe = RECIPES["fp16"]  # 12 bytes of moments and master copy
     stages = {
         f"stage {stage}": sum(sharded_state_bytes(SEVEN_AND_A_HALF, recipe, ranks=RANKS, stage=stage).values()) / GB
@@ -75,12 +78,27 @@ def planned() -> dict[str, float]:
         "checkpointed": activations / math.sqrt(GPT2.layers) / GB,
         "recomputation": 100 * recomputation_overhead(),
         "buffer": fused_buffer_bytes(GPT2.parameters) / GB,
+        "few bits, scales of NF4": scales,
+        "few bits, scales in 8 bits": twice,
+        "few bits, saved at 65B": 65e9 * (scales - twice) / 8 / GB,
+        "few bits, OPT-175B at 3": _opt_bytes(3) / GIB,
     }
 
 
 def _adapter(r: int) -> float:
     """Numbers of an adapter of GPT-3's query and value matrices, which are square."""
     return GPT3_LAYERS * 2 * r * 2 * GPT3_WIDTH
+
+
+def _opt_bytes(bits: int) -> float:
+    """OPT-175B with matrices at so many bits, a step and a zero point of 16 bits for each of their rows.
+
+    A layer has four matrices of width h, and two between h and 4 h. Embeddings, of which the output layer is one, stay
+    in 16 bits; biases and norms are left out.
+    """
+    h = GPT3_WIDTH
+    codes, rows = 12 * h**2 * bits, 9 * h
+    return (GPT3_LAYERS * (codes + rows * 32) + OPT_ROWS * h * 16) / 8
 
 
 # GPT-2 large on two GPUs with 24 GB each: the largest batch of a GPU that fits, and minutes. Mangrulkar et al.,

@@ -1,0 +1,120 @@
+"""Right and wrong ways to write `int8_matmul`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autograder.bank import right, wrong
+from autograder.edits import edited
+from course.lessons.int8 import int8_product
+from course.reference.quantization.int8_matmul import int8_matmul
+
+
+def by_numpy(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
+    """The definition in NumPy's int64."""
+    a, b = (codes.numpy().astype(np.int64) - zero.numpy() for codes, zero in ((qa, za), (qb, zb)))
+    return torch.from_numpy(a @ b).to(torch.int32)
+
+
+def one_side_first(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
+    """(a - za) b first, whose row sums are then known."""
+    k = qa.size(1)
+    product = int8_product(qa, qb).long()
+    product -= za * qb.sum(dim=0)
+    shifted = qa.sum(dim=1).unsqueeze(1) - k * za
+    return (product - shifted * zb).int()
+
+
+RIGHT = (right(by_numpy, independent="numpy's int64"), right(one_side_first))
+
+matmul = partial(edited, int8_matmul)
+naive = partial(edited, one_side_first)
+PRODUCT, ROWS, COLUMNS, LAST = "int8_product(qa, qb)", " - zb * rows", " - za * columns", " + qa.shape[1] * za * zb"
+RETURN = f"return {PRODUCT}{ROWS}{COLUMNS}{LAST}"
+
+WRONG = (
+    wrong(
+        "cross_term_dropped",
+        "One of the two terms with a sum is missing. Multiply out (a - za)(b - zb): - zb sum a, and - za sum b.",
+        matmul((ROWS, "")),
+        matmul((COLUMNS, "")),
+        matmul((ROWS, ""), (COLUMNS, "")),
+    ),
+    wrong(
+        "last_term_dropped",
+        "k za zb is missing: minus times minus is added once for each k.",
+        matmul((LAST, "")),
+    ),
+    wrong(
+        "last_term_once",
+        "za zb is added for each of the k terms, not once, and not for each row.",
+        matmul((LAST, " + za * zb")),
+        matmul((LAST, " + qa.shape[0] * za * zb")),
+    ),
+    wrong(
+        "sign_of_the_last_term",
+        "You take k za zb off. (-za)(-zb) is positive.",
+        matmul((LAST, " - qa.shape[1] * za * zb")),
+    ),
+    wrong(
+        "zero_points_added",
+        "A code stands for its distance from the zero point: a - za, not a + za.",
+        matmul((ROWS, " + zb * rows"), (COLUMNS, " + za * columns")),
+    ),
+    wrong(
+        "zero_points_swapped",
+        "The sums of qa's rows go with zb, and those of qb's columns with za: each with the other matrix's zero point.",
+        matmul((ROWS, " - za * rows"), (COLUMNS, " - zb * columns")),
+    ),
+    wrong(
+        "wraps_in_int8",
+        "You subtract in int8, or add up in it. A difference of two codes needs nine bits, and what is left over is "
+        "lost without a word.",
+        matmul((RETURN, "return int8_product(qa - za.to(torch.int8), qb - zb.to(torch.int8))")),
+        matmul(("qa.sum(1, keepdim=True, dtype=torch.int32)", "qa.sum(1, keepdim=True, dtype=torch.int8)")),
+    ),
+    wrong(
+        "in_float32",
+        "float32 has 24 bits for a whole number, and these sums need 31. Your result is near, and not equal.",
+        matmul((RETURN, "return ((qa.float() - za) @ (qb.float() - zb)).to(torch.int32)")),
+        fails=("exact_sums", "no_wide_copy"),
+    ),
+    wrong(
+        "wide_copies",
+        "Your sums are right, and made from copies of the codes in int32 or int64: four or eight times their bytes, "
+        "and no product of int8.",
+        matmul((RETURN, "return (qa.int() - za) @ (qb.int() - zb)")),
+        matmul((RETURN, "return ((qa.long() - za) @ (qb.long() - zb)).int()")),
+        fails=("no_wide_copy",),
+    ),
+    wrong(
+        "sums_of_a_mean",
+        "You take the mean of the rows where the sum is meant.",
+        matmul(("qa.sum(1, keepdim=True, dtype=torch.int32)", "qa.float().mean(1, keepdim=True).int()")),
+    ),
+    wrong(
+        "one_number_only",
+        "You make one number of the zero points. Each row of qa, and each column of qb, may have its own.",
+        matmul((RETURN, f"za, zb = za.flatten()[0], zb.flatten()[0]\n    {RETURN}")),
+    ),
+    wrong(
+        "indexes_each_row",
+        "You index the zero points, or give them a shape they have not: a zero point of shape () is one for all.",
+        matmul((RETURN, f"za = za[:, 0][:, None]\n    {RETURN}")),
+    ),
+    wrong(
+        "another_dtype",
+        "The sums are right, and in another dtype: int32 holds them all.",
+        naive(("(product - shifted * zb).int()", "product - shifted * zb")),
+        naive(("(product - shifted * zb).int()", "(product - shifted * zb).double()")),
+    ),
+    wrong(
+        "codes_changed",
+        "You subtract a zero point in place. The codes belong to the caller, who multiplies with them again.",
+        matmul((RETURN, f"y = {RETURN.removeprefix('return ')}\n    qa -= za.to(torch.int8)\n    return y")),
+    ),
+)

@@ -1,0 +1,235 @@
+"""`adam8_step(param, grad, state, *, lr, ...)`: AdamW whose moments are kept in 8 bits.
+
+Codes that lie near a midpoint may differ by roundings, so no code is compared: the step is, from a state that is given,
+and how far each number of the new state lies from the nearest value. Two hundred steps are held against AdamW's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course.errors import WrongOutput
+from course.lessons.dynamic_code import SIGNED, UNSIGNED
+from course.performing.draws import normal
+from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+
+FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG = (
+    "the first step",
+    "the eighth step",
+    "a shorter last block",
+    "moments of very different size",
+    "a block without a gradient",
+    "one number",
+    "200 steps",
+)
+STEPS = 200
+VALUES = {"m": SIGNED, "v": UNSIGNED}
+OPTIONS: dict[str, Any] = {"lr": 0.05, "betas": [0.9, 0.995], "eps": 0.1, "weight_decay": 0.1}
+
+
+def cases(rng: torch.Generator) -> list[Case]:
+    """Single steps from no state and from one that is given; many steps with gradients of several sizes."""
+
+    def drawn(*shape: int, block: int, t: int = 0) -> dict[str, Any]:
+        count, blocks = torch.Size(shape).numel(), -(-torch.Size(shape).numel() // block)
+        state: dict[str, Any] = {}
+        if t:
+            codes = {
+                "m": torch.randint(256, (count,), generator=rng),
+                "v": torch.randint(90, 256, (count,), generator=rng),
+            }
+            scales = {"m": 0.5 + torch.rand(blocks, generator=rng), "v": 1 + torch.rand(blocks, generator=rng)}
+            state = {"step": t, **{name: [codes[name].to(torch.uint8), scales[name]] for name in "mv"}}
+        return {"param": normal(rng, *shape), "grad": normal(rng, *shape), "state": state, "block": block, **OPTIONS}
+
+    ragged, between, zeros = drawn(21, block=8, t=3), drawn(2, 32, block=32), drawn(32, block=8)
+    ragged["state"]["m"][1] *= torch.tensor([1.0, 100.0, 0.01])
+    ragged["state"]["v"][1] *= torch.tensor([1.0, 1e4, 1e-4])
+    between["grad"] *= 10.0 ** torch.linspace(-2, 0, 32)
+    zeros["grad"][8:16] = 0
+    long = drawn(2, 40, block=40)
+    sizes = 10.0 ** (-2 * torch.rand(2, 40, generator=rng)) * torch.tensor([[1.0], [1e-4]])
+    long |= {"grads": normal(rng, STEPS, 2, 40) * sizes, "lr": 0.01, "eps": 1e-8, "weight_decay": 0.0}
+    some = {
+        FIRST: drawn(4, 6, block=8),
+        LATER: drawn(4, 8, block=8, t=7),
+        RAGGED: ragged,
+        BETWEEN: between,
+        ZEROS: zeros,
+        SINGLE: drawn(block=4, t=2),
+        LONG: long,
+    }
+    return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
+
+
+def probe(answer: Answer, inputs: Inputs) -> Observation:
+    """The parameter after each step (all steps of a long run at once), and the state at the end."""
+    given = dict(inputs)
+    param, state = given.pop("param").float().clone(), given.pop("state")
+    state = {name: (each[0], each[1].float()) if isinstance(each, list) else each for name, each in state.items()}
+    many, grad = "grads" in given, given.pop("grad")
+    grads = list(given.pop("grads")) if many else [grad]
+    given["betas"] = tuple(given["betas"])
+    for grad in grads:
+        handed = grad.float().clone()
+        answer(param, handed, state, **given)
+    found: dict[str, Any] = {"param": param, "step": state.get("step"), "bytes": 0, "gradient left": handed}
+    for name in ("m", "v"):
+        pair = state.get(name)
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(each, Tensor) for each in pair):
+            raise WrongOutput(f"state[{name!r}] must be a pair of tensors, codes and scales, got {type(pair).__name__}")
+        found[name] = {"codes": pair[0], "scales": pair[1], "dtypes": f"{pair[0].dtype}, {pair[1].dtype}"}
+    tensors = [each for value in state.values() for each in (value if isinstance(value, (tuple, list)) else [value])]
+    storages = {
+        each.untyped_storage().data_ptr(): each.untyped_storage().nbytes()
+        for each in tensors
+        if isinstance(each, Tensor)
+    }
+    found["bytes"] = sum(storages.values())
+    if many:
+        found["distance"] = _distance(param, inputs)
+    return observe(found)
+
+
+def _distance(param: Tensor, inputs: Inputs) -> Tensor:
+    """From where torch's AdamW ends, in the root of the mean square, over how far it has gone."""
+    start = inputs["param"].double()
+    exact = torch.nn.Parameter(start.clone())
+    options = {key: inputs[key] for key in ("lr", "eps", "weight_decay")}
+    optimizer = torch.optim.AdamW([exact], betas=tuple(inputs["betas"]), **options)
+    for grad in inputs["grads"]:
+        exact.grad = grad.double()
+        optimizer.step()
+    distance: Tensor = (param.double() - exact.detach()).norm() / (exact.detach() - start).norm()
+    return distance
+
+
+def _moments(inputs: Inputs) -> dict[str, Tensor]:
+    """Both moments after one step, float64, before they are rounded."""
+    g, made = inputs["grad"].double().flatten(), {}
+    for name, beta, new in (("m", inputs["betas"][0], g), ("v", inputs["betas"][1], g.square())):
+        old = torch.zeros_like(g)
+        if name in inputs["state"]:
+            codes, scales = inputs["state"][name]
+            old = VALUES[name].double()[codes.long()] * scales.double().repeat_interleave(inputs["block"])[: len(g)]
+        made[name] = beta * old + (1 - beta) * new
+    return made
+
+
+def _nearest(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: no other value is nearer to a number, to 16 roundings of its block's scale."""
+    for name, exact in _moments(inputs).items():
+        codes, scales, block = got[f"{name}/codes"], got[f"{name}/scales"], inputs["block"]
+        if not isinstance(codes, Tensor) or codes.shape != exact.shape or not isinstance(scales, Tensor):
+            return f"the codes of {name} must have the shape {tuple(exact.shape)}"
+        largest = torch.stack([part.abs().max() for part in torch.split(exact, block)])
+        if scales.shape != largest.shape:
+            return f"the scales of {name} must have the shape {tuple(largest.shape)}"
+        if not bool(((codes >= 0) & (codes <= 255)).all()):
+            return f"the codes of {name} must lie in 0 to 255"
+        each = largest.repeat_interleave(block)[: len(exact)]
+        held = VALUES[name].double()[codes.long()] * scales.double().repeat_interleave(block)[: len(exact)]
+        least = (VALUES[name].double() * each[:, None] - exact[:, None]).abs().amin(1)
+        excess = (held - exact).abs() - least - 16 * 2.0**-23 * each
+        if not float(excess.max()) <= 0:
+            return f"a number of {name} lies {float(excess.max()):.3g} farther away than the nearest value"
+    return None
+
+
+def _close(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: at most 5% farther from AdamW than ours, which a few codes at a midpoint explain."""
+    distance, ours = (float(each["distance"]) for each in (got, expected))  # type: ignore[arg-type]
+    return None if distance <= 1.05 * ours else f"{distance:.3%} from where AdamW ends, where {ours:.3%} are possible"
+
+
+EXERCISE = Exercise(
+    id="quantization.adam8_step",
+    cases=cases,
+    probe=probe,
+    properties=(
+        Property(
+            "first_step",
+            "The first step starts from moments of 0, with both corrections: m_hat is the gradient then, and "
+            "v_hat its square.",
+            points=2,
+            keys=("param", "step"),
+            cases=(FIRST,),
+        ),
+        Property(
+            "later_step",
+            "A step takes the moments out of codes and scales, updates them, and uses them before they are rounded.",
+            points=3,
+            keys=("param", "step"),
+            cases=(LATER, SINGLE),
+        ),
+        Property(
+            "blocks",
+            "Each block of the state has its own scale; the last one may be shorter.",
+            points=2,
+            keys=("param",),
+            cases=(RAGGED,),
+        ),
+        Property(
+            "nearest_codes",
+            "The code that is kept is that of the value nearest to number / scale, of SIGNED for m and UNSIGNED for v; "
+            "the scale is the block's largest magnitude after the update.",
+            points=3,
+            holds=_nearest,
+            cases=(FIRST, LATER, RAGGED, BETWEEN, SINGLE),
+        ),
+        Property(
+            "zeros",
+            "A block without a gradient keeps scale 0, and its numbers only decay: nothing is divided by it.",
+            keys=("param", "m/scales", "v/scales"),
+            cases=(ZEROS,),
+            needs=("first_step",),
+        ),
+        Property(
+            "bytes",
+            "The state keeps a byte for each number of m and of v, 4 for each block of each, and no other tensor.",
+            points=2,
+            keys=("bytes", "m/dtypes", "v/dtypes"),
+            cases=(FIRST, RAGGED),
+            needs=("later_step",),
+        ),
+        Property(
+            "gradient_unchanged",
+            "The gradient belongs to the caller: work on new tensors.",
+            roundings=0,
+            keys=("gradient left",),
+            cases=(FIRST, LATER),
+            needs=("first_step",),
+        ),
+        Property(
+            "near_adamw",
+            "After 200 steps the parameter is where AdamW ends, nearly. A v that was rounded to 0 makes a huge step.",
+            points=2,
+            holds=_close,
+            cases=(LONG,),
+            needs=("later_step",),
+        ),
+    ),
+    hints=(
+        "In what order: round, update, take the step, take out of the codes?",
+        "One function takes a moment out of (codes, scales), one puts it away. A code is the number of midpoints "
+        "between values below number / scale.",
+        "m, v out; m = beta1 m + (1 - beta1) g, v likewise with g^2; decay; the corrected step; then pad to blocks, "
+        "amax, divide where it is not 0, bucketize, uint8.",
+    ),
+    promises={
+        "float32, of one shape, also (); param may require a gradient; grad is not changed": (
+            "later_step",
+            SINGLE,
+            "gradient_unchanged",
+        ),
+        "{} before the first step": ("first_step",),
+        "codes uint8, one for each number of param in row-major order": ("bytes", "nearest_codes"),
+        "the last perhaps shorter": ("blocks",),
+        "code the one nearest to number / scale. A block of zeros has scale 0": ("nearest_codes", "zeros"),
+        "they are rounded to codes afterwards": ("later_step",),
+        "The state keeps two bytes for each number, 8 for each block, and nothing else": ("bytes",),
+    },
+)

@@ -1,0 +1,25 @@
+"""Numbers whose codes nobody can dispute: each lies well inside the interval that rounds to its code."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+AWAY = 0.3  # of a step, from the code; ties lie at 0.5
+EXACT_AWAY = 0.2  # bfloat16 moves a number of 127 steps by a quarter of a step at most
+
+
+def on_grid(rng: torch.Generator, rows: int, n: int, *, exact: bool = False) -> Tensor:
+    """(rows, n), float32: in each row one number has the code 127 or -127, and others codes in between, with a step
+    that is drawn for the row.
+
+    exact  steps are powers of two, so that half precision holds the largest number of each row
+    """
+    codes = torch.randint(-126, 127, (rows, n), generator=rng).double()
+    codes += (2 * torch.rand(rows, n, generator=rng, dtype=torch.float64) - 1) * (EXACT_AWAY if exact else AWAY)
+    place = torch.randint(n, (rows, 1), generator=rng)
+    sign = 2 * torch.randint(2, (rows, 1), generator=rng).double() - 1
+    codes.scatter_(1, place, 127 * sign)
+    drawn = torch.rand(rows, 1, generator=rng, dtype=torch.float64)
+    step = 2.0 ** torch.floor(-7 + 3 * drawn) if exact else 0.01 + 0.03 * drawn
+    return (codes * step).float()

@@ -1,0 +1,1 @@
+"""Reference implementations: unit quantization."""
