@@ -1,4 +1,4 @@
-"""The small GPT and one large layer at few bits: what is kept, what is lost, and the time of a forward pass.
+"""The small GPT and one large layer at few bits: what is kept, what is lost, the time of a forward pass and of a step.
 
     python benchmarks/quantization.py [--side 1024] [--rows 64] [--repeats 15] [--windows 128]
 
@@ -7,12 +7,17 @@ where it is installed. In every turn each takes one forward pass: times are CPU 
 float32 are taken within one turn. Bytes are those of the storage that the weights (codes, steps, tables, biases too)
 keep; the file is the whole model, written by torch.save. The error is that of the outputs, |y - float32's| over
 |float32's|; the perplexity is over text that no training saw. Schemes that have no layer here give back a float weight:
-of them bytes are counted, and there is no time.
+of them there is the size of a file with packed codes, and no time.
+
+A step of training is forward, backward and AdamW on adapters beside these layers (and, in one row, on all weights),
+over a base in float32 and over bases of 4 bits; its ratios are taken within one turn, too. The peak is the most that
+`metered` sees after any op of a third step, the model included.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import io
 import math
@@ -32,12 +37,16 @@ from course.lessons import floor, grammar
 from course.lessons.experiments import four_bits
 from course.lessons.experiments.small_gpt import judged, small_gpt
 from course.lessons.models import next_token_loss
+from course.meter import metered
+from course.reference.lora.adapters import LoRA
 from course.reference.quantization.gptq_quantize import gptq_quantize
-from course.reference.quantization.layers import Int4Linear, Int8Linear, NF4Linear
+from course.reference.quantization.layers import Int4Linear, Int8Linear, LoRA4, NF4Linear
 from course.reference.quantization.two_factor_quantize import two_factor_quantize
 
 FLOAT, GROUP, KB = "float32", 32, 1_000
 BATCH, CALIBRATION = 32, 128  # windows of a timed pass; of the Hessians
+R, ALPHA = 8, 16.0
+BASE, ALL = "LoRA, float32 base", "all weights"
 Change = Callable[[nn.Module], nn.Module]
 
 
@@ -113,6 +122,8 @@ def main() -> None:
         for problem in (the_gpt(given.windows), large_layer(given.side, given.rows)):
             report(console, problem, ways, given.repeats)
         schemes(console, given.windows)
+    for problem in (the_gpt(given.windows), large_layer(given.side, given.rows)):
+        steps(console, problem, given.repeats)
     console.print(f"load {os.getloadavg()[0]:.1f} at the end")
 
 
@@ -237,8 +248,9 @@ def schemes(console: Console, windows: int) -> None:
     }
 
     def gptq(name: str, w: Tensor, bits: int) -> four_bits.Kept:
-        step = four_bits.steps_of(w, bits, w.shape[1])[:, :1]
-        return bits + four_bits.STORED / w.shape[1], step * gptq_quantize(w, hessians[name], step, bits, four_bits.DAMP)
+        step = four_bits.steps_of(w, bits, w.shape[1])
+        codes = gptq_quantize(w, hessians[name], step, bits, four_bits.DAMP)
+        return four_bits.on_grid(codes, step, bits, w.shape)
 
     def apart(name: str, w: Tensor, way: Callable[[Tensor], four_bits.Kept]) -> four_bits.Kept:
         return way(w)
@@ -249,14 +261,95 @@ def schemes(console: Console, windows: int) -> None:
         for way in several
     ]
     ways += [("GPTQ, per channel", partial(gptq, bits=bits)) for bits in four_bits.BITS]
-    made = table("the small GPT's matrices, as they come back", "scheme", "bits per weight", "of float32", "error")
-    made.add_column("perplexity", justify="right")
+    heads = ("scheme", "bits per weight", "of float32", "file, kB", "error", "perplexity")
+    made = table("the small GPT's matrices, as they come back from packed codes", *heads)
     for name, keep in ways:
-        bits, loss = four_bits.loss_with(keep, text)
-        lost = math.sqrt(sum(float((keep(key, w)[1] - w).square().sum()) for key, w in weights.items()))
+        bits, loss, size = four_bits.loss_with(keep, text)
+        lost = math.sqrt(sum(float((keep(key, w).near - w).square().sum()) for key, w in weights.items()))
         error = lost / math.sqrt(sum(float(w.square().sum()) for w in weights.values()))
-        made.add_row(name, f"{bits:.3f}", f"{bits / 32:.3f}", f"{error:.3%}", f"{math.exp(loss):.4f}")
+        cells = (f"{bits:.3f}", f"{bits / 32:.3f}", f"{size / KB:,.1f}", f"{error:.3%}", f"{math.exp(loss):.4f}")
+        made.add_row(name, *cells)
     console.print(made)
+
+
+# --- a step of training --------------------------------------------------------------------------------
+
+
+class Training(NamedTuple):
+    """A model in training."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    x: Tensor
+
+    def step(self) -> None:
+        """Forward, backward, update."""
+        self.optimizer.zero_grad()
+        loss: Tensor = self.model(self.x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+
+
+def trainings() -> dict[str, Change | None]:
+    """By name: what is made of each layer. None: all is trained."""
+    rng = torch.Generator().manual_seed(0)
+    return {
+        BASE: lambda each: LoRA(each, R, ALPHA, rng),
+        f"LoRA, 4 bits, groups of {GROUP}": lambda each: LoRA4(
+            Int4Linear.from_linear(each, block=GROUP), R, ALPHA, rng
+        ),
+        "LoRA, NF4, blocks of 64": lambda each: LoRA4(NF4Linear.from_linear(each), R, ALPHA, rng),
+        ALL: None,
+    }
+
+
+def training(problem: Problem, change: Change | None) -> Training:
+    """A model of its own. The input of the large layer needs its gradient, as inside a model."""
+    model = problem.build()
+    if change is not None:
+        model = _replaced(model.requires_grad_(requires_grad=False), by=change)
+    x = problem.x.clone().requires_grad_() if problem.x.is_floating_point() else problem.x
+    trained = [each for each in model.parameters() if each.requires_grad]
+    return Training(model, torch.optim.AdamW(trained, lr=1e-4), x)
+
+
+def steps(console: Console, problem: Problem, repeats: int) -> None:
+    """A row for each way to train: what it holds, and the time of a step over that with a base in float32."""
+    heads = ("trained", "numbers", "model, kB", "of float32's", "peak, kB", "step")
+    made = table(f"a step of training: {problem.name.split(';')[0]}", *heads)
+    runs = {name: training(problem, change) for name, change in trainings().items()}
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repeats + 2):
+        for name, run in runs.items():
+            start = time.process_time()
+            run.step()
+            if turn > 1:  # the first ones make states
+                seconds[name].append(time.process_time() - start)
+    whole = _bytes(runs[BASE].model)
+    for name, run in runs.items():
+        numbers = sum(each.numel() for each in run.model.parameters() if each.requires_grad)
+        size, peak = _bytes(run.model), _peak(problem, trainings()[name])
+        beside = _time(seconds[name], seconds[BASE], FLOAT if name == BASE else name)
+        made.add_row(name, f"{numbers:,}", f"{size / KB:,.1f}", f"{size / whole:.3f}", f"{peak / KB:,.1f}", beside)
+    console.print(made)
+
+
+def _peak(problem: Problem, change: Change | None) -> int:
+    with metered() as seen:
+        run = training(problem, change)
+        for _ in range(2):
+            run.step()
+        gc.collect()
+        begin = len(seen.trace)
+        run.step()
+    return max(op.live for op in seen.trace[begin:])
+
+
+def _bytes(model: nn.Module) -> int:
+    return sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
+
+
+# --- bytes and time ------------------------------------------------------------------------------------
 
 
 def kept(model: nn.Module) -> int:

@@ -1,7 +1,6 @@
-"""The small GPT in files of 8, 4 and 3 bits a weight, and what each choice buys, put together from exercises.
+"""The small GPT in files of 8, 4 and 3 bits a weight, with outliers, and on a grid, put together from exercises.
 
 matrices of its blocks --qparams, quantize, pack_int4 or nf4_quantize--> a file --unpack, dequantize--> the small GPT
-variants: rotation, a step for each row, the step that suits normal numbers, the Hessian; each taken away in turn
 outliers: a channel made larger where the function stays the same, before layers that compute in 8 bits
 """
 
@@ -9,13 +8,11 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -24,12 +21,15 @@ from torch.nn import functional as F
 from course.lessons import floor, grammar
 from course.lessons.experiments.adapters import batches, tune
 from course.lessons.experiments.assembled import Parts
+from course.lessons.experiments.bit_packing import packed_bits, unpacked_bits
+from course.lessons.experiments.four_bits import others
 from course.lessons.experiments.quantized_stand_ins import (
     IntegerLinear,
     affine,
     coded,
     fed_forward,
     from_nibbles,
+    halves,
     meant,
     nearest_nf4,
     nibbles,
@@ -43,7 +43,6 @@ from course.lessons.models import GPT, Block
 from course.lessons.nf4 import NF4
 
 WINDOWS, CALIBRATION = 64, 32  # windows that a loss is the mean of; of another text, for the Hessians
-DAMP = 0.01
 LOUD, GAINS = 7, (1, 20, 100, 500)  # the channel that is made an outlier, and how many times larger
 THRESHOLD = 6.0  # from where on numbers are outliers (arXiv 2208.07339, section 3)
 
@@ -74,32 +73,6 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How few bits are made to do.
-
-    rotate   the inputs' basis, by a random rotation
-    rows     a step for each row, not one for the matrix
-    normal   the step is what suits normal numbers of this size; else the largest number has the largest code
-    hessian  errors are made good by later columns; else each number is rounded by itself
-    """
-
-    rotate: bool = True
-    rows: bool = True
-    normal: bool = True
-    hessian: bool = True
-
-
-ALL = Recipe()
-RECIPES = {
-    "all four": ALL,
-    "no rotation": replace(ALL, rotate=False),
-    "one step for the matrix": replace(ALL, rows=False),
-    "step from the largest": replace(ALL, normal=False),
-    "no Hessian": replace(ALL, hessian=False),
-    "none of the four": Recipe(rotate=False, rows=False, normal=False, hessian=False),
-}
-
 PARTS = Parts(
     torchs={
         "qparams": affine,
@@ -113,6 +86,7 @@ PARTS = Parts(
         "fake_quant": straight_through,
         "nf4_quantize": nearest_nf4,
         "gptq_quantize": fed_forward,
+        "kashin_split": halves,
         "two_factor_quantize": two_codebooks,
     },
     names=(
@@ -127,6 +101,7 @@ PARTS = Parts(
         "fake_quant",
         "nf4_quantize",
         "gptq_quantize",
+        "kashin_split",
         "two_factor_quantize",
     ),
     whence="ours",
@@ -164,35 +139,6 @@ def least() -> float:
     return floor.perfect_loss(grammar.NORTH, windows()[1])
 
 
-@functools.cache
-def hessians() -> Weights:
-    """The sum of x x' over the inputs of each layer, on a text of its own."""
-    model = small_gpt()
-    found: Weights = {}
-    for name, layer in matrices(model).items():
-
-        def see(_: nn.Module, inputs: tuple[Tensor], name: str = name) -> None:
-            x = inputs[0].flatten(0, -2)
-            found[name] = x.T @ x
-
-        layer.register_forward_pre_hook(see)
-    loss_on(model, judged(grammar.NORTH, CALIBRATION, seed=5))
-    return found
-
-
-def packed_bits(codes: Tensor, bits: int) -> Tensor:
-    """Signed codes of this many bits each, one after the other, as bytes."""
-    raised = (codes.flatten().numpy().astype(np.int16) + 2 ** (bits - 1)).astype(np.uint8)
-    return torch.from_numpy(np.packbits(np.unpackbits(raised[:, None], axis=1)[:, -bits:]))
-
-
-def unpacked_bits(packed: Tensor, bits: int, count: int) -> Tensor:
-    """The codes of `packed_bits`, int8 (count,)."""
-    rows = np.unpackbits(packed.numpy())[: count * bits].reshape(count, bits)
-    values = rows @ (1 << np.arange(bits - 1, -1, -1))
-    return torch.from_numpy((values - 2 ** (bits - 1)).astype(np.int8))
-
-
 def stored(parts: Functions, w: Tensor, form: Format) -> Weights:
     """What the file holds of a matrix."""
     if form.nf4:
@@ -227,8 +173,6 @@ def restored(parts: Functions, kept: Weights, shape: torch.Size, form: Format) -
 def make_files(parts: Functions, folder: Path) -> Iterator[str]:
     """Writes the small GPT in each format, reads it again and judges what was read; a line for each."""
     model = small_gpt()
-    ours = {id(layer.weight) for layer in matrices(model).values()}
-    others = {name: each.detach().half() for name, each in model.named_parameters() if id(each) not in ours}
     numbers = sum(each.numel() for each in weights().values())
     head = f"{'':28}  {'kB':>6}  {'bits per weight':>15}  {'loss':>6}  {'perplexity':>10}"
     yield f"{head}   (floor {math.exp(least()):.4f})"
@@ -238,7 +182,7 @@ def make_files(parts: Functions, folder: Path) -> Iterator[str]:
         else:
             held = {f"{name}.{k}": v for name, w in weights().items() for k, v in stored(parts, w, form).items()}
         path = folder / f"{title.replace(' ', '_')}.safetensors"
-        save_file({key: each.contiguous() for key, each in {**held, **others}.items()}, path)
+        save_file({key: each.contiguous() for key, each in {**held, **others(model)}.items()}, path)
         loss = loss_on(read_file(parts, path, form), windows())
         bits = 8 * sum(each.nbytes for each in held.values()) / numbers
         kilobytes = path.stat().st_size / 1e3
@@ -255,85 +199,6 @@ def read_file(parts: Functions, path: Path, form: Format | None) -> GPT:
         name: {k: held[f"{name}.{k}"] for k in ("codes", "step", "zero") if f"{name}.{k}" in held} for name in shapes
     }
     return with_weights({name: restored(parts, kept[name], shapes[name], form) for name in shapes})
-
-
-@functools.cache
-def rotation(n: int) -> Tensor:
-    """An orthogonal matrix (n, n), drawn evenly from all of them (Mezzadri, arXiv math-ph/0609050, section 5)."""
-    drawn = torch.randn(n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    q, r = torch.linalg.qr(drawn)
-    even: Tensor = q * r.diagonal().sign()
-    return even.float()
-
-
-def made(parts: Functions, recipe: Recipe, bits: int, w: Tensor, hessian: Tensor) -> Tensor:
-    """The matrix at so few bits, back in its own basis."""
-    n, last = w.shape[1], (1 << bits - 1) - 1
-    q = rotation(n) if recipe.rotate else torch.eye(n)
-    turned = w @ q
-    seen = turned if recipe.rows else turned.reshape(1, -1)
-    size = seen.square().mean(1, keepdim=True).sqrt() * best(parts, bits)
-    step = (size if recipe.normal else seen.abs().amax(1, keepdim=True) / last).expand(len(w), 1).contiguous()
-    counts = q.T @ hessian @ q if recipe.hessian else torch.eye(n)
-    codes = parts["gptq_quantize"](turned, counts, step, bits, DAMP)
-    found: Tensor = (codes * step) @ q.T
-    return found
-
-
-def best(parts: Functions, bits: int) -> float:
-    """The step for normal numbers of size 1; found once for each function that finds it."""
-    return _best(parts["best_step"], bits)
-
-
-@functools.cache
-def _best(function: Callable[[int], float], bits: int) -> float:
-    return float(function(bits))
-
-
-def factored(parts: Functions, bits: int, w: Tensor) -> Tensor:
-    """The matrix as two factors with `bits` for each code, put together again."""
-    q = rotation(w.shape[1])
-    one, its, other, others = parts["two_factor_quantize"](w, q, bits)
-    found: Tensor = its[one.long()] + others[other.long()] @ q.T
-    return found
-
-
-def variants(parts: Functions, bits: tuple[int, ...] = (4, 3, 2)) -> Iterator[str]:
-    """The loss above the floor, one thing taken away at a time; a line for each."""
-    yield f"{'':23}" + "".join(f"  {each} bits" for each in bits) + "   loss above the floor"
-    for title, recipe in RECIPES.items():
-        losses = []
-        for each in bits:
-            changed = {name: made(parts, recipe, each, w, hessians()[name]) for name, w in weights().items()}
-            losses.append(loss_on(with_weights(changed), windows()) - least())
-        yield f"{title:23}" + "".join(f"  {loss:6.3f}" for loss in losses)
-    cells = [f"{_two(parts, each // 2):6.3f}" if each % 2 == 0 else "     -" for each in bits]
-    yield f"{'two factors':23}" + "".join(f"  {cell}" for cell in cells)
-
-
-def stretched(parts: Functions, bits: int = 2) -> Iterator[str]:
-    """What few bits leave of a matrix's outputs, and the loss once each matrix is stretched by it; a line for each.
-
-    The part that is left of y = W x is the sum of (Q x) y over all inputs, divided by that of y y.
-    """
-    yield f"{f'{bits} bits':23}  {'error of outputs':>16}  {'part left':>9}  {'loss':>6}  {'stretched':>9}"
-    for title in ("all four", "no Hessian", "step from the largest"):
-        errors, left, changed, longer = [], [], {}, {}
-        for name, w in weights().items():
-            h = hessians()[name]
-            q = changed[name] = made(parts, RECIPES[title], bits, w, h)
-            size = torch.sum(w @ h * w)
-            left.append(float(torch.sum(q @ h * w) / size))
-            errors.append(float(torch.sum((q - w) @ h * (q - w)) / size))
-            longer[name] = q / left[-1]
-        losses = [loss_on(with_weights(each), windows()) - least() for each in (changed, longer)]
-        row = f"{statistics.median(errors):16.1%}  {statistics.median(left):9.2f}  {losses[0]:6.3f}  {losses[1]:9.3f}"
-        yield f"{title:23}  {row}"
-
-
-def _two(parts: Functions, bits: int) -> float:
-    changed = {name: factored(parts, bits, w) for name, w in weights().items()}
-    return loss_on(with_weights(changed), windows()) - least()
 
 
 def louder(gain: float) -> GPT:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from course.lessons import floor, grammar
 from course.lessons.experiments import assembled_quantization as assembled
 from course.lessons.experiments.adapters import batches, trainable, tune
+from course.lessons.experiments.one_taken_away import NOTHING, layers, made
 from course.lessons.experiments.small_gpt import judged, loss_on, small_gpt
 from course.lessons.models import GPT
 
@@ -84,11 +85,8 @@ def adapted(parts: Functions, base: str) -> GPT:
     """The small GPT with its blocks' matrices in this form, frozen, and a fresh adapter beside each."""
     model, rng = small_gpt(), torch.Generator().manual_seed(0)
     if base == BASES[2]:
-        recipe = assembled.RECIPES["none of the four"]
-        hessians = assembled.hessians()
-        model = assembled.with_weights(
-            {name: assembled.made(parts, recipe, 2, w, hessians[name]) for name, w in assembled.weights().items()}
-        )
+        plain = {name: made(parts, NOTHING, 2, layer) for name, layer in layers(1).items()}
+        model = assembled.with_weights(plain)
     model.requires_grad_(requires_grad=False)
     for name, linear in assembled.matrices(model).items():
         held = Held(linear, parts) if base == "NF4" else linear

@@ -1,9 +1,12 @@
 """What survives at few bits: error of a weight and loss of the small GPT, by scheme, at bits that are all counted.
 
-weight --scheme, at 2 to 8 bits--> bits per weight (steps and codebooks counted), the weight as it comes back
-small GPT --each matrix of its blocks--> loss on text that no training saw; GPTQ and rounding on its real inputs
+weight --scheme, at 2 to 8 bits--> Kept: bits per weight (all that is stored counted), what a file holds --> the weight
+small GPT --each matrix of its blocks--> loss on text that no training saw, and the size of a file with all of the model
+layers of the small GPT --rounding, GPTQ--> error on their real inputs
 
-A step, or a value of a codebook, takes 16 bits; a random rotation takes none, because its seed makes it again.
+A step, or a value of a codebook, takes 16 bits; a random rotation takes none, because its seed makes it again. Codes
+are packed, and every weight is made again from what the file holds. The file has a line of text for each tensor, too,
+which the bits per weight do not count.
 GPTQ and the two factors are exercises, so that who measures hands them in: this module is measured in the course's
 repository, and shown everywhere.
 """
@@ -15,13 +18,17 @@ import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from course.lessons import floor, grammar
 from course.lessons.experiments import recording
+from course.lessons.experiments.bit_packing import packed_bits, unpacked_bits
 from course.lessons.experiments.small_gpt import judged, loss_on, small_gpt
 from course.lessons.models import GPT
 from course.lessons.nf4 import NF4
@@ -33,8 +40,23 @@ GROUP, BLOCK = 32, 64
 TRAINED = "blocks.2.mlp.up"
 WINDOWS, CALIBRATION = 256, 128  # of 64 characters
 DAMP = 0.01
-Kept: TypeAlias = tuple[float, Tensor]  # bits per weight, the weight that comes back
 Exercises: TypeAlias = Mapping[str, Callable[..., Any]]  # gptq_quantize, two_factor_quantize, by name
+
+
+class Kept(NamedTuple):
+    """A weight in few bits: bits per weight as counted, the weight that comes back, and what a file holds of it."""
+
+    bits: float
+    near: Tensor
+    held: dict[str, Tensor]
+
+
+class Judged(NamedTuple):
+    """The small GPT with such weights: bits per weight of the blocks' matrices, its loss, and bytes of its file."""
+
+    bits: float
+    loss: float
+    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +70,13 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """Its error for each kind of weights, and the small GPT's loss in nats per character."""
+    """Its error for each kind of weights, and the small GPT's loss in nats per character and file in bytes."""
 
     name: str
     curves: list[Curve]
     gpt_bits: list[float]  # per weight of the blocks' matrices
     gpt_loss: list[float]
+    gpt_bytes: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,51 +118,96 @@ def rotation(n: int) -> Tensor:
 
 
 def steps_of(w: Tensor, bits: int, group: int | None) -> Tensor:
-    """amax over the last code, for each run of `group` weights of a row (all of them: None); like w."""
-    parts = w.reshape(-1, group) if group else w.reshape(1, -1)
-    step: Tensor = parts.abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1)
-    return step.expand_as(parts).reshape(w.shape)
+    """amax over the last code, for each run of `group` weights of a row (all of them: None), as 16 bits hold it."""
+    step: Tensor = _runs(w, group).abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1)
+    return step.half().float()
 
 
 def rounded(w: Tensor, bits: int, group: int | None) -> Kept:
     """To the nearest multiple of the step."""
     step = steps_of(w, bits, group)
-    return bits + STORED / (group or w.numel()), (w / step).round() * step
+    return on_grid((_runs(w, group) / step).round().to(torch.int8), step, bits, w.shape)
+
+
+def on_grid(codes: Tensor, step: Tensor, bits: int, shape: torch.Size) -> Kept:
+    """Multiples of steps; codes int8 (runs, numbers of a run), step (runs, 1)."""
+    held = {"codes": packed_bits(codes, bits), "step": step.half()}
+    near = unpacked_bits(held["codes"], bits, codes.numel()).reshape(codes.shape) * held["step"].float()
+    return Kept(bits + STORED / codes.shape[1], near.reshape(shape), held)
+
+
+def _runs(w: Tensor, group: int | None) -> Tensor:
+    return w.reshape(-1, group) if group else w.reshape(1, -1)
 
 
 def rotated(w: Tensor, bits: int) -> Kept:
     """Rounded in another basis, with a step for each row, and turned back."""
     q = rotation(w.shape[1])
-    size, near = rounded(w @ q, bits, w.shape[1])
-    return size, near @ q.T
+    kept = rounded(w @ q, bits, w.shape[1])
+    return kept._replace(near=kept.near @ q.T)
 
 
 def nf4(w: Tensor) -> Kept:
     """Quantiles of a normal distribution, scaled by each block's largest entry (Dettmers et al., arXiv 2305.14314)."""
     blocks = w.reshape(-1, BLOCK)
-    scale = blocks.abs().amax(dim=1, keepdim=True)
+    scale = blocks.abs().amax(dim=1, keepdim=True).half().float()
     nf4 = torch.tensor(NF4)
-    near = nf4[(blocks / scale)[..., None].sub(nf4).abs().argmin(dim=-1)] * scale
-    return 4 + STORED / BLOCK, near.reshape(w.shape)
+    codes = (blocks / scale)[..., None].sub(nf4).abs().argmin(dim=-1)
+    near, held = _looked_up(codes, nf4, 4)
+    return Kept(4 + STORED / BLOCK, (near * scale).reshape(w.shape), {"codes": held, "scale": scale.half()})
 
 
-def clustered(w: Tensor, bits: int, rounds: int = 50) -> Kept:
-    """One codebook for the matrix, by k-means from the quantiles on."""
-    values, _ = w.flatten().sort()
-    book = values[((torch.arange(2**bits) + 0.5) / 2**bits * len(values)).long()]
+def _looked_up(codes: Tensor, book: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """The values that codes from 0 on name, and the codes packed."""
+    packed = packed_bits(codes - 2 ** (bits - 1), bits)
+    return book[unpacked_bits(packed, bits, codes.numel()).reshape(codes.shape).int() + 2 ** (bits - 1)], packed
+
+
+def clustered(w: Tensor, bits: int) -> Kept:
+    """One codebook for the matrix, by k-means."""
+    book = codebook(w, bits).half()
+    codes = torch.bucketize(w, (book.float()[1:] + book.float()[:-1]) / 2)
+    near, packed = _looked_up(codes, book.float(), bits)
+    return Kept(bits + STORED * 2**bits / w.numel(), near, {"codes": packed, "book": book})
+
+
+def codebook(w: Tensor, bits: int, rounds: int = 1_000) -> Tensor:
+    """2 ** bits values that k-means moves until they stay.
+
+    They begin as dense as the cube root of the weights' density, which is best for many values (Panter and Dite 1951,
+    *Quantization Distortion in Pulse-Count Modulation*): from quantiles on k-means ends far from it.
+    """
+    values = w.flatten().double().sort().values
+    sums = torch.cat([values.new_zeros(1), values.cumsum(dim=0)])
+    some = values[:: max(1, len(values) // 1_024)]
+    mass = torch.cat([values.new_zeros(1), (some.diff() ** (2 / 3)).cumsum(dim=0)])
+    wanted = (torch.arange(2**bits) + 0.5) / 2**bits * mass[-1]
+    book = some[torch.searchsorted(mass, wanted).clamp(max=len(some) - 1)]
     for _ in range(rounds):
-        ends = torch.searchsorted(values, (book[1:] + book[:-1]) / 2).tolist()
-        runs = [values[a:b] for a, b in zip([0, *ends], [*ends, len(values)], strict=True)]
-        book = torch.stack([run.mean() if len(run) else old for run, old in zip(runs, book, strict=True)])
-    near = book[torch.bucketize(w, (book[1:] + book[:-1]) / 2)]
-    return bits + STORED * 2**bits / w.numel(), near
+        inner = torch.searchsorted(values, (book[1:] + book[:-1]) / 2)
+        ends = torch.cat([inner.new_zeros(1), inner, inner.new_tensor([len(values)])])
+        sizes = ends.diff()
+        moved = torch.where(sizes > 0, sums[ends].diff() / sizes.clamp(min=1), book)
+        if torch.equal(moved, book):
+            break
+        book = moved
+    return book.float()
 
 
 def clustered_in_another_basis(w: Tensor, bits: int) -> Kept:
     """One codebook for the rotated matrix."""
     q = rotation(w.shape[1])
-    size, near = clustered(w @ q, bits)
-    return size, near @ q.T
+    kept = clustered(w @ q, bits)
+    return kept._replace(near=kept.near @ q.T)
+
+
+def clustered_twice(w: Tensor, bits: int) -> Kept:
+    """A codebook for the matrix, and one for what it leaves, in another basis: two factors without a split before."""
+    q = rotation(w.shape[1])
+    first = clustered(w, bits)
+    second = clustered((w - first.near) @ q, bits)
+    held = {f"{name}_{key}": each for name, kept in (("u", first), ("v", second)) for key, each in kept.held.items()}
+    return Kept(first.bits + second.bits, first.near + second.near @ q.T, held)
 
 
 def schemes(exercises: Exercises) -> dict[str, list[Callable[[Tensor], Kept]]]:
@@ -148,8 +216,11 @@ def schemes(exercises: Exercises) -> dict[str, list[Callable[[Tensor], Kept]]]:
     def two_factors(w: Tensor, bits: int) -> Kept:
         q = rotation(w.shape[1])
         codes_u, book_u, codes_v, book_v = exercises["two_factor_quantize"](w, q, bits)
-        near = book_u[codes_u.long()] + book_v[codes_v.long()] @ q.T
-        return 2 * bits + STORED * 2 * 2**bits / w.numel(), near
+        book_u, book_v = book_u.half(), book_v.half()
+        u, packed_u = _looked_up(codes_u.long(), book_u.float(), bits)
+        v, packed_v = _looked_up(codes_v.long(), book_v.float(), bits)
+        held = {"codes_u": packed_u, "codes_v": packed_v, "book_u": book_u, "book_v": book_v}
+        return Kept(2 * bits + STORED * 2 * 2**bits / w.numel(), u + v @ q.T, held)
 
     def at(way: Callable[[Tensor, int], Kept], *of: int) -> list[Callable[[Tensor], Kept]]:
         return [lambda w, bits=bits: way(w, bits) for bits in of]  # type: ignore[misc]
@@ -163,6 +234,7 @@ def schemes(exercises: Exercises) -> dict[str, list[Callable[[Tensor], Kept]]]:
         "one codebook": at(clustered, *BITS),
         "rotated, one codebook": at(clustered_in_another_basis, *BITS),
         "two factors": at(two_factors, *FEW),
+        "two codebooks, no split": at(clustered_twice, *FEW),
     }
 
 
@@ -189,15 +261,31 @@ def inputs_of(model: GPT, tokens: Tensor) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def loss_with(keep: Callable[[str, Tensor], Kept], windows: tuple[Tensor, Tensor]) -> tuple[float, float]:
-    """Bits per weight of the blocks' matrices, and the small GPT's loss, where keep(name, weight) says what is kept."""
+def loss_with(keep: Callable[[str, Tensor], Kept], windows: tuple[Tensor, Tensor]) -> Judged:
+    """The small GPT where keep(name, weight) says what is kept of each matrix of its blocks."""
     model = copy.deepcopy(small_gpt())
     bits = count = 0.0
+    file = others(model)
     for name, layer in matrices(model).items():
-        size, near = keep(name, layer.weight)
-        bits, count = bits + size * near.numel(), count + near.numel()
-        layer.weight.copy_(near)
-    return bits / count, loss_on(model, windows)
+        kept = keep(name, layer.weight)
+        bits, count = bits + kept.bits * kept.near.numel(), count + kept.near.numel()
+        file |= {f"{name}.{key}": each for key, each in kept.held.items()}
+        layer.weight.copy_(kept.near)
+    return Judged(bits / count, loss_on(model, windows), file_bytes(file))
+
+
+def others(model: GPT) -> dict[str, Tensor]:
+    """All that is not a matrix of the blocks, in 16 bits; the head is the embedding, and not there twice."""
+    ours = {f"{name}.weight" for name in matrices(model)}
+    return {name: each.detach().half() for name, each in model.named_parameters() if name not in ours}
+
+
+def file_bytes(tensors: Mapping[str, Tensor]) -> int:
+    """The size of a file with these tensors."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        save_file({name: each.contiguous() for name, each in tensors.items()}, path)
+        return path.stat().st_size
 
 
 def measure(exercises: Exercises) -> Measured:
@@ -208,14 +296,13 @@ def measure(exercises: Exercises) -> Measured:
     found = []
     for name, ways in schemes(exercises).items():
         curves = [_curve(kind, w, ways) for kind, w in weights().items()]
-        pairs = [loss_with(lambda _, w, way=way: way(w), windows) for way in ways]  # type: ignore[misc]
-        found.append(_scheme(name, curves, pairs))
+        several = [loss_with(lambda _, w, way=way: way(w), windows) for way in ways]  # type: ignore[misc]
+        found.append(_scheme(name, curves, several))
 
     def gptq(bits: int) -> Callable[[str, Tensor], Kept]:
         def keep(name: str, w: Tensor) -> Kept:
-            step = steps_of(w, bits, w.shape[1])[:, :1]
-            codes = exercises["gptq_quantize"](w, hessians[name], step, bits, DAMP)
-            return bits + STORED / w.shape[1], codes * step
+            step = steps_of(w, bits, w.shape[1])
+            return on_grid(exercises["gptq_quantize"](w, hessians[name], step, bits, DAMP), step, bits, w.shape)
 
         return keep
 
@@ -224,7 +311,7 @@ def measure(exercises: Exercises) -> Measured:
     layers = []
     for name, layer in matrices(model).items():
         w = layer.weight.detach()
-        errors = [_of_outputs(unseen[name], w, near) for _, near in (rounded(w, 3, w.shape[1]), gptq(3)(name, w))]
+        errors = [_of_outputs(unseen[name], w, near) for _, near, _ in (rounded(w, 3, w.shape[1]), gptq(3)(name, w))]
         layers.append(Layer(name=name, rounded=errors[0], gptq=errors[1]))
     return Measured(
         schemes=found, layers=layers, loss=loss_on(model, windows), floor=floor.perfect_loss(grammar.NORTH, windows[1])
@@ -233,16 +320,17 @@ def measure(exercises: Exercises) -> Measured:
 
 def _curve(kind: str, w: Tensor, ways: list[Callable[[Tensor], Kept]]) -> Curve:
     kept = [way(w) for way in ways]
-    errors = [float((near - w).norm() / w.norm()) for _, near in kept]
-    return Curve(weights=kind, bits=[round(size, 4) for size, _ in kept], error=_short(errors))
+    errors = [float((near - w).norm() / w.norm()) for _, near, _ in kept]
+    return Curve(weights=kind, bits=[round(size, 4) for size, _, _ in kept], error=_short(errors))
 
 
-def _scheme(name: str, curves: list[Curve], pairs: list[tuple[float, float]]) -> Scheme:
+def _scheme(name: str, curves: list[Curve], found: list[Judged]) -> Scheme:
     return Scheme(
         name=name,
         curves=curves,
-        gpt_bits=[round(bits, 4) for bits, _ in pairs],
-        gpt_loss=_short([loss for _, loss in pairs]),
+        gpt_bits=[round(each.bits, 4) for each in found],
+        gpt_loss=_short([each.loss for each in found]),
+        gpt_bytes=[each.bytes for each in found],
     )
 
 
@@ -260,15 +348,17 @@ def loaded() -> recording.Recording[Measured]:
 
 
 def table(measured: Measured, bits: int = 4) -> str:
-    """A line for each scheme, at its most bits per weight below `bits` + 3/4: errors, and perplexity."""
-    lines = [f"{'':22}  {'bits':>5}  {'Gaussian':>8}  {'heavy':>8}  {'trained':>8}  {'bits, GPT':>9}  perplexity"]
+    """A line for each scheme, at its most bits per weight below `bits` + 3/4: errors, size of a file, perplexity."""
+    head = f"{'':23}  {'bits':>5}  {'Gaussian':>8}  {'heavy':>8}  {'trained':>8}"
+    lines = [f"{head}  {'bits, GPT':>9}  {'kB, GPT':>7}  perplexity"]
     for each in measured.schemes:
         at = max((k for k, size in enumerate(each.gpt_bits) if size < bits + 0.75), default=None)
         if at is None:
             continue
         errors = "  ".join(f"{curve.error[at]:8.4f}" for curve in each.curves) or " " * 28
         size = f"{each.curves[0].bits[at]:5.2f}" if each.curves else " " * 5
-        lines.append(f"{each.name:22}  {size}  {errors}  {each.gpt_bits[at]:9.2f}  {math.exp(each.gpt_loss[at]):.3f}")
+        gpt = f"{each.gpt_bits[at]:9.2f}  {each.gpt_bytes[at] / 1e3:7.1f}  {math.exp(each.gpt_loss[at]):.3f}"
+        lines.append(f"{each.name:23}  {size}  {errors}  {gpt}")
     return "\n".join([*lines, f"not quantized: {math.exp(measured.loss):.3f}, floor {math.exp(measured.floor):.3f}"])
 
 

@@ -18,8 +18,8 @@ from course.lessons.figures.charts import COLOURS, HATCHES, MARKERS, Picture, pi
 from course.lessons.figures.convergence import DASHES
 from course.lessons.nf4 import NF4
 
-MARKS = (*MARKERS, "v", "P", "X", "*", "<")
-TONES = (*COLOURS, "dimgrey", "black", "saddlebrown")
+MARKS = (*MARKERS, "v", "P", "X", "*", "<", ">")
+TONES = (*COLOURS, "dimgrey", "black", "saddlebrown", "olive")
 
 
 def weights_and_grid(weight: Tensor, grid: Tensor, *, title: str) -> Picture:
@@ -38,7 +38,7 @@ def weights_and_grid(weight: Tensor, grid: Tensor, *, title: str) -> Picture:
     )
     axes.set(xlabel="value", ylabel="weights in a bin", xlim=(-rim, rim))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(edgecolor="none", framealpha=1, loc="upper right")
+    figure.legend(loc="outside right center", frameon=False)
     return figure
 
 
@@ -66,7 +66,7 @@ def perplexity_over_bits(measured: Measured, *, title: str) -> Picture:
     axes = figure.subplots()
     for place, each in enumerate(measured.schemes):
         above = [math.exp(loss) - math.exp(measured.floor) for loss in each.gpt_loss]
-        axes.plot(each.gpt_bits, above, label=each.name, **_style(place))
+        axes.plot(each.gpt_bits, above, label=each.name, zorder=3 if len(above) == 1 else 2, **_style(place))
     whole = math.exp(measured.loss) - math.exp(measured.floor)
     axes.axhline(whole, color="black", lw=1, ls=(0, (1, 2)), label="16 bits")
     axes.set(xlabel="bits per weight, all counted", ylabel="perplexity above the floor", yscale="log")
@@ -86,7 +86,8 @@ def error_over_bits(measured: Measured, *, title: str) -> Picture:
         for each in named:
             place = measured.schemes.index(each)
             for curve in (one for one in each.curves if one.weights == kind):
-                axes.plot(curve.bits, [100 * one for one in curve.error], label=each.name, **_style(place))
+                shares = [100 * one for one in curve.error]
+                axes.plot(curve.bits, shares, label=each.name, zorder=3 if len(shares) == 1 else 2, **_style(place))
         axes.set(xlabel="bits per weight", title=kind, yscale="log", xlim=(1.5, 9))
         _tidy(axes)
     panels[0].set_ylabel("error (% of the weights)")
@@ -99,14 +100,14 @@ def error_over_bits(measured: Measured, *, title: str) -> Picture:
 def factors(measured: Factors, basis: str, *, title: str) -> Picture:
     """The entries of trained weights before the split, and those of both factors after it."""
     figure = picture(title, 3.2)
-    names = ["before", f"u, {basis}", f"v, {basis}"]
+    names = {"before": "weights, before", f"u, {basis}": f"u, {basis} basis", f"v, {basis}": f"v, {basis} basis"}
     panels = figure.subplots(1, 3, sharey=True)
     width = measured.edges[1] - measured.edges[0]
-    for axes, name, colour, hatch in zip(panels, names, COLOURS, HATCHES, strict=False):
+    for axes, (name, heading), colour, hatch in zip(panels, names.items(), COLOURS, HATCHES, strict=False):
         counts = measured.counts[name]
         share = [100 * each / sum(counts) for each in counts]
         axes.bar(measured.edges[:-1], share, width, align="edge", color=colour, hatch=hatch)
-        axes.set(xlabel="entry (root mean square = 1)", title=name)
+        axes.set(xlabel="entry (the weights' rms is 1)", title=heading)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("share of the entries (%)")
     return figure

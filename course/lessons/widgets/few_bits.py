@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 import ipywidgets as widgets
 
 from course.lessons.experiments import assembled_quantization as assembled
+from course.lessons.experiments.one_taken_away import NOTHING, layers, made
 from course.lessons.experiments.small_gpt import loss_on
 from course.lessons.models import GPT
 from course.lessons.widgets.swap import MONO, WRITTEN, written
 
 WAYS = {
-    "one step for each matrix": assembled.RECIPES["none of the four"],
-    "a step for each row": assembled.Recipe(rotate=False, normal=False, hessian=False),
-    "rotated, a step for each row": assembled.Recipe(normal=False, hessian=False),
-    "rotated, errors made good": assembled.RECIPES["step from the largest"],
+    "one step for each matrix": NOTHING,
+    "a step for each row": replace(NOTHING, shared="row"),
+    "rotated, a step for each row": replace(NOTHING, shared="row", rotate=True),
+    "rotated, errors made good": replace(NOTHING, shared="row", rotate=True, hessian=True),
 }
 
 
@@ -44,12 +46,10 @@ class Board:
 
     def model(self) -> GPT:
         """The small GPT as the controls say."""
-        recipe, hessians = WAYS[self.way.value], assembled.hessians()
-        changed = {
-            name: assembled.made(self.parts, recipe, self.bits.value, w, hessians[name])
-            for name, w in assembled.weights().items()
-        }
-        return assembled.with_weights(changed)
+        recipe = WAYS[self.way.value]
+        return assembled.with_weights(
+            {name: made(self.parts, recipe, self.bits.value, layer) for name, layer in layers(1).items()}
+        )
 
     def draw(self) -> None:
         """Quantize, judge and write."""
