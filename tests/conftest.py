@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import threading
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -49,10 +50,25 @@ def pytest_collection_modifyitems(config, items):
     """
     _leave_out_soak(config, items)
     _skip_what_this_machine_lacks(items)
-    for item in items:
-        if not item.path.name.startswith(JUDGING):
-            item.add_marker("no_cover")
     items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path.name == SPREAD))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Fixtures too. pytest-cov's own `no_cover` does nothing in a process of xdist: coverage is started twice there and
+    paused once.
+    """
+    traced = item.path.name.startswith(JUDGING)
+    threads, here = threading.gettrace(), sys.gettrace()
+    if not traced:
+        threading.settrace(None)
+        sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        if not traced:
+            threading.settrace(threads)
+            sys.settrace(here)
 
 
 class FilesTogether(LoadScopeScheduling):
