@@ -207,8 +207,8 @@ if solved(qparams) and solved(quantize) and solved(dequantize):
 # is least. No formula for it is known; Max (1960, *Quantizing for Minimum Distortion*) computed a table. You compute
 # yours: the expectation is an integral over pieces, and in each piece $\hat x$ is constant.
 #
-# **Predict.** At 4 bits, does the best grid end nearer to 2, 3 or 4 standard deviations? And at 8 bits: nearer or
-# farther? Which of the two errors, of rounding or of cutting off, is the larger one at the best step?
+# **Predict.** At 4 bits, does the best grid end before 2 standard deviations, before 3, or later? And at 8 bits: nearer
+# or farther? Which of the two errors, of rounding or of cutting off, is the larger one at the best step?
 
 # %% exercise
 import math
@@ -247,9 +247,13 @@ def best_step(bits: int) -> float:
 check(best_step)
 
 # %%
+normal = torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
 for bits in (2, 3, 4, 6, 8) if solved(best_step) else ():
-    top = 2 ** (bits - 1) - 1
-    print(f"{bits} bits: step {best_step(bits):.4f}, the grid ends at {top * best_step(bits):.2f} standard deviations")
+    step, top = best_step(bits), 2 ** (bits - 1) - 1
+    error = (normal - (normal / step).round().clamp(-top, top) * step) ** 2 / len(normal)
+    cut = normal.abs() > (top + 0.5) * step
+    print(f"{bits} bits: step {step:.4f}, the grid ends at {top * step:.2f} standard deviations;", end=" ")
+    print(f"rounding {error[~cut].sum():.6f}, cutting off {error[cut].sum():.6f}")
 
 # %% [markdown]
 # The largest of 4,096 normal numbers lies at about {{ largest_normal(4096) : .1f }} standard deviations: at few bits
@@ -299,8 +303,9 @@ for group in (None, 4096, 32) if solved(bits_per_weight) else ():
 # %% [markdown]
 # Here is what the schemes of this lesson leave of three kinds of weights: normal numbers, numbers with heavy tails
 # (Student's t with 3 degrees of freedom, a few entries very large), and a matrix of the small GPT. All
-# bits are counted. The column "kB, GPT" is measured: the size of a file with the whole small GPT, whose other parts
-# stay in 16 bits. It is a little larger than the count of bits says, because a file also names each tensor.
+# bits are counted. (A random rotation costs none: its seed makes it again.) The column "kB, GPT" is measured: the size
+# of a file with the whole small GPT, whose other parts stay in 16 bits. It is a little larger than the count of bits
+# says, because a file also names each tensor, and two factors have more of them.
 
 # %%
 from course.lessons.figures.quantization import error_over_bits
@@ -733,12 +738,12 @@ for layer in measured.layers[::4]:
 # %% [markdown]
 # ## 12. Two factors
 #
-# A vector may be large in a few entries, and such entries cost bits. The same vector in another orthonormal basis $Q$
-# mostly is not. *Rotate, then quantize*: store $W Q$ with few bits, and compute $(W Q)(Q^\top x)$. With a random $Q$
-# every entry becomes a sum of many with random factors, and looks normal whatever the weights were. The picture in
-# section 4 has it as "rotated": on heavy tails it does as well as on normal numbers. QuIP (arXiv 2307.13304) rotates
-# weights, and QuaRot (arXiv 2404.00456) also activations, whose outliers it spreads over all features. It uses Hadamard
-# matrices, because multiplying by them takes $n \log n$ additions.
+# A vector may be large in a few entries, and such entries cost bits. In another orthonormal basis $Q$ the same vector
+# mostly has none that stand out. *Rotate, then quantize*: store $W Q$ with few bits, and compute $(W Q)(Q^\top x)$.
+# With a random $Q$ every entry becomes a sum of many with random factors, and looks normal whatever the weights were.
+# The picture in section 4 has it as "rotated": on heavy tails it does as well as on normal numbers. QuIP (arXiv
+# 2307.13304) rotates weights, and QuaRot (arXiv 2404.00456) also activations, whose outliers it spreads over all
+# features. It uses Hadamard matrices, because multiplying by them takes $n \log n$ additions.
 #
 # Kashin's decomposition goes further and uses both bases: $x = u + Q v$, with *all* entries of $u$ and $v$ small. An
 # algorithm needs few lines (arXiv 2404.09737). Let $r$ be what is left of $x$, and let its sign vector have entries 1
@@ -757,8 +762,8 @@ from torch import Tensor
 def kashin_split(x: Tensor, q: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Two factors u and v with small entries, such that x = u + q v but for a residual that each step makes smaller.
 
-    x         (n,), or (rows, n), which counts as one vector: each row has the basis q, and a step makes one choice
-              for all rows; in float32 or float64; not changed
+    x         (n,), or (rows, n): its rows stand in the basis q one by one, so that x = u + v q', but a step makes one
+              choice for all of them, and the matrix counts as one vector; in float32 or float64; not changed
     q         (n, n), orthogonal, in the dtype of x; not changed
     steps     at least 0
     Returns   (u, v), both like x. They begin at 0, with the residual r = x. At each step r stands in two bases: as it
@@ -794,6 +799,10 @@ for split in splits.splits:
 factors(splits, "random", title="After the split the entries of both factors gather around a few peaks")
 
 # %% [markdown]
+# With $Q = I$ both bases are one. Then a vector with a single entry has the projection 1/64 of its squared length: the
+# residual does go to 0, but slowly, and one factor is never used. A Hadamard matrix turns that vector into its own sign
+# vector, and one step takes all of it.
+#
 # Entries on few peaks ask for few values: a *codebook* for each factor, found by k-means (Lloyd 1982, *Least Squares
 # Quantization in PCM*). Each entry goes to its nearest value, each value to the mean of its entries, and so on. The
 # factors were made by different steps, so that one codebook for both serves neither. Two codes for each weight: with
@@ -817,8 +826,8 @@ def two_factor_quantize(w: Tensor, q: Tensor, bits: int) -> tuple[Tensor, Tensor
               factors are those of `kashin_split` of the whole matrix, after 30 steps. Each codebook begins at the
               quantiles (k + 1/2) / 2**bits of its factor's entries; 50 times each entry goes to its nearest value,
               and each value to the mean of its entries (it stays where none came). What is judged is the squared
-              error: at most 1.02 times ours, so that better codebooks are right too. (Points are given for one that
-              is less than twice ours.)
+              error of what they stand for, or the sum of both factors' own: either at most 1.02 times ours, so that
+              better codebooks are right too. (Points are given for less than twice ours.)
     Example   For 1 bit and a w whose entries are all 2 or -2 in equal numbers, and q a random rotation: codebook_u is
               about [-2, 2], and codebook_v [0, 0].
     """
@@ -886,14 +895,17 @@ def choose_bits(layers: Sequence[tuple[Tensor, Tensor, Tensor]], budget: int) ->
               and the gradients (k, m) of each token's loss with respect to its outputs
     budget    bits that all weights may take together; the cheapest plan fits
     Returns   (bits, group) for each layer, in their order: bits 2, 3, 4, 6 or 8, group 8 or n (a step for each row).
-              Each run of `group` weights of a row has the step amax / (2**(bits - 1) - 1), stored in 16 bits, so that
-              a layer takes m n bits + 16 m ceil(n / group). Weights are rounded to the nearest multiple of their
-              step. A plan above the budget earns nothing. What is judged is the squared change of the loss, the mean
-              over tokens of (g' (W - Q) x)^2, summed over layers, on tokens which you are not given, drawn like yours:
-              at most 1.05 times what the best plan for yours leaves. (Points are given for less than the best plan
-              which is the same for all layers, and for within a quarter of ours.)
+              Each run of `group` weights of a row has the step largest |weight| / (2**(bits - 1) - 1), and the step 1
+              where it is all 0. Weights are rounded to the nearest multiple of their step. Steps take 16 bits, so that
+              a layer takes m n bits + 16 m ceil(n / group); they are not rounded to these for the judgement. A plan
+              above the budget earns nothing. What is judged is the squared change of the loss, the mean over tokens
+              of (g' (W - Q) x)^2, summed over layers, on tokens which you are not given, drawn like yours: at most
+              1.05 times what the best plan for yours leaves. (Points are given for less than the best plan which is
+              the same for all layers, and for within a quarter of ours.)
     Example   For two layers of 8 x 16 and a budget of 1,280 bits, [(2, 16), (6, 16)] takes 256 + 128 + 768 + 128 =
               1,280. It suits a second layer whose inputs, or whose gradients, are ten times larger than the first's.
+
+    Nothing that was handed in is changed.
     """
     states = {0: (0.0, ())}  # bits spent: least error, and the plans that gave it
     for w, x, g in layers:
@@ -932,6 +944,7 @@ if solved(choose_bits):
         print(line)
 
 # %% [markdown]
+# (Inputs that are ten times larger are worth $\log_2 10$ bits, a little more than 3: each bit halves a layer's error.)
 # Where bits are scarce, plans that know the outputs' errors alone are worse than no plan: they spend bits on large
 # outputs on which the loss does not hang. With gradients the same knapsack is better than one plan for all. Where every
 # matrix has enough bits, what remains is as small as what another text would change.
@@ -988,7 +1001,9 @@ def fake_quant(x: Tensor, step: Tensor, zero: Tensor, bits: int) -> Tensor:
 check(fake_quant)
 
 # %% [markdown]
-# Here is the small GPT at 2 bits, a step for each channel, trained for some steps through your rounding.
+# Here is the small GPT at 2 bits, a step for each channel, trained for some steps through your rounding. The grid is
+# the affine one of section 2, with all four values: it starts far better than the symmetric grids of section 4, of
+# which 2 bits leave three.
 
 # %%
 passed = parts.passed(globals(), solved)
@@ -1046,7 +1061,7 @@ def adam8_step(
 ) -> None:
     """One step of AdamW, in place, whose moments are kept in 8 bits.
 
-    param, grad  float32, of one shape, also (); param may require a gradient; grad is not changed
+    param, grad  float32, contiguous, of one shape, also (); param may require a gradient; grad is not changed
     state        {} before the first step. After each: "step", an int, the number of steps; and for "m" and "v" a pair
                  (codes, scales): codes uint8, one for each number of param in row-major order, shape (numel,); scales
                  float32, one for each block of `block` numbers, the last perhaps shorter: its largest magnitude
@@ -1103,8 +1118,8 @@ if solved(adam8_step):
 # `nf4_quantize` and `pack_int4` have put the weights. Forward makes a matrix from its bytes, uses and forgets it, and
 # backward makes it again, because the gradient has to go through it. The base itself gets no gradient.
 #
-# **Predict.** The adapters are to learn the southern dialect. How much of the result does the base of 4 bits cost?
-# Can adapters also mend a base that rounding to 2 bits has ruined?
+# **Predict.** The adapters are to learn the southern dialect, which has a floor of its own. How much of the result does
+# the base of 4 bits cost? Can adapters also mend a base that rounding to 2 bits has ruined?
 
 # %%
 from course.lessons.experiments import four_bit_base
@@ -1122,7 +1137,7 @@ for line in four_bit_base.tuned(parts.with_yours(passed)):
 # ## 17. Put together
 #
 # Your quantizers write the small GPT into files and read it again. All that is not a matrix of the blocks stays in 16
-# bits.
+# bits. Losses are on a shorter text than in section 1, with a floor of its own.
 
 # %%
 from pathlib import Path
@@ -1134,8 +1149,8 @@ for line in assembled_quantization.make_files(parts.with_yours(passed), Path(fol
     print(line)
 
 # %% [markdown]
-# Differences of a thousandth between these losses mean nothing: finer groups lower the error of the weights, and the
-# model does not notice. Below 4 bits it does. Now everything that this lesson has is put into one recipe, and taken
+# Differences of a thousandth or two between these losses mean nothing: finer groups lower the error of the weights, and
+# with them the model hardly notices even 3 bits. Now everything that this lesson has is put into one recipe, and taken
 # away again, one thing at a time:
 #
 # - *outliers*: columns of a weight that meet inputs of 6 and more stay in 16 bits. One channel behind each norm is made
@@ -1147,7 +1162,8 @@ for line in assembled_quantization.make_files(parts.with_yours(passed), Path(fol
 # - *second factor*: your `kashin_split`, and half of the bits for each factor. The second also takes over what rounding
 #   the first has left.
 #
-# Each line is a file that is written, measured and read again.
+# Each line is a file that is written, measured and read again. The last has two codebooks of section 12 without a
+# split, and nothing else. Two factors share the bits evenly, so that there is no line of theirs for 3.
 #
 # **Predict.** Which of these matters most at 3 bits, and which at 2? Is there one whose absence helps?
 

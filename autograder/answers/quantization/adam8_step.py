@@ -99,6 +99,17 @@ OUT = "codes.flatten()[: len(numbers)].to(torch.uint8), scales"
 
 WRONG = (
     wrong(
+        "a_leaf_in_place",
+        "Autograd forbids to change in place a parameter that requires a gradient: torch.no_grad().",
+        adam(("@torch.no_grad()\n", "")),
+    ),
+    wrong(
+        "small_scales_raised",
+        "You raise small scales for the division. v of small gradients is smaller than any bound of yours: put "
+        "something else in the place of 0 alone.",
+        adam(("torch.where(scales > 0, scales, 1.0)[:, None]", "scales.clamp(min=1e-12)[:, None]")),
+    ),
+    wrong(
         "linear_code",
         "Your codes are evenly spaced. All of v that is below 1/512 of its block's largest number becomes 0, and a "
         "step is m / eps there. Use the values that are handed out.",

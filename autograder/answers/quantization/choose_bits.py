@@ -32,7 +32,7 @@ def a_table(layers: Layers, budget: int) -> list[Plan]:
         for bits, group in plans[-1]:
             starts = np.arange(0, n, group)
             step = np.maximum.reduceat(np.abs(W), starts, axis=1).repeat(np.diff([*starts, n]), axis=1)
-            step /= 2 ** (bits - 1) - 1
+            step = np.where(step > 0, step / (2 ** (bits - 1) - 1), 1.0)
             lost = W - np.rint(W / step) * step
             errors[-1].append(np.mean(np.einsum("ti,ij,tj->t", G, lost, X, optimize=True) ** 2))
     unit = int(np.gcd.reduce(np.concatenate(sizes)))

@@ -72,6 +72,17 @@ THROUGH = "torch.where(inside, x - x.detach(), 0.0)"
 
 WRONG = (
     wrong(
+        "a_hook_on_x",
+        "You register a hook on the caller's x: that fails where x needs no gradient, and stays there where it does. "
+        "Put the mask into what you return.",
+        fake(
+            (
+                "return y + torch.where(inside, x - x.detach(), 0.0)",
+                "x.register_hook(lambda gradient: torch.where(inside, gradient, 0.0))\n    return x + (y - x).detach()",
+            )
+        ),
+    ),
+    wrong(
         "gradient_everywhere",
         "The gradient passes also where x is cut off. A move of such a number changes nothing: its gradient is 0.",
         fake((THROUGH, "(x - x.detach())")),

@@ -160,6 +160,17 @@ WRONG = (
         nf4((OUT, ".to(torch.uint8), scales.to(x.dtype)")),
     ),
     wrong(
+        "computed_in_half",
+        "You divide in the dtype of x. A quotient in bfloat16 is off by up to a part in 512, and near a midpoint that "
+        "is another code: compute in float32.",
+        nf4(
+            (FLAT, "flat = x.detach().flatten()"),
+            (VALUES, f"{VALUES}.to(x.dtype)"),
+            (OUT, ".to(torch.uint8), scales.float()"),
+        ),
+        fails=("least_error",),
+    ),
+    wrong(
         "codes_in_one_row",
         "The codes have lost the shape of x.",
         nf4((".reshape(x.shape)", "")),

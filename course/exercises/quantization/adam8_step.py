@@ -16,7 +16,7 @@ from course.lessons.dynamic_code import SIGNED, UNSIGNED
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
-FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG = (
+FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG, TRAINED = (
     "the first step",
     "the eighth step",
     "a shorter last block",
@@ -24,6 +24,7 @@ FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG = (
     "a block without a gradient",
     "one number",
     "200 steps",
+    "a parameter that requires a gradient",
 )
 STEPS = 200
 VALUES = {"m": SIGNED, "v": UNSIGNED}
@@ -51,7 +52,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     between["grad"] *= 10.0 ** torch.linspace(-2, 0, 32)
     zeros["grad"][8:16] = 0
     long = drawn(2, 40, block=40)
-    sizes = 10.0 ** (-2 * torch.rand(2, 40, generator=rng)) * torch.tensor([[1.0], [1e-4]])
+    sizes = 10.0 ** (-2 * torch.rand(2, 40, generator=rng)) * torch.tensor([[1.0], [1e-8]])
     long |= {"grads": normal(rng, STEPS, 2, 40) * sizes, "lr": 0.01, "eps": 1e-8, "weight_decay": 0.0}
     some = {
         FIRST: drawn(4, 6, block=8),
@@ -61,6 +62,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ZEROS: zeros,
         SINGLE: drawn(block=4, t=2),
         LONG: long,
+        TRAINED: {**drawn(3, 6, block=8, t=4), "trained": True},
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
@@ -69,6 +71,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The parameter after each step (all steps of a long run at once), and the state at the end."""
     given = dict(inputs)
     param, state = given.pop("param").float().clone(), given.pop("state")
+    param.requires_grad_(given.pop("trained", False))
     state = {name: (each[0], each[1].float()) if isinstance(each, list) else each for name, each in state.items()}
     many, grad = "grads" in given, given.pop("grad")
     grads = list(given.pop("grads")) if many else [grad]
@@ -76,22 +79,26 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     for grad in grads:
         handed = grad.float().clone()
         answer(param, handed, state, **given)
-    found: dict[str, Any] = {"param": param, "step": state.get("step"), "bytes": 0, "gradient left": handed}
+    found: dict[str, Any] = {"param": param.detach(), "step": state.get("step"), "bytes": 0, "gradient left": handed}
     for name in ("m", "v"):
         pair = state.get(name)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(each, Tensor) for each in pair):
             raise WrongOutput(f"state[{name!r}] must be a pair of tensors, codes and scales, got {type(pair).__name__}")
         found[name] = {"codes": pair[0], "scales": pair[1], "dtypes": f"{pair[0].dtype}, {pair[1].dtype}"}
-    tensors = [each for value in state.values() for each in (value if isinstance(value, (tuple, list)) else [value])]
-    storages = {
-        each.untyped_storage().data_ptr(): each.untyped_storage().nbytes()
-        for each in tensors
-        if isinstance(each, Tensor)
-    }
-    found["bytes"] = sum(storages.values())
+    found["bytes"] = sum(_storages({name: each for name, each in state.items() if name != "step"}).values())
     if many:
-        found["distance"] = _distance(param, inputs)
+        found["distance"] = _distance(param.detach(), inputs)
     return observe(found)
+
+
+def _storages(kept: object) -> dict[int, int]:
+    """Bytes of all storages in containers in containers, by address; of an array, too, and eight of anything else."""
+    if isinstance(kept, (dict, list, tuple)):
+        parts = kept.values() if isinstance(kept, dict) else kept
+        return {place: size for each in parts for place, size in _storages(each).items()}
+    if isinstance(kept, Tensor):
+        return {kept.untyped_storage().data_ptr(): kept.untyped_storage().nbytes()}
+    return {id(kept): int(getattr(kept, "nbytes", 8))}
 
 
 def _distance(param: Tensor, inputs: Inputs) -> Tensor:
@@ -163,7 +170,7 @@ EXERCISE = Exercise(
             "A step takes the moments out of codes and scales, updates them, and uses them before they are rounded.",
             points=3,
             keys=("param", "step"),
-            cases=(LATER, SINGLE),
+            cases=(LATER, SINGLE, TRAINED),
         ),
         Property(
             "blocks",
@@ -223,6 +230,7 @@ EXERCISE = Exercise(
         "float32, of one shape, also (); param may require a gradient; grad is not changed": (
             "later_step",
             SINGLE,
+            TRAINED,
             "gradient_unchanged",
         ),
         "{} before the first step": ("first_step",),

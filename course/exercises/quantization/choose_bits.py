@@ -45,7 +45,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     mixed = _question(rng, 5, 4.0, worths=True, outliers=True, tails=True)
     prices = [_prices(each["w"]) for each in mixed["layers"]]
     least, most = (sum(pick(each.values()) for each in prices) for pick in (min, max))
-    one = {"layers": mixed["layers"][:1]}
+    one, even = {"layers": mixed["layers"][:1]}, _question(rng, 1, 4.0, whole=True)
+    dearest = {**even, "budget": _prices(even["layers"][0]["w"])[8, SHORT]}
     exact = sum(each[plan] for each, plan in zip(prices, [(3, SHORT), (4, 0), (6, 0), (4, SHORT), (8, 0)], strict=True))
     drawn = {
         WORTHS: _telling(rng, 2, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, WIDE, worths=True),
@@ -53,19 +54,30 @@ def cases(rng: torch.Generator) -> list[Case]:
         TAILS: _telling(rng, 3, worths=True, tails=True),
         ENDS: [{**mixed, "budget": least}, {**mixed, "budget": most}, {**mixed, "budget": 2 * most}],
         EXACT: [{**mixed, "budget": exact}, {**mixed, "budget": exact - 1}, {**mixed, "budget": least + 1}],
-        ONE: [{**one, "budget": price} for price in (*sorted(prices[0].values()), max(prices[0].values()) - 1)],
+        ONE: [
+            *({**one, "budget": price} for price in (*sorted(prices[0].values()), max(prices[0].values()) - 1)),
+            dearest,
+        ],
     }
     return [Case(name=name, inputs={"questions": cast(Any, found)}) for name, found in drawn.items()]
 
 
 def _question(
-    rng: torch.Generator, count: int, bits: float, *, worths: bool = False, outliers: bool = False, tails: bool = False
+    rng: torch.Generator,
+    count: int,
+    bits: float,
+    *,
+    worths: bool = False,
+    outliers: bool = False,
+    tails: bool = False,
+    whole: bool = False,
 ) -> Question:
     """Layers of all shapes; the budget is so many bits for each weight.
 
     worths    sizes of inputs, and of gradients, differ from layer to layer
     outliers  some inputs of half of the layers are ten times larger, where weights are small
-    tails     half of the weights have a few entries that are far above the others
+    tails     half of the weights have a few entries that are far above the others, and a run of zeros
+    whole     short groups divide each row; else none does
     """
     layers: list[dict[str, Any]] = []
     sizes, steepness = (
@@ -74,10 +86,11 @@ def _question(
     )
     for at in range(count):
         m, n = 4 * 2 ** ((integer(rng, 0, 2) + 2 * at) % 4) + integer(rng, 0, 4), integer(rng, 18, 40)
-        n += n % SHORT == 0
+        n = SHORT * (n // SHORT) if whole else n + (n % SHORT == 0)
         w, x, g = normal(rng, m, n), normal(rng, SEEN + UNSEEN, n), normal(rng, SEEN + UNSEEN, m)
         if tails and at % 2:
             w *= 1 + 9 * (torch.rand(m, n, generator=rng) < 0.02)
+            w[m // 2, :SHORT] = 0
         if outliers and at % 2:
             large = torch.randperm(n, generator=rng)[: n // 8]
             w[:, large] /= 4
@@ -162,7 +175,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The plans for each question."""
     found = []
     for asked in inputs["questions"]:
-        layers = [tuple(each[key].clone() for key in "wxg") for each in asked["layers"]]
+        layers = [tuple(each[key] for key in "wxg") for each in asked["layers"]]
         found.append([[*plan] for plan in answer(layers, asked["budget"])])
     return observe({"plans": cast(Any, found)})
 
@@ -268,12 +281,15 @@ EXERCISE = Exercise(
         "Go from layer to layer, and keep for each number of bits spent the least error so far, with the plans that "
         "gave it.",
     ),
+    keeps=("questions",),
     seconds=20.0,
     promises={
         "one or more": (ONE,),
         "the cheapest plan fits": ("ends",),
         "bits 2, 3, 4, 6 or 8, group 8 or n": ("ends",),
         "16 m ceil(n / group)": ("better_than_one_plan", "ends"),
+        "the step 1 where it is all 0": (TAILS,),
+        "Nothing that was handed in is changed": ("arguments_unchanged",),
         "A plan above the budget earns nothing": ("better_than_one_plan", "ends"),
         "at most 1.05 times what the best plan for yours leaves": ("the_best",),
         "less than the best plan which is the same for all layers": ("better_than_one_plan",),

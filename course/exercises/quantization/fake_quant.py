@@ -27,7 +27,7 @@ from course.performing.exercise import (
     in_the_dtype_of,
     observe,
 )
-from course.performing.forms import cut, in_dtype, leaves, strided, transposed
+from course.performing.forms import cut, in_dtype, leaves, put, strided, transposed
 
 USUAL, FOUR, TWO, ENDS = "numbers inside and outside", "4 bits", "2 bits", "the first and the last value"
 INSIDE, OUTSIDE = "all inside of the grid", "all outside of the grid"
@@ -38,11 +38,12 @@ ROWS, SQUARE, MIDDLE, LAST, FAR = (
     "a grid for each column",
     "a row 1,000 times larger",
 )
-SINGLE, EMPTY, TWICE, LEAF = (
+SINGLE, EMPTY, TWICE, LEAF, PLAIN = (
     "one number without dimensions",
     "no number",
     "differentiated twice",
     "a step that requires a gradient",
+    "x needs no gradient",
 )
 BEYOND, NEAR = 40, 0.8  # codes by which numbers lie outside at most; and by which one lies beyond each end
 ALLOWED = 4  # roundings of a gradient that is multiplied by step and divided by it
@@ -102,10 +103,11 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """y; the gradient of sum(gradient * y); that of step where it requires one. In one case the gradient of the
-    gradient of sum(gradient * y^3), summed.
+    """y; the gradient of sum(gradient * y), of x unless it is plain, and of step where it requires one. In one case the
+    gradient of the gradient of sum(gradient * y^3), summed.
     """
-    x, step, weights = inputs["x"].detach().requires_grad_(), inputs["step"], inputs["gradient"]
+    x, step, weights = inputs["x"].detach(), inputs["step"], inputs["gradient"]
+    x.requires_grad_(not inputs.get("plain", False))
     y = answer(x, step, inputs["zero"], inputs["bits"])
     if not isinstance(y, Tensor) or y.shape != x.shape:
         shape = f"of the shape {(*y.shape,)}" if isinstance(y, Tensor) else type(y).__name__
@@ -120,11 +122,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 def _gradients(loss: Tensor, wanted: dict[str, Tensor], again: bool = False) -> dict[str, Tensor]:
     """By name; zeros where the loss does not depend on one."""
-    if not loss.requires_grad:
-        return {name: torch.zeros_like(each) for name, each in wanted.items()}
-    found = torch.autograd.grad(loss, [*wanted.values()], retain_graph=True, create_graph=again, allow_unused=True)
-    pairs = zip(wanted.items(), found, strict=True)
-    return {name: torch.zeros_like(each) if grad is None else grad for (name, each), grad in pairs}
+    found = {name: torch.zeros_like(each) for name, each in wanted.items()}
+    asked = {name: each for name, each in wanted.items() if each.requires_grad and loss.requires_grad}
+    if asked:
+        grads = torch.autograd.grad(loss, [*asked.values()], retain_graph=True, create_graph=again, allow_unused=True)
+        found |= {name: grad for name, grad in zip(asked, grads, strict=True) if grad is not None}
+    return found
 
 
 def _allowed(inputs: Inputs) -> Tensor:
@@ -250,6 +253,8 @@ EXERCISE = Exercise(
         cut("rows of one number", x=(1, 1), gradient=(1, 1), of=ROWS),
         cut("no row", x=(0, 0), step=(0, 0), zero=(0, 0), gradient=(0, 0), of=ROWS),
         leaves("step", name=LEAF),
+        strided("x", name="a view, and one grid"),
+        put(PLAIN, plain=True),
     ),
     promises={
         "any shape, float32 or float64; it may be a view": (
@@ -258,6 +263,8 @@ EXERCISE = Exercise(
             "in float64",
             "views that are not contiguous",
             "transposed tensors",
+            "a view, and one grid",
+            PLAIN,
         ),
         "above 0, in the dtype of x, of a shape that broadcasts to x's": ("for_each_channel",),
         "it gets no gradient": ("none_for_step",),

@@ -15,10 +15,11 @@ from torch import Tensor
 from course.performing.compare import EPS, case_dtype
 from course.performing.draws import normal
 from course.performing.exercise import Case, Exercise, Inputs, Property, Values, in_the_dtype_of, one_call
-from course.performing.forms import in_dtype, offset, strided, transposed
+from course.performing.forms import offset, strided, times, transposed
 
 FIRST = ("one step in its own basis", "one step in the other basis")
-FEW = ("a random basis", "Hadamard's basis", "a basis of cosines")
+DOUBLE = "in float64"
+FEW = ("a random basis", "Hadamard's basis", "a basis of cosines", DOUBLE)
 MATRIX, SPARSE, IDENTITY = "a matrix", "signs of 0", "the same basis twice"
 ONE_HOT, NOTHING = "one number alone", ("no step", "all zeros")
 MANY = ("many steps, random", "many steps, Hadamard", "many steps, cosines")
@@ -53,11 +54,11 @@ def cases(rng: torch.Generator) -> list[Case]:
                 return x, q
 
     def case(name: str, x: Tensor, q: Tensor, steps: int) -> Case:
-        dtype = torch.float64 if name in MANY else torch.float32
+        dtype = torch.float64 if name in (*MANY, DOUBLE) else torch.float32
         return Case(name=name, inputs={"x": x.to(dtype), "q": q.to(dtype), "steps": steps})
 
     def settled(name: str, draw: Callable[[], tuple[Tensor, Tensor]], steps: int) -> Case:
-        while not _clear(*(found := draw()), steps):
+        while split(*(found := draw()), steps)[2] < CLEAR:
             pass
         return case(name, *found, steps)
 
@@ -68,7 +69,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     cosines = torch.cos(math.pi / n * (at[:, None] + 0.5) * at) * math.sqrt(2 / n)
     cosines[:, 0] = 1 / math.sqrt(n)
     sparse, other = flat(n), turn()
-    sparse[[4, 9]] = 0
+    sparse[[4, 9]] = torch.tensor([0.0, -0.0], dtype=torch.float64)
     while sparse.abs().sum() < 1.05 * (sparse @ other).abs().sum():  # else no sign of 0 is looked at
         other = turn()
     alone = torch.zeros(n, dtype=torch.float64)
@@ -84,6 +85,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         settled("a random basis", lambda: agreeing(12), 5),
         settled("Hadamard's basis", lambda: (drawn(n), walsh), 5),
         settled("a basis of cosines", lambda: (drawn(n), cosines), 4),
+        settled(DOUBLE, lambda: agreeing(12), 5),
         settled("a matrix", rows, 4),
         case("signs of 0", sparse, other, 1),
         settled("the same basis twice", lambda: (drawn(n), torch.eye(n, dtype=torch.float64)), 4),
@@ -96,18 +98,24 @@ def cases(rng: torch.Generator) -> list[Case]:
     ]
 
 
-def _clear(x: Tensor, q: Tensor, steps: int) -> bool:
-    """Whether no sign and no choice of these steps is near a tie; zeros and equal bases are ties on purpose."""
-    r, same = x.clone(), torch.equal(q, torch.eye(len(q), dtype=q.dtype))
+def split(x: Tensor, q: Tensor, steps: int) -> tuple[Tensor, Tensor, float]:
+    """u, v, and how near to a tie a sign or a choice came at most, over the mean absolute value.
+
+    Zeros and equal bases are ties on purpose.
+    """
+    factors, r, same = [torch.zeros_like(x), torch.zeros_like(x)], x.clone(), torch.equal(q, torch.eye(len(q)).to(q))
+    nearest = math.inf
     for _ in range(steps):
         seen = (r, r @ q)
         own, other = (float(each.abs().mean()) for each in seen)
-        here, size = (seen[0], own) if own >= other or same else (seen[1], other)
-        if (not same and abs(own - other) < CLEAR * size) or (here[here != 0].abs() < CLEAR * size).any():
-            return False
+        basis, size = (0, own) if own >= other or same else (1, other)
+        here = seen[basis]
+        gaps = [*here[here != 0].abs().flatten().tolist(), *([] if same else [abs(own - other)])]
+        nearest = min(nearest, min(gaps, default=math.inf) / (size or 1.0))
         part = torch.full_like(here, size).copysign(here + 0.0)
-        r = r - (part if here is seen[0] else part @ q.T)
-    return True
+        factors[basis] += part
+        r = r - (part @ q.T if basis else part)
+    return factors[0], factors[1], nearest
 
 
 def _numbers(inputs: Inputs, got: Values) -> tuple[Tensor, Tensor] | None:
@@ -196,7 +204,7 @@ EXERCISE = Exercise(
             "dtype_of_x",
             "Both factors come in the dtype of x.",
             holds=in_the_dtype_of("x", "u", "v"),
-            cases=(*FIRST, "in float64"),
+            cases=(*FIRST, DOUBLE),
             needs=("one_step",),
         ),
     ),
@@ -208,15 +216,15 @@ EXERCISE = Exercise(
     ),
     keeps=("x", "q"),
     forms=(
-        in_dtype(torch.float64, "x", "q", of="a random basis"),
+        times("small numbers", 2.0**-40, "x", of="a random basis"),
         strided("x", "q", of="a matrix"),
         transposed("x", "q", of="a matrix"),
         offset("x", of="a random basis", name="a piece of a longer tensor"),
     ),
     promises={
         "which counts as one vector": ("a_matrix_is_one_vector",),
-        "float32 or float64": ("dtype_of_x", "in float64"),
-        "in the dtype of x": ("dtype_of_x", "in float64"),
+        "float32 or float64": ("dtype_of_x", "few_steps", DOUBLE),
+        "in the dtype of x": ("dtype_of_x", DOUBLE),
         "not changed": ("arguments_unchanged",),
         "at least 0": ("no step",),
         "both like x": ("dtype_of_x", "few_steps"),

@@ -1,6 +1,7 @@
 """`nf4_quantize(x, block)`: the code of the nearest of NF4's values for each number, and the scale of each block.
 
-Numbers are drawn well inside the interval of a code, so that no rounding decides.
+Numbers are drawn well inside the interval of a code, so that no rounding decides. Where they are not, it is errors that
+are judged.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor
 
 from course.lessons.nf4 import NF4
+from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
-from course.performing.forms import in_dtype, put, strided, transposed
+from course.performing.forms import in_dtype, put, strided, times, transposed
 
-USUAL, RAGGED, LARGE, FAR, ZERO, SINGLE, EACH, EMPTY = (
+USUAL, RAGGED, LARGE, FAR, ZERO, SINGLE, EACH, EMPTY, NEAR = (
     "several blocks in a matrix",
     "a shorter last block",
     "a block larger than x",
@@ -23,6 +25,7 @@ USUAL, RAGGED, LARGE, FAR, ZERO, SINGLE, EACH, EMPTY = (
     "one number",
     "blocks of one number",
     "no number",
+    "bfloat16, also near midpoints",
 )
 INSIDE = 0.8  # of the way from a value to the midpoint
 
@@ -59,7 +62,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         ZERO: zero,
         SINGLE: drawn(block=4),
         EACH: drawn(7, block=1),
-        EMPTY: drawn(0, block=4),
+        EMPTY: drawn(0, 3, block=4),
+        NEAR: {"x": normal(rng, 32, 64).bfloat16(), "block": 32},
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
@@ -117,7 +121,7 @@ EXERCISE = Exercise(
             "No other code of the block's scale would be nearer, neither in small blocks nor in large ones.",
             points=2,
             holds=_nearest,
-            cases=(USUAL, RAGGED, LARGE, FAR),
+            cases=(USUAL, RAGGED, LARGE, FAR, NEAR),
         ),
         Property(
             "ragged",
@@ -136,7 +140,7 @@ EXERCISE = Exercise(
         ),
         Property(
             "any_shape",
-            "x may have any shape, also () and (0,), and a block may be one number.",
+            "x may have any shape, also () and (0, 3), and a block may be one number.",
             keys=("codes", "scales"),
             cases=(SINGLE, EACH, EMPTY),
             needs=("scales",),
@@ -145,7 +149,7 @@ EXERCISE = Exercise(
             "dtypes",
             "Codes are uint8, scales float32, whatever x is in.",
             keys=("dtypes/*",),
-            cases=(USUAL, "in float16", "in bfloat16"),
+            cases=(USUAL, EMPTY, "in float16", "in bfloat16"),
             needs=("scales",),
         ),
     ),
@@ -163,6 +167,7 @@ EXERCISE = Exercise(
         strided("x"),
         transposed("x"),
         put("one block for all", block=1000),
+        times("small numbers", 2.0**-40, "x"),
     ),
     promises={
         "any shape, in float32, float16 or bfloat16, a view or not": (
@@ -174,7 +179,7 @@ EXERCISE = Exercise(
         ),
         "the last one is shorter where block does not divide their number": ("ragged",),
         "at least 1, perhaps more than x has": (EACH, LARGE, "ragged", "one block for all"),
-        "the index in NF4 of the value nearest to number / scale": ("codes", "least_error"),
+        "the index in NF4 of the value nearest to number / scale": ("codes", "least_error", NEAR),
         "its largest |number|": ("scales",),
         "scale 0 and the code 7": ("zeros",),
         "four of them 0 until two codes share a byte, and 32 for each block": ("dtypes", "scales"),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from course.exercises.quantization.grids import on_grid
 from course.performing.exercise import Case, Exercise, Property, every_form, in_the_dtype_of, one_call
-from course.performing.forms import at_once, cut, in_dtype, put, strided, transposed
+from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
 
 USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF = (
     "two columns with outliers",
@@ -105,7 +105,7 @@ EXERCISE = Exercise(
             "dtype",
             "y comes in the dtype of x.",
             holds=in_the_dtype_of("x", "y"),
-            cases=("in float16", "in bfloat16"),
+            cases=("in float16", "in bfloat16", "no row in float16"),
             needs=("value",),
         ),
         every_form(needs=("value",)),
@@ -124,7 +124,10 @@ EXERCISE = Exercise(
         strided("x", "w"),
         transposed("x", "w"),
         cut("one row", x=(0, 1)),
+        cut("one row of w", w=(0, 1)),
         cut("no row", x=(0, 0)),
+        at_once("no row in float16", in_dtype(torch.float16, "x", "w"), cut("", x=(0, 0))),
+        times("small numbers", 2.0**-40, "x", "w", of=NONE),
         put("a whole number as threshold", threshold=6),
     ),
     promises={

@@ -29,7 +29,8 @@ def lost(w: Tensor, plan: Plan, more: int = 0) -> Tensor:
     """W - Q, float64 (m, n), where Q are the nearest multiples of steps; the last code is `more` than there is."""
     (bits, group), errors = plan, []
     for part in torch.split(w.double(), group or w.shape[1], dim=1):
-        step = part.abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1 + more)
+        largest = part.abs().amax(dim=1, keepdim=True)
+        step = torch.where(largest > 0, largest / (2 ** (bits - 1) - 1 + more), 1.0)
         errors.append(part - (part / step).round() * step)
     return torch.cat(errors, dim=1)
 

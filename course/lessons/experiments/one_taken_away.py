@@ -77,8 +77,8 @@ RECIPES = {
 BY_ROW = replace(ALL, shared="row")
 STRETCHED = {
     "a step for each row": BY_ROW,
-    "and no Hessian": replace(BY_ROW, hessian=False),
-    "and from the largest": replace(BY_ROW, normal=False),
+    "without the Hessian": replace(BY_ROW, hessian=False),
+    "step from the largest": replace(BY_ROW, normal=False),
 }
 
 
