@@ -53,7 +53,7 @@ def calibrated(weight, calibration, batches):
     outputs = []
     for x in batches:
         codes = (x / step).round().clamp(-127, 127).to(torch.int8)
-        outputs += [codes * step @ weight.T]
+        outputs += [codes.double() * step @ weight.T]
     return outputs, step
 """,
 )
