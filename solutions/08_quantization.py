@@ -114,8 +114,8 @@ def qparams(x: Tensor, bits: int, dim: int | None = None) -> tuple[Tensor, Tenso
     bits      from 2 to 8
     dim       None: one grid for all of x. Otherwise one for each index of this dimension, which may be negative
     Returns   (step, zero). The range of a grid begins at the least number or 0, and ends at the largest or 0; step is
-              its length over 2**bits - 1, and 1 where it has no length. zero is the code of 0, so that the beginning
-              of the range has the code -2**(bits - 1), rounded to the nearest integer.
+              its length over 2**bits - 1, and 1 where that is 0. zero is the code of 0, so that the beginning of the
+              range has the code -2**(bits - 1), rounded to the nearest integer.
     Tensors   step in float32, or in float64 where x is, and computed in it; zero in int32. Both have the shape (), or
               as many dimensions as x, all 1 but dim.
     Example   For x = [-1.0, 4.1] and 8 bits: step 0.02 and zero -78. For x = [2.0, 3.0] and 2 bits: step 1, zero -2.
@@ -405,8 +405,8 @@ def int8_matmul(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
     qa, qb      (m, k) and (k, n), int8: any codes, also -128; k from 1 to 33,000. They may be views.
     za, zb      zero points, int32, from -128 to 127: za of the shape () or (m, 1), zb of the shape () or (1, n)
     Returns     (m, n), int32: equal to the same sum in int64, to the last bit
-    Cost        int8_product multiplies the codes as they came. No tensor is made that takes more bytes than qa and
-                qb together: neither of them in a wider type.
+    Cost        int8_product multiplies the codes as they came, and neither matrix is copied into a wider type: where
+                k is large beside m and n, no tensor is made that takes more bytes than qa and qb together.
     Example     For qa = [[3, 1]], za = 1, qb = [[2], [5]], zb = 4: 2 * -2 + 0 * 1 = -4.
 
     Nothing that was handed in is changed.
@@ -439,16 +439,17 @@ from course.lessons.int8 import int8_product
 class Int8Linear(nn.Module):
     """A linear layer that keeps its weight in int8 and multiplies in int8: y = x W' + bias, nearly.
 
-    weight     (m, n), float32, float16 or bfloat16, a view or not; n up to 33,000
-    bias       (m,), or None
+    weight     (m, n), float32, float16 or bfloat16, a view or not, a parameter or not; n up to 33,000
+    bias       (m,), in the weight's dtype, a parameter or not, or None
     codes      buffer, int8 (m, n): weight / step to the nearest integer, from -127 to 127
     step       buffer, float32 (m, 1): the largest |weight| of the row, over 127; 1 where the row is all 0
-    forward    x (..., n) in the same dtypes, with any number of leading dimensions, also none, and also without a
-               row. Each row of x gets a step of its own by the same rule and becomes codes; the integer product of
-               codes is multiplied by both steps, and the bias is added. Returns y (..., m) in the dtype of x.
+    forward    x (..., n) in one of these dtypes, which may be another than the weight's, with any number of leading
+               dimensions, also none, and also without a row. Each row of x gets a step of its own by the same rule
+               and becomes codes; the integer product of codes is multiplied by both steps, and the bias is added.
+               Returns y (..., m) in the dtype of x.
     Precision  Steps, and what integers are multiplied with, are in float32.
-    Cost       kept: codes, step and bias, and no other copy of the weight in any form. forward makes no tensor with
-               more bytes than codes has, where x has few rows.
+    Cost       kept: codes, step and bias, and no other copy of the weight in any form. forward multiplies in int8, and
+               makes no tensor with more bytes than codes has, where x has few rows.
     Example    For weight = [[127, -2.2]], no bias: codes = [[127, -2]], step = [[1]]; for x = [0, 254]: y = [-508].
 
     There is nothing to train here: the layer has no parameters. Weight, bias and x are not changed.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -10,10 +12,30 @@ from torch.nn.functional import pad
 def int8_product(a: Tensor, b: Tensor) -> Tensor:
     """(m, n), int32: the product of int8 matrices (m, k) and (k, n), which may be views; any size may be 0 or 1.
 
-    It is `torch._int_mm`. On a CPU torch 2.13 mistakes rows for columns where a size is 1 and the matrix a view, such
-    as w.T of w (n, 1); such matrices get a row and a column of zeros more here.
+    It is `torch._int_mm`, clear of two faults that it has on a CPU in torch 2.13. It mistakes rows for columns where a
+    size is 1 and the matrix a view, such as w.T of w (n, 1); such matrices get a row and a column of zeros more here.
+    And where a processor has no instruction that adds int8 products in int32 (VNNI), oneDNN adds two of them in int16,
+    which does not hold them all; torch's own loop is taken there, slower and exact.
     """
     (m, k), n = a.shape, b.shape[1]
     if 1 in (m, k, n):
-        return torch._int_mm(pad(a, (0, 1, 0, 1)), pad(b, (0, 1, 0, 1)))[:m, :n]
-    return torch._int_mm(a, b)
+        return _product(pad(a, (0, 1, 0, 1)), pad(b, (0, 1, 0, 1)))[:m, :n]
+    return _product(a, b)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    if not a.is_cpu or _sums_in_int32():
+        return torch._int_mm(a, b)
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        return torch._int_mm(a, b)
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@functools.cache
+def _sums_in_int32() -> bool:
+    """Whether this processor's product of the largest codes is right."""
+    largest = torch.full((8, 16), 127, dtype=torch.int8)
+    return bool((torch._int_mm(largest, largest.T) == 16 * 127 * 127).all())

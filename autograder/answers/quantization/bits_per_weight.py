@@ -110,8 +110,9 @@ WRONG = (
     ),
     wrong(
         "no_step_for_the_matrix",
-        "With group None there is one step for the matrix. It adds little, but not nothing.",
+        "With group None there is one step for the matrix, also beside a codebook. It adds little, but not nothing.",
         counted(("1 if group is None", "0 if group is None")),
+        counted(("1 if group is None", "(0 if codebook_bits else 1) if group is None")),
     ),
     wrong(
         "step_for_each_row",
@@ -127,11 +128,14 @@ WRONG = (
         "codes_of_factors_alone",
         "Each factor has steps and a codebook of its own, not codes alone.",
         counted((RETURN, "((factors - 1) * m * n * bits + stored) / (m * n)")),
+        counted(("1 if group is None", "1 / factors if group is None")),
     ),
     wrong(
         "rounded",
         "You round, or divide integers: bits per weight are seldom whole.",
         counted((RETURN, "factors * stored // (m * n)")),
+        counted((RETURN, "round(factors * stored / (m * n), 2)")),
+        counted((RETURN, "round(factors * stored / (m * n), 6)")),
     ),
     wrong("in_bytes", "That is in bytes. 8 bits are a byte.", counted((RETURN, "factors * stored / (m * n) / 8"))),
 )

@@ -65,6 +65,12 @@ WRONG = (
         numbers((RETURN, "return (codes.to(step.dtype) * step - zero).to(step.dtype)")),
     ),
     wrong(
+        "products_first",
+        "You multiply code and zero point by step, and subtract then. In float16, which ends at 65,504, both products "
+        "may be infinite where their difference is not, and inf - inf is nan: subtract first.",
+        numbers((RETURN, "return codes * step - zero * step")),
+    ),
+    wrong(
         "divides",
         "You divide by step. A code counts steps.",
         numbers((RETURN, f"return {DISTANCE} / step")),

@@ -15,9 +15,10 @@ from course.reference.quantization.int8_matmul import int8_matmul
 
 
 def by_numpy(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
-    """The definition in NumPy's int64."""
-    a, b = (codes.numpy().astype(np.int64) - zero.numpy() for codes, zero in ((qa, za), (qb, zb)))
-    return torch.from_numpy(a @ b).to(torch.int32)
+    """The product of codes, less what the zero points add: a w + z (b - w), with matrices z and w in NumPy's int64."""
+    a, b = (codes.numpy().astype(np.int64) for codes in (qa, qb))
+    z, w = np.broadcast_to(za.numpy(), a.shape), np.broadcast_to(zb.numpy(), b.shape)
+    return (int8_product(qa, qb) - torch.from_numpy(a @ w + z @ (b - w))).to(torch.int32)
 
 
 def one_side_first(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
@@ -34,6 +35,7 @@ RIGHT = (right(by_numpy, independent="numpy's int64"), right(one_side_first))
 matmul = partial(edited, int8_matmul)
 naive = partial(edited, one_side_first)
 PRODUCT, ROWS, COLUMNS, LAST = "int8_product(qa, qb)", " - zb * rows", " - za * columns", " + qa.shape[1] * za * zb"
+ROW_SUMS, COLUMN_SUMS = "qa.sum(1, keepdim=True, dtype=torch.int32)", "qb.sum(0, keepdim=True, dtype=torch.int32)"
 RETURN = f"return {PRODUCT}{ROWS}{COLUMNS}{LAST}"
 
 WRONG = (
@@ -75,26 +77,29 @@ WRONG = (
         "You subtract in int8, or add up in it. A difference of two codes needs nine bits, and what is left over is "
         "lost without a word.",
         matmul((RETURN, "return int8_product(qa - za.to(torch.int8), qb - zb.to(torch.int8))")),
-        matmul(("qa.sum(1, keepdim=True, dtype=torch.int32)", "qa.sum(1, keepdim=True, dtype=torch.int8)")),
+        matmul((ROW_SUMS, "qa.sum(1, keepdim=True, dtype=torch.int8)")),
     ),
     wrong(
-        "in_float32",
-        "float32 has 24 bits for a whole number, and these sums need 31. Your result is near, and not equal.",
+        "too_few_bits",
+        "These sums need 31 bits. float32 has 24 for a whole number, and int16 has 15: your result is right only while "
+        "it is small. And what is copied into another type takes more bytes than the codes.",
         matmul((RETURN, "return ((qa.float() - za) @ (qb.float() - zb)).to(torch.int32)")),
         fails=("exact_sums", "no_wide_copy"),
     ),
     wrong(
         "wide_copies",
-        "Your sums are right, and made from copies of the codes in int32 or int64: four or eight times their bytes, "
-        "and no product of int8.",
+        "Your sums are right, and made from copies of the codes in a wider type, of up to eight times their bytes. "
+        "int8_product takes the codes as they are, and sum(1, dtype=torch.int32) needs no copy.",
         matmul((RETURN, "return (qa.int() - za) @ (qb.int() - zb)")),
         matmul((RETURN, "return ((qa.long() - za) @ (qb.long() - zb)).int()")),
+        matmul((ROW_SUMS, "qa.int().sum(1, keepdim=True, dtype=torch.int32)")),
+        matmul((COLUMN_SUMS, "qb.short().sum(0, keepdim=True, dtype=torch.int32)")),
         fails=("no_wide_copy",),
     ),
     wrong(
         "sums_of_a_mean",
         "You take the mean of the rows where the sum is meant.",
-        matmul(("qa.sum(1, keepdim=True, dtype=torch.int32)", "qa.float().mean(1, keepdim=True).int()")),
+        matmul((ROW_SUMS, "qa.float().mean(1, keepdim=True).int()")),
     ),
     wrong(
         "one_number_only",
@@ -103,8 +108,10 @@ WRONG = (
     ),
     wrong(
         "indexes_each_row",
-        "You index the zero points, or give them a shape they have not: a zero point of shape () is one for all.",
+        "You index the zero points, multiply them as matrices, or give them a shape they have not: a zero point of "
+        "shape () is one for all.",
         matmul((RETURN, f"za = za[:, 0][:, None]\n    {RETURN}")),
+        matmul(("za * zb", "(za @ zb)")),
     ),
     wrong(
         "another_dtype",

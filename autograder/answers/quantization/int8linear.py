@@ -15,7 +15,7 @@ from course.reference.quantization.int8linear import Int8Linear
 
 
 class ByNumpy(nn.Module):
-    """Codes by NumPy's rint, the product in its int64."""
+    """Codes by NumPy's rint, scales in its float64."""
 
     codes: Tensor
     step: Tensor
@@ -33,8 +33,8 @@ class ByNumpy(nn.Module):
         rows = x.detach().double().numpy().reshape(x.shape[:-1].numel(), x.shape[-1])
         step = np.abs(rows).max(axis=1, keepdims=True) / 127
         step[step == 0] = 1
-        codes = np.rint(rows / step).astype(np.int64)
-        y = codes @ self.codes.numpy().astype(np.int64).T * step * self.step.numpy().T
+        codes = np.rint(rows / step).astype(np.int8)
+        y = int8_product(torch.from_numpy(codes), self.codes.T).numpy() * step * self.step.numpy().T
         if self.bias is not None:
             y = y + self.bias.numpy()
         return torch.from_numpy(y).to(x.dtype).reshape(*x.shape[:-1], y.shape[1])
@@ -67,7 +67,7 @@ class StepByStep(nn.Module):
         )
 
 
-RIGHT = (right(ByNumpy, independent="numpy's rint and int64"), right(StepByStep))
+RIGHT = (right(ByNumpy, independent="numpy's rint and float64"), right(StepByStep))
 
 layer = partial(edited, Int8Linear)
 by_steps = partial(edited, StepByStep)
@@ -77,7 +77,10 @@ CODES = "(rows / step).round().to(torch.int8)"
 WEIGHT = "codes, step = by_rows(weight.detach())"
 BUFFER = 'self.register_buffer("codes", codes)'
 OWN_STEP = 'self.register_buffer("step", step)'
-INPUT = "codes, step = by_rows(x.reshape(x.shape[:-1].numel(), x.shape[-1]))"
+OWN_BIAS = 'self.register_buffer("bias", None if bias is None else bias.detach().clone())'
+IN_HALF = f"{STEP}; {SAFE.replace('1.0)', '1.0).float()')}"
+ROWS_OF_X = "x.reshape(x.shape[:-1].numel(), x.shape[-1])"
+INPUT = f"codes, step = by_rows({ROWS_OF_X})"
 PRODUCT = "int8_product(codes, self.codes.T)"
 Y = f"y = {PRODUCT} * step * self.step.T"
 BIAS = "y = y + self.bias"
@@ -141,6 +144,19 @@ WRONG = (
         by_steps(("largest[largest == 0] = 127", "largest[largest == 0] = 1e-6")),
     ),
     wrong(
+        "small_steps_become_one",
+        "You take a row of small numbers for a row of zeros. Only where all are 0 is the step 1.",
+        layer((SAFE, SAFE.replace("> 0", "> 1e-8"))),
+    ),
+    wrong(
+        "steps_in_half",
+        "You take steps in the dtype of the weight or of x. A float16 has three digits, and fewer below 6e-5: turn the "
+        "rows into float32 before you look for their largest number.",
+        layer(("rows = rows.float()", "pass"), (f"return {CODES}, step", f"return {CODES}, step.float()")),
+        layer((WEIGHT, f"rows = weight.detach()\n        {IN_HALF}\n        codes = {CODES}")),
+        layer((INPUT, f"rows = {ROWS_OF_X}\n        {IN_HALF}\n        codes = {CODES}")),
+    ),
+    wrong(
         "step_of_x_forgotten",
         "The product of codes is multiplied by the weight's steps only. x was divided by a step, too.",
         layer((f"{PRODUCT} * step * self.step.T", f"{PRODUCT} * self.step.T")),
@@ -177,13 +193,14 @@ WRONG = (
         layer((Y, "y = (x.float().reshape(len(codes), codes.shape[1]) @ self.codes.float().T) * self.step.T")),
     ),
     wrong(
-        "keeps_the_float_weight",
-        "Values are right, and the layer still holds the weight in floats, as a buffer, an attribute or in a function: "
-        "it takes more memory than before.",
+        "keeps_a_copy_of_the_weight",
+        "Values are right, and the layer holds the weight once more beside its codes, in floats or in integers, as a "
+        "buffer, an attribute or in a function. Codes and steps are all that forward needs.",
         layer((BUFFER, f"{BUFFER}\n        self.original = weight.detach()")),
         layer((BUFFER, f"{BUFFER}\n        self.restore = lambda: weight")),
         layer((BUFFER, f"{BUFFER}\n        self.half = [weight.detach().half()]")),
         layer((BUFFER, f"{BUFFER}\n        self.dense = codes * step")),
+        layer((BUFFER, f"{BUFFER}\n        self.turned = codes.T.contiguous()")),
         fails=("nothing_beside_the_codes",),
     ),
     wrong(
@@ -196,11 +213,12 @@ WRONG = (
         ),
     ),
     wrong(
-        "float_weight_in_forward",
-        "The layer keeps int8, and each forward makes the float weight again. For the time of a call it needs more "
-        "memory than the layer it replaces.",
+        "wide_weight_in_forward",
+        "The layer keeps int8, and each forward makes a tensor that is larger than the codes, such as the weight in "
+        "floats or in wider integers, or does not multiply in int8. int8_product takes the codes as they are.",
         layer((Y, "y = (codes * step) @ (self.codes * self.step).T")),
         layer((Y, "y = (codes.float() @ self.codes.float().T) * step * self.step.T")),
+        layer((Y, "y = (codes.int() @ self.codes.T.int()) * step * self.step.T")),
         fails=("no_float_weight",),
     ),
     wrong(
@@ -224,6 +242,20 @@ WRONG = (
         "step_is_a_parameter",
         "The step is a parameter. An optimizer finds it and moves it; nothing here is to be trained.",
         layer((OWN_STEP, "self.step = nn.Parameter(step)")),
+    ),
+    wrong(
+        "bias_stays_a_parameter",
+        "The bias that came is a parameter, and becomes one of the layer's: nn.Module registers it. Keep "
+        "bias.detach().clone().",
+        layer((OWN_BIAS, "self.bias = bias")),
+    ),
+    wrong(
+        "dtype_of_the_weight",
+        "y comes in the dtype that the weight had. It is to have that of x.",
+        layer(
+            (WEIGHT, f"{WEIGHT}\n        self.dtype = weight.dtype"),
+            ("return y.to(x.dtype)", "return y.to(self.dtype)"),
+        ),
     ),
     wrong(
         "rows_only",

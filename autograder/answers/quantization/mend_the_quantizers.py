@@ -27,7 +27,20 @@ def other_lines() -> dict[str, tuple[int, str]]:
     }
 
 
-RIGHT = (right(without_memory, independent="torch's meta device and vector_norm"), right(other_lines))
+def by_numbers() -> dict[str, tuple[int, str]]:
+    """Codes and steps in a pair; both ends of each row; Python's numbers."""
+    return {
+        "layer": (12, "return outputs, (kept.codes, kept.step)"),
+        "channels": (2, "step = torch.maximum(weight.amax(-1), -weight.amin(-1)).unsqueeze(-1) / 127"),
+        "calibrated": (4, "peak = max(float(peak), float(x.abs().max()))"),
+    }
+
+
+RIGHT = (
+    right(without_memory, independent="torch's meta device and vector_norm"),
+    right(other_lines),
+    right(by_numbers),
+)
 
 runs = partial(edited, mend_the_quantizers)
 LAYER = '(3, "kept = torch.nn.Module()")'
@@ -64,6 +77,7 @@ WRONG = (
         "nothing_is_returned_to_keep",
         "`layer` returns nothing that is kept, or codes without their steps. The next batches need both.",
         runs((LAYER, '(12, "return outputs, None")')),
+        runs((LAYER, '(12, "return outputs, kept.codes")')),
     ),
     wrong(
         "one_step_for_all_channels",

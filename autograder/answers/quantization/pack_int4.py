@@ -96,6 +96,12 @@ WRONG = (
         packed((f"pad({FLAT}{PAD})", "pad(codes, (0, codes.shape[-1] % 2)).flatten()")),
     ),
     wrong(
+        "matrices_only",
+        "You flatten matrices alone. Codes may have any number of dimensions, also none: codes.flatten() takes all.",
+        packed((FLAT, "(codes.flatten() if codes.dim() == 2 else codes)")),
+        packed((FLAT, "(codes.flatten() if codes.dim() > 1 else codes)")),
+    ),
+    wrong(
         "order_of_columns",
         "You take codes down the columns: codes.flatten() goes along the rows.",
         packed((FLAT, "codes.T.flatten()")),
@@ -108,8 +114,9 @@ WRONG = (
     ),
     wrong(
         "another_dtype",
-        "The bits are right, but not in uint8.",
+        "The bits are right, but not in uint8, or not where there are none: torch.tensor([]) is in float32.",
         packed((RETURN, "(flat[::2] & 15 | flat[1::2] << 4)")),
         digits((".to(torch.uint8)", "")),
+        packed((f"return {RETURN}", f"return {RETURN} if codes.numel() else torch.tensor([])")),
     ),
 )

@@ -124,6 +124,17 @@ WRONG = (
         params((ONE, "step = step + 1e-6")),
     ),
     wrong(
+        "small_steps_become_one",
+        "You take a short range for one without length. Weights may be as small as they like: only where the step "
+        "itself is 0 is it to be 1.",
+        params((ONE, ONE.replace("> 0", "> 1e-8"))),
+    ),
+    wrong(
+        "view_of_a_view",
+        "`.view` raises where the numbers of x do not lie side by side. `.reshape` and `.flatten()` copy them then.",
+        rows(("wide.reshape(1, -1)", "wide.view(1, -1)")),
+    ),
+    wrong(
         "in_half_precision",
         "You compute in the dtype of x. A float16 has three digits and ends at 65,504; the step is in float32 at "
         "least.",
@@ -131,10 +142,12 @@ WRONG = (
     ),
     wrong(
         "another_dtype",
-        "The numbers are right, and zero is in another dtype than int32.",
+        "The numbers are right, and step or zero comes in another dtype. step is in float32, or in float64 where x is; "
+        "zero is in int32.",
         params((ZERO, ZERO.replace(".to(torch.int32)", ""))),
         params((ZERO, ZERO.replace("int32", "int64"))),
         params((ZERO, ZERO.replace("int32", "int8"))),
+        params((WIDE, "x.detach().double()")),
         fails=("dtypes",),
     ),
 )

@@ -29,11 +29,11 @@ def cut_off_first(x: Tensor, step: Tensor, zero: Tensor, bits: int) -> Tensor:
 
 
 def torchs_own(x: Tensor, step: Tensor, zero: Tensor, bits: int) -> Tensor:
-    """torch's rounding to a grid, one number after the other: it knows float32 only, and no infinite numbers."""
+    """torch's rounding to a grid, one number after the other, none far beyond: it turns them into integers."""
     codes, low = [], -(2 ** (bits - 1))
     wide = [each.detach().expand(x.shape).flatten().tolist() for each in (x.to(step.dtype), step, zero)]
     for number, size, at in zip(*wide, strict=True):
-        steps = torch.tensor(max(min(number / size, 1e6), -1e6))
+        steps = torch.tensor(max(min(number / size, 1e6), -1e6), dtype=torch.float64)
         codes.append(round(float(torch.fake_quantize_per_tensor_affine(steps, 1.0, at, low, -low - 1))) + at)
     return torch.tensor(codes, dtype=torch.int8).reshape(x.shape)
 
@@ -107,11 +107,12 @@ WRONG = (
         codes((CUT, ".clamp(0, 2**bits - 1)")),
     ),
     wrong(
-        "integers_before_the_cut",
-        "You turn the quotient into an integer before you cut it off. No integer is infinite, and beyond the largest "
-        "one anything may come out.",
+        "not_cut_off_at_infinity",
+        "Infinite numbers, or those beyond all integers, do not get the code at their end. Cut off while the quotient "
+        "is a float and zero has been added: no integer is infinite, and beyond the largest one anything may come out.",
         codes((SUM, f"({ROUNDED}.to(torch.int32) + zero)")),
         codes((SUM, f"({ROUNDED}.to(torch.int64) + zero)")),
+        codes((ROUNDED, f"({QUOTIENT}).nan_to_num(posinf=127.0, neginf=-128.0).round()")),
         fails=("infinite",),
     ),
     wrong(
@@ -126,6 +127,13 @@ WRONG = (
         "that of step. torch does not do so by itself where step has no dimension.",
         codes((QUOTIENT, "x.detach() / step.to(x.dtype)")),
         codes((QUOTIENT, "x.detach() / step")),
+    ),
+    wrong(
+        "always_float32",
+        "You divide in float32, whatever step is in. A step or a number in float64 has digits that are lost then: "
+        "divide in the dtype of step.",
+        codes((QUOTIENT, "x.detach().float() / step.float()")),
+        codes((QUOTIENT, "x.detach().float() / step")),
     ),
     wrong(
         "another_dtype",

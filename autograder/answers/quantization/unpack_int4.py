@@ -87,8 +87,9 @@ WRONG = (
     ),
     wrong(
         "another_dtype",
-        "The codes are right, but not in int8.",
+        "The codes are right, but not in int8, or not where there are none: torch.tensor([]) is in float32.",
         digits((".to(torch.int8)", "")),
         unpacked(("[:count]", "[:count].long()")),
+        unpacked((f"return {STACK}[:count]", f"return {STACK}[:count] if count else torch.tensor([])")),
     ),
 )

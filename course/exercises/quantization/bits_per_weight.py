@@ -54,7 +54,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             {"shape": (m, n + odd), "bits": 5, "group": 16, "step_bits": step, "zero_bits": 9},
         ],
         BOOKS: [
-            {"shape": (m, n), "bits": 4, "step_bits": 0, "codebook_bits": 16},
+            {"shape": (m, n), "bits": 4, "codebook_bits": 16},
             {"shape": (m, n), "bits": 3, "group": 32, "codebook_bits": 32},
             {"shape": (7, 3), "bits": 8, "step_bits": 0, "codebook_bits": 32},
         ],
@@ -62,6 +62,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             {"shape": (m, n), "bits": 2, "step_bits": 0, "codebook_bits": 16, "factors": 2},
             {"shape": (m, n + odd), "bits": 3, "group": 32, **full, "factors": 2},
             {"shape": (m, n), "bits": 2, "group": n, "step_bits": 0, "factors": 3},
+            {"shape": (7, 3), "bits": 2, "zero_bits": 5, "codebook_bits": 17, "factors": 2},
         ],
     }
     return [
@@ -79,7 +80,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     found = {}
     for label, asked in inputs.items():
         result = answer(**{**asked, "shape": tuple(asked["shape"])})
-        found[label] = float(result) if isinstance(result, Fraction) else result
+        single = isinstance(result, Fraction) or (isinstance(result, torch.Tensor) and result.numel() == 1)
+        found[label] = float(result) if single else result  # a float32 tensor is rounded, and shows it as a float
     return observe({**found})
 
 
@@ -105,7 +107,7 @@ EXERCISE = Exercise(
         Property("zero_points", "There are as many zero points as steps.", roundings=EXACT, cases=(ZEROS,)),
         Property(
             "codebooks",
-            "A codebook has a value for each code: 2**bits of them, once for the matrix.",
+            "A codebook has a value for each code: 2**bits of them, once for the matrix, and steps are kept beside it.",
             roundings=EXACT,
             cases=(BOOKS,),
         ),
@@ -124,12 +126,12 @@ EXERCISE = Exercise(
     promises={
         "both at least 1": (TENSOR,),
         "of each code": ("steps",),
-        "one step for the whole matrix": (TENSOR,),
+        "one step for the whole matrix": (TENSOR, BOOKS, FACTORS),
         "at least 1; where group does not divide": (GROUPS, RAGGED),
         "of each step; may be 0": (RAGGED, BOOKS),
         "of each zero point, of which there are as many as steps; may be 0": ("zero_points", "steps"),
         "0 where there is none": (TENSOR,),
         "at least 1, each with codes": ("factors", TENSOR),
-        "not rounded": ("steps",),
+        "not rounded": ("steps", RAGGED, BOOKS, FACTORS),
     },
 )

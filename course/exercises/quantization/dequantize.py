@@ -11,7 +11,7 @@ from torch import Tensor
 from course.exercises.quantization.affine import CODES, beyond, far, steps, zeros
 from course.performing.compare import EPS
 from course.performing.exercise import Case, Exercise, Inputs, Property, Values, every_form, in_the_dtype_of, one_call
-from course.performing.forms import at_once, cut, in_dtype, put, strided, transposed
+from course.performing.forms import cut, in_dtype, put, strided, transposed
 
 USUAL, EVERY, NARROW, HALF = (
     "one grid for all",
@@ -23,10 +23,11 @@ ROWS, SQUARE, MIDDLE, LAST, FAR = (
     "a grid for each row",
     "as many rows as columns, a grid for each row",
     "a grid for each index of a middle dimension",
-    "a grid for each column",
+    "as many rows as columns, a grid for each column",
     "a row 1,000 times larger",
 )
 SINGLE, EMPTY = "one code without dimensions", "no code"
+NEAR_THE_END = torch.tensor([[127, 126, 125, 60, 20]], dtype=torch.int8)  # up to 106 steps from the code 126
 OUTERMOST = torch.tensor([[-128, -127, -1, 0, 1, 127]])
 
 
@@ -56,7 +57,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ROWS: drawn(4, 6, grids=(4, 1)),
         SQUARE: drawn(5, 5, grids=(5, 1)),
         MIDDLE: drawn(2, 3, 4, grids=(1, 3, 1)),
-        LAST: drawn(4, 6, grids=(6,)),
+        LAST: drawn(5, 5, grids=(5,)),
         FAR: far_away,
         SINGLE: drawn(),
         EMPTY: drawn(0, 3),
@@ -67,8 +68,8 @@ def cases(rng: torch.Generator) -> list[Case]:
 def _value(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: each number within the roundings of step times a difference of two codes.
 
-    So much also holds for step * code - step * zero, whose three roundings are of numbers below 256 steps. The code of
-    0 stands for exactly 0 all the same.
+    So much also holds for step * code - step * zero, whose three roundings are of numbers below 256 steps, as long as
+    no product is beyond the dtype's largest number. The code of 0 stands for exactly 0 all the same.
     """
     exact, step = expected["x"], inputs["step"].detach()
     assert isinstance(exact, Tensor)
@@ -121,7 +122,13 @@ EXERCISE = Exercise(
     forms=(
         in_dtype(torch.float64, "step"),
         in_dtype(torch.float16, "step", of=ROWS),
-        at_once("large steps in float16", put("", step=torch.tensor(200.0, dtype=torch.float16)), of=USUAL),
+        put(
+            "large steps in float16",
+            codes=NEAR_THE_END,
+            step=torch.tensor(600.0, dtype=torch.float16),  # 109 of them are within float16, 126 are not
+            zero=torch.tensor(126, dtype=torch.int32),
+        ),
+        strided("codes", name="a view, one grid for all"),
         strided("codes", "step", "zero", of=ROWS),
         transposed("codes", of=ROWS),
         cut("one row", codes=(0, 1), step=(0, 1), zero=(0, 1), of=ROWS),
@@ -129,9 +136,16 @@ EXERCISE = Exercise(
         cut("no row", codes=(0, 0), step=(0, 0), zero=(0, 0), of=ROWS),
     ),
     promises={
-        "int8, any shape; it may be a view": (SINGLE, EMPTY, "views that are not contiguous", "transposed tensors"),
+        "int8, any shape; it may be a view": (
+            SINGLE,
+            EMPTY,
+            "a view, one grid for all",
+            "views that are not contiguous",
+            "transposed tensors",
+        ),
         "float16, float32 or float64, of a shape that broadcasts to that of codes": (
             "in float16",
+            "large steps in float16",
             "in float64",
             "for_each_channel",
         ),

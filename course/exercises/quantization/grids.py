@@ -1,9 +1,14 @@
-"""Numbers whose codes nobody can dispute: each lies well inside the interval that rounds to its code."""
+"""Numbers whose codes nobody can dispute: each lies well inside the interval that rounds to its code.
+
+And whether codes were multiplied as they are.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from course.meter import Run
 
 AWAY = 0.3  # of a step, from the code; ties lie at 0.5
 EXACT_AWAY = 0.2  # bfloat16 moves a number of 127 steps by a quarter of a step at most
@@ -23,3 +28,8 @@ def on_grid(rng: torch.Generator, rows: int, n: int, *, exact: bool = False) -> 
     drawn = torch.rand(rows, 1, generator=rng, dtype=torch.float64)
     step = 2.0 ** torch.floor(-7 + 3 * drawn) if exact else 0.01 + 0.03 * drawn
     return (codes * step).float()
+
+
+def multiplies_int8(run: Run) -> bool:
+    """Whether this run has a product of int8 matrices, as `int8_product` makes it."""
+    return any(op.name == "_int_mm" for op in run.trace)

@@ -7,20 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course.exercises.quantization.grids import multiplies_int8
 from course.meter import metered
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import at_once, cut, strided, transposed
 
-USUAL, EVERY, SQUARE, LONG, LIMIT, WIDE = (
+USUAL, EVERY, ONE_SIDE, SQUARE, LONG, LIMIT, ROWS, COLUMNS = (
     "a zero point for each row and column",
     "one zero point for each matrix",
+    "a zero point for each row, one for all columns",
     "all sizes equal",
     "beyond the whole numbers of float32",
     "the longest sum",
-    "a long inner dimension",
+    "a long inner dimension, more rows than columns",
+    "a long inner dimension, more columns than rows",
 )
 INNER = 500  # columns of qa where bytes are looked at
+MORE, FEWER = 12, 3  # so that the larger matrix, in two bytes a code, takes more than both as they are
 LONGEST = 33_000  # of 255 * 255: just below 2^31
 
 
@@ -51,31 +55,34 @@ def cases(rng: torch.Generator) -> list[Case]:
     some = {
         USUAL: drawn(4, 7, 5),
         EVERY: every,
+        ONE_SIDE: {**drawn(3, 6, 4), "zb": zb},
         SQUARE: drawn(5, 5, 5),
         LONG: long,
         LIMIT: limit,
-        WIDE: drawn(6, INNER, 6),
+        ROWS: drawn(MORE, INNER, FEWER),
+        COLUMNS: drawn(FEWER, INNER, MORE),
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """The product, its dtype, and how many bytes the largest tensor that was made has beyond both inputs."""
+    """The product and its dtype; whether it was made in int8, and how many bytes a tensor has beyond both inputs."""
     with metered() as run:
         result = answer(*(inputs[name] for name in ("qa", "qb", "za", "zb")))
     most = inputs["qa"].nbytes + inputs["qb"].nbytes
     beyond = torch.tensor(float(max(0, (run.largest.bytes if run.largest else 0) - most)))
     dtype = str(result.dtype) if isinstance(result, Tensor) else type(result).__name__
     small = len(inputs["qb"]) != INNER  # the product itself may be larger than the codes then
-    return observe({"y": result, "dtype": dtype, **({} if small else {"bytes beyond": beyond})})
+    cost: Inputs = {} if small else {"bytes beyond": beyond, "in int8": multiplies_int8(run)}
+    return observe({"y": result, "dtype": dtype, **cost})
 
 
 def _no_wide_copy(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: nothing is larger than both matrices of codes."""
+    """What `Property.holds` takes: the codes are multiplied, and nothing is larger than both matrices of codes."""
     most, beyond = inputs["qa"].nbytes + inputs["qb"].nbytes, got["bytes beyond"]
-    if isinstance(beyond, Tensor) and beyond == 0:
-        return None
-    return f"a tensor was made whose bytes are more than the {most:,} of both matrices of codes"
+    if not isinstance(beyond, Tensor) or beyond != 0:
+        return f"a tensor was made whose bytes are more than the {most:,} of both matrices of codes"
+    return None if got["in int8"] else "no product of int8 was made: int8_product makes one"
 
 
 EXERCISE = Exercise(
@@ -89,13 +96,13 @@ EXERCISE = Exercise(
             "times the sums of qb's columns, and k za zb.",
             points=3,
             keys=("y",),
-            cases=(USUAL, SQUARE, WIDE),
+            cases=(USUAL, SQUARE, ROWS, COLUMNS),
         ),
         Property(
             "one_zero_point",
             "A zero point may be one number for all: shape ().",
             keys=("y",),
-            cases=(EVERY,),
+            cases=(EVERY, ONE_SIDE),
         ),
         Property(
             "exact_sums",
@@ -109,11 +116,11 @@ EXERCISE = Exercise(
         Property("int32", "The product is in int32.", keys=("dtype",), cases=(USUAL,), needs=("value",)),
         Property(
             "no_wide_copy",
-            "A matrix of codes was copied into a wider type. Leave the codes as they are for int8_product, and take "
-            "off what the zero points add.",
+            "The codes were not multiplied as they are, or a matrix of them was copied into a wider type. Give them to "
+            "int8_product as they came, and take off what the zero points add.",
             points=2,
             holds=_no_wide_copy,
-            cases=(WIDE,),
+            cases=(ROWS, COLUMNS),
             needs=("value",),
         ),
     ),
@@ -128,14 +135,20 @@ EXERCISE = Exercise(
         strided("qa", "qb", "za", "zb"),
         transposed("qa", "qb"),
         at_once("one row", cut("a row", qa=(0, 1), za=(0, 1))),
-        at_once("one term", cut("a term", qa=(1, 1), qb=(0, 1))),
+        at_once("one column", cut("a column", qb=(1, 1), zb=(1, 1)), transposed("qb")),
+        at_once("one term", cut("a term", qa=(1, 1), qb=(0, 1)), transposed("qb")),
     ),
     promises={
         "any codes, also -128; k from 1 to 33,000": (USUAL, LIMIT, "one term", "exact_sums"),
         "They may be views": ("views that are not contiguous", "transposed tensors"),
-        "za of the shape () or (m, 1), zb of the shape () or (1, n)": ("one_zero_point", "value"),
+        "za of the shape () or (m, 1), zb of the shape () or (1, n)": (
+            "one_zero_point",
+            "value",
+            LIMIT,
+        ),
         "int32: equal to the same sum in int64, to the last bit": ("int32", "exact_sums"),
-        "No tensor is made that takes more bytes": ("no_wide_copy",),
+        "int8_product multiplies the codes as they came": ("no_wide_copy",),
+        "no tensor is made that takes more bytes": ("no_wide_copy",),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },
 )

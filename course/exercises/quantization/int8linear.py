@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from course.exercises.quantization.grids import on_grid
+from course.exercises.quantization.grids import multiplies_int8, on_grid
 from course.meter import cycles_freed, kept_bytes, metered
 from course.performing.draws import normal
 from course.performing.exercise import (
@@ -22,7 +24,7 @@ from course.performing.exercise import (
     in_the_dtype_of,
     observe,
 )
-from course.performing.forms import at_once, cut, in_dtype, strided, transposed
+from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
 
 USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "several rows",
@@ -34,6 +36,8 @@ USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "steps that half precision holds",
     "a few rows through a larger layer",
 )
+# Multiples of float16's least number: the rows' steps are 0.48 of it, which float16 rounds to 0. No code is near a tie.
+SMALL = torch.tensor([[61, -12, 25, -36, 1, -49, 60, 13], [-61, 24, 2, 37, -48, 12, 49, -13]]).half() * 2**-24
 ROOM = 256  # bytes beside codes, step and bias that a layer may keep: numbers in tensors of shape ()
 
 
@@ -72,9 +76,10 @@ def cases(rng: torch.Generator) -> list[Case]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """What the layer holds and what it says; bytes beyond what is enough that it keeps, and makes in one tensor."""
     x = inputs["x"]
+    as_given: Callable[[Tensor], Tensor] = nn.Parameter if inputs.get("parameters") else lambda each: each
     with cycles_freed():
         with kept_bytes() as meter:
-            given = inputs["weight"] * 1, None if inputs["bias"] is None else inputs["bias"] * 1
+            given = [None if each is None else as_given(each * 1) for each in (inputs["weight"], inputs["bias"])]
             layer = answer(inputs["weight"], inputs["bias"]) if x.dim() != 2 else answer(*given)
             del given
         with metered() as run:
@@ -87,6 +92,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         "step": layer.step,
         "held": " ".join(f"{name} {each.dtype}" for name, each in sorted(layer.state_dict().items()) if name != "bias"),
         "parameters": " ".join(name for name, _ in layer.named_parameters()) or "none",
+        "in int8": multiplies_int8(run),
         "beyond": {
             "kept": torch.tensor(float(max(0, meter.bytes_alive(ignore=[y]) - (m * n + 12 * m + ROOM)))),
             "largest": torch.tensor(float(max(0, largest - m * n))),
@@ -113,6 +119,13 @@ def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
     excess = (y.double().reshape(most.shape) - x @ w.T - bias).abs() / most.clamp(min=1e-30)
     worst = float(excess.nan_to_num(nan=torch.inf).max()) if most.numel() else 0.0
     return None if worst <= 1 else f"the error is {worst:.3g} times what rounding to the nearest code can make"
+
+
+def _product_of_codes(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: codes are multiplied, and nothing is larger than those of the weight."""
+    return _enough("largest", "are in one tensor")(inputs, got, expected) or (
+        None if got["in int8"] else "forward made no product of int8: int8_product makes one"
+    )
 
 
 def _enough(key: str, told: str) -> Any:
@@ -175,14 +188,14 @@ EXERCISE = Exercise(
             "codes (int8) and step (float32) are buffers, so that they are saved with the model, and nothing is a "
             "parameter.",
             keys=("held", "parameters"),
-            cases=(USUAL,),
+            cases=(USUAL, "parameters"),
             needs=("codes",),
         ),
         Property(
             "dtype_of_x",
             "y comes in the dtype of x.",
             holds=in_the_dtype_of("x", "y"),
-            cases=("in float16", "in bfloat16"),
+            cases=("in float16", "in bfloat16", "steps of x below float16", "steps of the weight below float16"),
         ),
         every_form(needs=("codes",), keys=("y", "codes", "step")),
         Property(
@@ -196,9 +209,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "no_float_weight",
-            "forward makes a tensor with more bytes than the codes have: the weight in floats once more. Multiply the "
-            "codes, and scale the product.",
-            holds=_enough("largest", "are in one tensor"),
+            "forward makes a tensor with more bytes than the codes have, the weight once more in a wider type, or does "
+            "not multiply in int8. Multiply the codes as they are, and scale the product.",
+            holds=_product_of_codes,
             cases=(KEPT,),
             needs=("value",),
         ),
@@ -214,24 +227,42 @@ EXERCISE = Exercise(
     forms=(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
+        dataclasses.replace(
+            at_once("steps of x below float16", put("", x=SMALL, bias=None), times("", 2.0**10, "weight")), alone=True
+        ),
+        dataclasses.replace(put("steps of the weight below float16", weight=SMALL, bias=None), alone=True),
+        at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
+        put("parameters", parameters=True),
         strided("weight", "bias", "x"),
         transposed("weight", "x"),
         cut("one row", x=(0, 1)),
         cut("no row", x=(0, 0)),
+        cut("one number out", weight=(0, 1), bias=(0, 1)),
         cut("one number in", weight=(1, 1), x=(1, 1), of=HALF),
     ),
     promises={
         "float32, float16 or bfloat16": ("in float16", "in bfloat16", "dtype_of_x"),
-        "in the same dtypes": ("in float16", "in bfloat16", "dtype_of_x"),
         "a view or not": ("views that are not contiguous", "transposed tensors"),
+        "a parameter or not": ("parameters", "buffers"),
+        "in one of these dtypes, which may be another": (
+            "steps of x below float16",
+            "steps of the weight below float16",
+            "dtype_of_x",
+        ),
         "or None": (BARE,),
         "weight / step to the nearest integer, from -127 to 127": ("codes",),
-        "the largest |weight| of the row, over 127; 1 where the row is all 0": ("codes", "zeros"),
+        "the largest |weight| of the row, over 127; 1 where the row is all 0": ("codes", "zeros", "tiny numbers"),
         "with any number of leading dimensions, also none, and also without a row": ("any_input", "no row"),
-        "Returns y (..., m) in the dtype of x": ("dtype_of_x", "value"),
-        "are in float32": ("buffers", "in float16"),
+        "Returns y (..., m) in the dtype of x": ("dtype_of_x", "value", "one number out"),
+        "the integer product of codes": ("no_float_weight",),
+        "are in float32": (
+            "buffers",
+            "in float16",
+            "steps of x below float16",
+            "steps of the weight below float16",
+        ),
         "and no other copy of the weight in any form": ("nothing_beside_the_codes",),
-        "forward makes no tensor with more bytes than codes has": ("no_float_weight",),
+        "forward multiplies in int8, and makes no tensor with more bytes than codes has": ("no_float_weight",),
         "the layer has no parameters": ("buffers",),
         "Weight, bias and x are not changed": ("arguments_unchanged",),
     },

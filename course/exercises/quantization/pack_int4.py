@@ -8,13 +8,15 @@ from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 from course.performing.forms import cut, offset, strided, transposed
 
-EVEN, ALL, ODD, MATRIX, ODD_ROWS, ONE, NONE = (
+EVEN, ALL, ODD, MATRIX, ODD_ROWS, THREE, ONE, SINGLE, NONE = (
     "an even number of codes",
     "all pairs of codes",
     "an odd number of codes",
     "a matrix",
     "rows of an odd length",
+    "three dimensions",
     "one negative code",
+    "one code without dimensions",
     "no codes",
 )
 
@@ -38,8 +40,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         ODD: codes(2 * integer(rng, 3, 6) + 1),
         MATRIX: codes(4, 6),
         ODD_ROWS: codes(3, 5),
+        THREE: codes(2, 3, 3),
         ONE: torch.tensor([-integer(rng, 1, 9)], dtype=torch.int8),
-        NONE: torch.zeros(0, dtype=torch.int8),
+        SINGLE: torch.tensor(-integer(rng, 1, 9), dtype=torch.int8),
+        NONE: torch.zeros(3, 0, dtype=torch.int8),
     }
     return [Case(name=name, inputs={"codes": each}) for name, each in some.items()]
 
@@ -73,13 +77,19 @@ EXERCISE = Exercise(
         ),
         Property(
             "any_shape",
-            "Bytes have one dimension: codes are taken in row-major order, also beyond the end of a row. No codes have "
-            "no bytes.",
+            "Bytes have one dimension, whatever shape codes have, () too: codes are taken in row-major order, also "
+            "beyond the end of a row. No codes have no bytes.",
             keys=("bytes",),
             roundings=0,
-            cases=(MATRIX, ODD_ROWS, NONE),
+            cases=(MATRIX, ODD_ROWS, THREE, SINGLE, NONE),
         ),
-        Property("uint8", "Bytes are in uint8.", keys=("dtype",), cases=(EVEN,), needs=("bytes",)),
+        Property(
+            "uint8",
+            "Bytes are in uint8, also where there are none.",
+            keys=("dtype",),
+            cases=(EVEN, NONE),
+            needs=("bytes",),
+        ),
     ),
     hints=(
         "Write -3 and 5 in two's complement, four bits each. Which of them is on the left in the byte?",

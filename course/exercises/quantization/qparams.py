@@ -27,7 +27,7 @@ from course.performing.exercise import (
     observe,
     outputs,
 )
-from course.performing.forms import at_once, cut, in_dtype, put, strided, transposed
+from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
 
 USUAL, FOUR, TWO, SPREAD = "numbers of both signs", "4 bits", "2 bits", "three dimensions, one grid"
 ROWS, SQUARE, MIDDLE, FAR, EACH = (
@@ -233,19 +233,26 @@ EXERCISE = Exercise(
             put("", x=torch.tensor([-30_000.0, 45_000.0, 7.0], dtype=torch.float16)),
             of=FOUR,
         ),
+        strided("x", name="a view, one grid for all"),
         strided("x", of=ROWS),
         transposed("x", of=ROWS),
         cut("one channel", x=(0, 1), of=ROWS),
         cut("channels of one number", x=(1, 1), of=ROWS),
         put("the first dimension by a negative number", dim=-2, of=ROWS),
+        times("tiny numbers", 2.0**-40, "x", of=ROWS),
     ),
     promises={
         "any shape, any floating dtype": ("in float64", "in float16", "in bfloat16", SINGLE, SPREAD),
-        "with one number at least; it may be a view": (SINGLE, "views that are not contiguous", "transposed tensors"),
+        "with one number at least; it may be a view": (
+            SINGLE,
+            "a view, one grid for all",
+            "views that are not contiguous",
+            "transposed tensors",
+        ),
         "from 2 to 8": (USUAL, FOUR, TWO),
         "one for each index of this dimension, which may be negative": ("for_each_channel",),
         "begins at the least number or 0, and ends at the largest or 0": ("one_sided", "half_a_step"),
-        "its length over 2**bits - 1, and 1 where it has no length": ("step", "no_length"),
+        "its length over 2**bits - 1, and 1 where that is 0": ("step", "no_length", "tiny numbers"),
         "rounded to the nearest integer": ("zero_point",),
         "step in float32, or in float64 where x is, and computed in it; zero in int32": (
             "dtypes",

@@ -30,7 +30,7 @@ ROWS, SQUARE, MIDDLE, LAST, FAR = (
     "a grid for each row",
     "as many rows as columns, a grid for each row",
     "a grid for each index of a middle dimension",
-    "a grid for each column",
+    "as many rows as columns, a grid for each column",
     "a row 1,000 times larger",
 )
 SINGLE, EMPTY = "one number without dimensions", "no number"
@@ -59,7 +59,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         inputs["x"].view(-1)[1:2] = 0
         return inputs
 
-    dense, outside, huge, far_away = drawn(5, 1), drawn(4, 1), drawn(6, 8), drawn(8, 3, 8, grids=(3, 1))
+    dense, outside, huge, far_away = drawn(5, 1), drawn(4, 1), drawn(8, 8), drawn(8, 3, 8, grids=(3, 1))
     low, high = ends(5)
     dense = {**on(torch.linspace(low - 0.49, high + 0.49, 1_001).double(), dense["step"], dense["zero"]), "bits": 5}
     huge["x"] = torch.tensor([math.inf, -math.inf, 3e38, -3e38, 1e20, -1e20, 4e9, -4e9])
@@ -85,7 +85,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ROWS: drawn(8, 4, 6, grids=(4, 1)),
         SQUARE: drawn(8, 5, 5, grids=(5, 1)),
         MIDDLE: drawn(5, 2, 3, 4, grids=(1, 3, 1)),
-        LAST: drawn(8, 4, 6, grids=(6,)),
+        LAST: drawn(8, 5, 5, grids=(5,)),
         FAR: far_away,
         SINGLE: drawn(8),
         EMPTY: drawn(8, 0, 3),
@@ -114,6 +114,11 @@ def _half_step(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 SMALL = torch.tensor([0.0, 1.0, -1.0, 3.0, -4.0, 5.0, -6.0, 7.0]) * 2.0**-24  # multiples of float16's least number
 SMALL_STEP = 8.3e-8  # float16 has 6e-8 and 1.2e-7; the numbers are 0.72 steps apart, and none lies near a tie
+
+# Quotients beside a tie, where float32 sees a tie: of each the nearest integer is not the even one.
+BESIDE = torch.tensor([k + 0.5 + (1e-10 if k % 2 == 0 else -1e-10) for k in range(-5, 5)], dtype=torch.float64)
+HALVES, BELOW_ONE = torch.tensor([0.5, 2.5, 4.5, -0.5, -2.5, -4.5]), torch.tensor(1 - 1e-10, dtype=torch.float64)
+ONE = torch.tensor(1, dtype=torch.int32)
 
 EXERCISE = Exercise(
     id="quantization.quantize",
@@ -188,9 +193,12 @@ EXERCISE = Exercise(
         in_dtype(torch.bfloat16, "x", of=FOUR),
         at_once(
             "a step that float16 cannot hold",
-            put("", x=SMALL.half(), step=torch.tensor(SMALL_STEP), zero=torch.tensor(1, dtype=torch.int32)),
+            put("", x=SMALL.half(), step=torch.tensor(SMALL_STEP), zero=ONE),
             of=FOUR,
         ),
+        put("a step that float32 cannot hold", x=HALVES, step=BELOW_ONE, zero=ONE, of=FOUR),
+        put("numbers that float32 cannot hold", x=BESIDE, step=torch.ones_like(BELOW_ONE), zero=ONE, of=FOUR),
+        strided("x", name="a view, one grid for all"),
         strided("x", "step", "zero", of=ROWS),
         transposed("x", of=ROWS),
         cut("one row", x=(0, 1), step=(0, 1), zero=(0, 1), of=ROWS),
@@ -204,12 +212,19 @@ EXERCISE = Exercise(
             "in float16",
             "in bfloat16",
             "in float64",
+            "a view, one grid for all",
             "views that are not contiguous",
             "transposed tensors",
         ),
         "Numbers outside of the grid, also infinite ones, get the code at its end": ("ends", "infinite"),
         "above 0, float32 or float64, of a shape that broadcasts to x's": ("for_each_channel", "in float64"),
-        "x / step is computed in its dtype": (HALF, "a step that float16 cannot hold", "x alone in float64"),
+        "x / step is computed in its dtype": (
+            HALF,
+            "a step that float16 cannot hold",
+            "a step that float32 cannot hold",
+            "numbers that float32 cannot hold",
+            "x alone in float64",
+        ),
         "int32, in the shape of step": ("nearest", "for_each_channel"),
         "from 2 to 8": (USUAL, FOUR, TWO),
         "int8, in the shape of x": ("int8", "nearest"),

@@ -61,7 +61,13 @@ EXERCISE = Exercise(
             roundings=0,
             cases=(ODD, ONE, NONE),
         ),
-        Property("int8", "Codes are in int8.", keys=("dtype",), cases=(EVEN,), needs=("codes",)),
+        Property(
+            "int8",
+            "Codes are in int8, also where there are none.",
+            keys=("dtype",),
+            cases=(EVEN, NONE),
+            needs=("codes",),
+        ),
     ),
     hints=(
         "What do `>> 4` of 0b10110000 in uint8 and in int8 give?",

@@ -31,7 +31,7 @@ def layer(weight, calibration, batches):
     for x in batches:
         dx = x.abs().amax(1, keepdim=True) / 127
         codes = (x / dx).round().to(torch.int8)
-        product = torch._int_mm(codes, kept.codes.T)
+        product = codes.int() @ kept.codes.int().T
         outputs += [product * dx * kept.step.T]
     return outputs, kept
 """,
@@ -53,7 +53,7 @@ def calibrated(weight, calibration, batches):
     outputs = []
     for x in batches:
         codes = (x / step).round().clamp(-127, 127).to(torch.int8)
-        outputs += [codes * step @ weight.T]
+        outputs += [codes.double() * step @ weight.T]
     return outputs, step
 """,
 )
