@@ -124,6 +124,18 @@ FITS, GROUPS = "if spent + size <= budget", "sorted({SHORT, n})"
 
 WRONG = (
     wrong(
+        "rounds_the_layers",
+        "You round the layers' own weights by the plans that you return. They belong to the caller: the plans are wanted.",
+        edit(
+            (
+                "return front[-1][2]",
+                "for (w, _, _), (bits, group) in zip(layers, front[-1][2], strict=True):\n"
+                "        w.copy_(torch.cat([_rounded(part, bits) for part in torch.split(w, group, dim=1)], dim=1))\n"
+                "    return front[-1][2]",
+            )
+        ),
+    ),
+    wrong(
         "one_plan_for_all",
         "You give all layers the same bits. Layers differ in what a bit is worth to them.",
         the_same_for_all,

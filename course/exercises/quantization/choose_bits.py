@@ -172,12 +172,14 @@ def alike(question: Question) -> float:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """The plans for each question."""
-    found = []
+    """The plans for each question, and whether all layers are what they were."""
+    found, unchanged = [], True
     for asked in inputs["questions"]:
-        layers = [tuple(each[key] for key in "wxg") for each in asked["layers"]]
+        layers = [tuple(each[key].clone() for key in "wxg") for each in asked["layers"]]
         found.append([[*plan] for plan in answer(layers, asked["budget"])])
-    return observe({"plans": cast(Any, found)})
+        for each, layer in zip(asked["layers"], layers, strict=True):
+            unchanged &= all(torch.equal(each[key], mine) for key, mine in zip("wxg", layer, strict=True))
+    return observe({"plans": cast(Any, found), "unchanged": unchanged})
 
 
 def _of_each(
@@ -273,6 +275,13 @@ EXERCISE = Exercise(
             cases=(ENDS, EXACT, ONE),
             needs=("better_than_one_plan",),
         ),
+        Property(
+            "layers_unchanged",
+            "A weight, an input or a gradient was changed in place: round a copy.",
+            keys=("unchanged",),
+            cases=(TAILS,),
+            needs=("better_than_one_plan",),
+        ),
     ),
     hints=(
         "Which layer's coarse weight does the loss suffer from most? That depends on more than the weight.",
@@ -281,7 +290,6 @@ EXERCISE = Exercise(
         "Go from layer to layer, and keep for each number of bits spent the least error so far, with the plans that "
         "gave it.",
     ),
-    keeps=("questions",),
     seconds=20.0,
     promises={
         "one or more": (ONE,),
@@ -289,7 +297,7 @@ EXERCISE = Exercise(
         "bits 2, 3, 4, 6 or 8, group 8 or n": ("ends",),
         "16 m ceil(n / group)": ("better_than_one_plan", "ends"),
         "the step 1 where it is all 0": (TAILS,),
-        "Nothing that was handed in is changed": ("arguments_unchanged",),
+        "Nothing that was handed in is changed": ("layers_unchanged",),
         "A plan above the budget earns nothing": ("better_than_one_plan", "ends"),
         "at most 1.05 times what the best plan for yours leaves": ("the_best",),
         "less than the best plan which is the same for all layers": ("better_than_one_plan",),
