@@ -125,7 +125,7 @@ FITS, GROUPS = "if spent + size <= budget", "sorted({SHORT, n})"
 WRONG = (
     wrong(
         "rounds_the_layers",
-        "You round the layers' own weights by the plans that you return. They belong to the caller: the plans are wanted.",
+        "You round the layers' own weights by your plans. They belong to the caller: only the plans are wanted.",
         edit(
             (
                 "return front[-1][2]",
