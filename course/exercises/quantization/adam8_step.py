@@ -227,7 +227,7 @@ EXERCISE = Exercise(
         "amax, divide where it is not 0, bucketize, uint8.",
     ),
     promises={
-        "float32, of one shape, also (); param may require a gradient; grad is not changed": (
+        "float32, contiguous, of one shape, also (); param may require a gradient; grad is not changed": (
             "later_step",
             SINGLE,
             TRAINED,

@@ -63,14 +63,14 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def _clear(w: Tensor, hessian: Tensor, step: Tensor, bits: int, damp: float) -> bool:
     """Whether no number comes so near to a tie of rounding that float32 may turn it, and all codes after it."""
-    n, top = w.shape[1], 2 ** (bits - 1) - 1
-    damped = hessian + damp * hessian.diagonal().mean() * torch.eye(n, dtype=w.dtype)
-    U, left = torch.linalg.cholesky(torch.linalg.inv(damped), upper=True), w / step
-    for j in range(n):
-        code = left[:, j].round().clamp(-top, top)
-        if ((left[:, j] - left[:, j].floor() - 0.5).abs() < CLEAR).any():
+    last, more = 2 ** (bits - 1) - 1, damp * float(hessian.trace()) / len(hessian)
+    inverse = torch.linalg.inv(hessian + more * torch.eye(len(hessian)).to(w))
+    factor, values = torch.linalg.cholesky(inverse, upper=True), w / step
+    for at, row in enumerate(factor):
+        now = values[:, at].clone()
+        if bool(((now % 1 - 0.5).abs() < CLEAR).any()):
             return False
-        left[:, j:] -= torch.outer((left[:, j] - code) / U[j, j], U[j, j:])
+        values -= torch.outer((now - now.round().clamp(-last, last)) / row[at], row)  # row is 0 before `at`
     return True
 
 

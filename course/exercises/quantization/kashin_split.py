@@ -115,7 +115,8 @@ def split(x: Tensor, q: Tensor, steps: int) -> tuple[Tensor, Tensor, float]:
         part = torch.full_like(here, size).copysign(here + 0.0)
         factors[basis] += part
         r = r - (part @ q.T if basis else part)
-    return factors[0], factors[1], nearest
+    u, v = factors
+    return u, v, nearest
 
 
 def _numbers(inputs: Inputs, got: Values) -> tuple[Tensor, Tensor] | None:
@@ -222,7 +223,7 @@ EXERCISE = Exercise(
         offset("x", of="a random basis", name="a piece of a longer tensor"),
     ),
     promises={
-        "which counts as one vector": ("a_matrix_is_one_vector",),
+        "the matrix counts as one vector": ("a_matrix_is_one_vector",),
         "float32 or float64": ("dtype_of_x", "few_steps", DOUBLE),
         "in the dtype of x": ("dtype_of_x", DOUBLE),
         "not changed": ("arguments_unchanged",),
