@@ -249,7 +249,7 @@ EXERCISE = Exercise(
             "steps of the weight below float16",
             "dtype_of_x",
         ),
-        "or None": (BARE,),
+        "in the weight's dtype, a parameter or not, or None": ("in float16", "in bfloat16", "parameters", BARE),
         "weight / step to the nearest integer, from -127 to 127": ("codes",),
         "the largest |weight| of the row, over 127; 1 where the row is all 0": ("codes", "zeros", "tiny numbers"),
         "with any number of leading dimensions, also none, and also without a row": ("any_input", "no row"),
