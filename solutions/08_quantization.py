@@ -379,9 +379,9 @@ check(unpack_int4)
 #
 # remains, a matter of integers alone. The difference of a code and its zero point needs nine bits, though, and what
 # many processors have instructions for is to multiply int8 by int8 and to add up in int32, faster than in float32.
-# `torch._int_mm` does that here, and `int8_product` of `course.lessons.int8` calls it (and keeps clear of a fault that
-# torch 2.13 has with views whose size is 1). How can the product of the codes *as they are* be put right afterwards, at
-# the cost of sums of rows and columns?
+# `torch._int_mm` does that here, and `int8_product` of `course.lessons.int8` calls it (and keeps clear of two faults of
+# torch 2.13: with views whose size is 1, and on processors without such an instruction). How can the product of the
+# codes *as they are* be put right afterwards, at the cost of sums of rows and columns?
 #
 # **Predict.** Let all codes of a row of 20,000 be 127, and those of the column too. Which of int16, float32 and int32
 # holds the sum exactly?

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from course.lessons.int8 import int8_product
+
 M, N, ROWS, GROUP = 512, 512, 64, 32
 Path = Callable[[], tuple[int, Callable[[], Tensor]]]
 
@@ -36,7 +38,7 @@ def paths() -> dict[str, Path]:
 
         def product() -> Tensor:
             mine, size = per_row(x)
-            return torch._int_mm(mine, codes.T) * size * step.T
+            return int8_product(mine, codes.T) * size * step.T
 
         return codes.nbytes + step.nbytes, product
 
