@@ -108,6 +108,7 @@ class Comm:
         made  how many groups this rank has made of which ranks, this one not counted; None: this is its first
         """
         self._port, self._group, self._me, self._verbs = port, group, me, verbs
+        self._rank = group.index(me)
         self._contexts = Counter() if made is None else made
         self._context = self._contexts[group]
         self._contexts[group] += 1
@@ -119,7 +120,7 @@ class Comm:
     @property
     def rank(self) -> int:
         """The own number in this group, from 0."""
-        return self._group.index(self._me)
+        return self._rank
 
     @property
     def size(self) -> int:
@@ -527,7 +528,7 @@ class Comm:
         return self._known[key]  # equal calls are one object: Python's collector has less to look through
 
     def _peer(self, name: str, peer: int) -> int:
-        return check_peer(name, peer, self._group, other_than=self.rank)
+        return check_peer(name, peer, self._group, other_than=self._rank)
 
     def _source(self, src: int | None) -> int | None:
         return None if src is None else self._peer("src", src)
