@@ -84,7 +84,7 @@ def torchs_verbs(comm):
     me, size = comm.rank, comm.size
     objects, gathered, told, own = [None] * size, [None] * size, [me, "t", {"x": torch.ones(me + 1)}], ["", "kept"]
     comm.all_gather_object(objects, {"rank": me, "long": [me] * 100 * me})
-    comm.gather_object(("of", me), gathered, size - 1)
+    comm.gather_object(("of", me), gathered if me == size - 1 else [], size - 1)
     comm.broadcast_object_list(told, size - 1)
     comm.scatter_object_list(own, ["z" * place for place in range(size)] if me == 0 else ["ignored"], 0)
     right = objects == [{"rank": rank, "long": [rank] * 100 * rank} for rank in range(size)]
@@ -107,7 +107,6 @@ def torchs_verbs(comm):
         comm.reduce(found[-1], 0, op)
     work = comm.all_to_all_single(torch.empty(size), torch.ones(size), async_op=True)
     found.append(work.get_future().wait()[0])
-    ignored = [torch.zeros(3), torch.zeros(3)]
-    comm.gather(turned, [torch.empty_like(turned) for _ in range(size)] if me == 0 else ignored, 0)
-    comm.scatter(turned, [turned] * size if me == 0 else ignored, 0)
-    return [each.to(torch.complex64) for each in (*found, *ignored, turned)]
+    comm.gather(turned, [torch.empty_like(turned) for _ in range(size)] if me == 0 else [], 0)
+    comm.scatter(turned, [turned] * size if me == 0 else [], 0)
+    return [each.to(torch.complex64) for each in (*found, turned)]

@@ -173,6 +173,22 @@ def test_a_failure_names_the_rank(brokered):
     assert caught.value.ledger is not None
 
 
+def asks_torch(comm):
+    """Wants the default group."""
+    torch.distributed.all_reduce(torch.ones(1))
+
+
+def wraps_in_ddp(comm):
+    """Wants it, too."""
+    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("program", [asks_torch, wraps_in_ddp])
+def test_torch_distributed_on_brokered_ranks_is_told_where_it_works(brokered, program):
+    with pytest.raises(RanksFailed, match=r'torch\.distributed needs transport="gloo"'):
+        run_ranks(program, 2, transport=brokered)
+
+
 @torch.no_grad()
 def decorated(comm, x):
     """With a decorator."""

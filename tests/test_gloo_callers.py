@@ -213,6 +213,12 @@ def test_a_caller_that_ran_a_backward_on_two_threads_may_run_ranks(tmp_path):
     assert told.split() == ["0", "1"]
 
 
+def test_ranks_of_every_run_come_from_one_server():
+    parents = {parent for _ in range(2) for parent in gloo(lambda comm: os.getppid()).values}
+    assert len(parents) == 1
+    assert parents <= {child.pid for child in psutil.Process().children()}
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("runs", [8, 30])
 def test_runs_in_a_row_end(tmp_path, runs):

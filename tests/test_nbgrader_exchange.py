@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_server.serverapp import ServerApp
 from nbgrader import apps
 from nbgrader.utils import get_username, notebook_hash
+from nbgrader_buttons import jupyter_with
 from plain_nbgrader import checked_out, score
 from small_class import ASSIGNMENT, CROSS_TERM_DROPPED, POINTS, RIGHT, hand_in, marked, notebook, release
-from tornado.httpclient import AsyncHTTPClient
-from tornado.httpserver import HTTPServer
-from tornado.testing import bind_unused_port
 from toy_judge import Nowhere, ToyJudge
 
 from autograder.nbgrader_bridge import How, exporters, feedback, grade
@@ -148,37 +142,17 @@ def test_nobody_keeps_the_feedback_of_others_back(course, capfd):
     assert " 0, 1, 2, 3: no feedback was released" in capfd.readouterr().err
 
 
-@contextlib.asynccontextmanager
-async def formgrader(folder: Path) -> AsyncIterator[Callable[[str], Awaitable[dict]]]:
-    """Jupyter's server with formgrader in it; gives what presses one of its buttons and returns what it answers."""
-    app = ServerApp(
-        root_dir=str(folder),
-        jpserver_extensions={"nbgrader.server_extensions.formgrader": True},
-        allow_root=True,
-        disable_check_xsrf=True,
-        log_level=logging.ERROR,
-    )
-    app.initialize(["--IdentityProvider.token=t"], find_extensions=False, new_httpserver=False)
-    server = HTTPServer(app.web_app)
-    socket, port = bind_unused_port()
-    server.add_socket(socket)
-
-    async def press(button: str) -> dict:
-        address = f"http://127.0.0.1:{port}/formgrader/api/{button}?token=t"
-        return json.loads((await AsyncHTTPClient().fetch(address, method="POST", body="", request_timeout=120)).body)
-
-    yield press
-    server.stop()
-    await server.close_all_connections()
-
-
 def test_feedback_comes_back_by_formgraders_buttons(course):
     source = course.root / "source" / ASSIGNMENT
     source.mkdir(parents=True)
     nbformat.write(notebook(write=marked), source / f"{ASSIGNMENT}.ipynb")
 
     async def teach() -> str:
-        async with formgrader(course.teacher) as press:
+        async with jupyter_with("formgrader", course.teacher) as post:
+
+            async def press(button: str) -> dict:
+                return await post(f"formgrader/api/{button}")
+
             answers = [await press(f"assignment/{ASSIGNMENT}/{button}") for button in ("assign", "release")]
             course.solve()
             answers.append(await press(f"assignment/{ASSIGNMENT}/collect"))

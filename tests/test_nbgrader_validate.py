@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import nbformat
 import pytest
 from nbformat import NotebookNode
 from nbgrader.validator import Validator
+from nbgrader_buttons import jupyter_with
 from small_class import CROSS_TERM_DROPPED, POINTS, RIGHT, find, notebook, stub
 
 RAISES = "def hvp(f, x, v):\n    raise"
@@ -29,8 +33,25 @@ def checked(number: int, name: str, maximum: int) -> NotebookNode:
     return cell
 
 
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory):
+def by_command(book: Path) -> dict:
+    """What `nbgrader validate` finds."""
+    return Validator().validate(str(book))
+
+
+def by_button(book: Path) -> dict:
+    """What JupyterLab's *Validate* shows: what the server answers that the button asks."""
+
+    async def press() -> dict:
+        async with jupyter_with("validate_assignment", book.parent) as post:
+            return await post("assignments/validate", path=book.name)
+
+    answer = asyncio.run(press())
+    assert answer["success"], answer["value"]
+    return answer["value"]
+
+
+@pytest.fixture(scope="module", params=[by_command, by_button])
+def failed(request, tmp_path_factory):
     """The check cells that nbgrader says fail, of one notebook with all rows."""
     book = notebook()
     book.cells = [find(book, "imports")]
@@ -38,7 +59,7 @@ def failed(tmp_path_factory):
         book.cells += [nbformat.v4.new_code_cell(answer), checked(number, name, maximum)]
     path = tmp_path_factory.mktemp("validated") / "rows.ipynb"
     nbformat.write(book, path)
-    return [each["source"] for each in Validator().validate(str(path)).get("failed", [])]
+    return [each["source"] for each in request.param(path).get("failed", [])]
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)))

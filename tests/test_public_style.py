@@ -165,6 +165,34 @@ def test_a_program_trains_as_one_process_does(run, name):
         torch.testing.assert_close(found[name], expected, rtol=1e-5, atol=1e-6)
 
 
+# --- what has connections or processes of its own ---
+
+
+def test_remote_calls_reach_every_rank():
+    def calls(comm):
+        from torch.distributed import rpc
+
+        rpc.init_rpc(f"rank{comm.rank}", rank=comm.rank, world_size=comm.size)
+        asked = [rpc.rpc_async(f"rank{rank}", torch.add, args=(torch.ones(1), comm.rank)) for rank in range(comm.size)]
+        kept = rpc.remote("rank0", torch.mul, args=(torch.ones(1), 10))
+        found = [each.wait().item() for each in asked] + [kept.to_here().item()]
+        rpc.shutdown()
+        return found
+
+    ran = gloo(calls)
+    assert ran.values == [[1.0, 1.0, 10.0], [2.0, 2.0, 10.0]]
+    assert not ran.ledger.events  # they go by connections of torch's own
+
+
+def test_what_starts_processes_starts_them_on_every_rank(capfd):
+    def starts(comm):
+        torch.multiprocessing.start_processes(lambda place: print("process", place), nprocs=2, start_method="fork")
+
+    gloo(starts)
+    told = [f"[rank {rank}] process {place}" for rank in range(2) for place in range(2)]
+    assert sorted(capfd.readouterr().out.splitlines()) == told
+
+
 # --- the account of what torch sends ---
 
 

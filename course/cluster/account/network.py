@@ -16,6 +16,7 @@ behind it.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -121,18 +122,18 @@ class Network:
         self._busy: defaultdict[str, list[Times]] = defaultdict(list)  # when it is busy, in order
         self._over = 0.0  # when the last of it ends
         self._routes: dict[Pair, Route] = {}
+        self._paths: dict[Pair, list[tuple[str, Link, float]]] = {}
         self._durations: dict[Plan, tuple[float, Mapping[str, float]]] = {}
 
     def transfer(self, src: int, dst: int, size: int, at: float) -> Times:
         """Start and end of a message of `size` bytes that is ready at `at`."""
-        links = [(name, self.topology.links[name]) for name in self._route((src, dst))]
-        begun, head, end = at, at, at
-        for place, (name, link) in enumerate(links):
+        begun, head, end = math.inf, at, at
+        for name, link, latency in self._path((src, dst)):
             seconds = size / link.bandwidth
             head = self._free(name, head, seconds)
             self._book(name, head, seconds, at)
-            begun = head if place == 0 else begun
-            end = max(end, head + seconds + sum(each.latency for _, each in links[place:]))
+            begun = min(begun, head)
+            end = max(end, head + seconds + latency)
             head += link.latency
         return begun, end
 
@@ -156,7 +157,10 @@ class Network:
 
     def _free(self, name: str, start: float, seconds: float) -> float:
         """The first time from `start` on at which the link is free for so long."""
-        for begun, end in self._busy[name]:
+        busy = self._busy[name]
+        if not busy or busy[-1][1] <= start:
+            return start
+        for begun, end in busy:
             if start + seconds <= begun:
                 break
             start = max(start, end)
@@ -165,9 +169,13 @@ class Network:
     def _book(self, name: str, start: float, seconds: float, now: float) -> None:
         """The link is busy. What was over before `now`, when the earliest call is made, is forgotten."""
         if seconds > 0:
-            busy = self._busy[name] = [each for each in self._busy[name] if each[1] > now]
-            insort(busy, (start, start + seconds))
-            self._over = max(self._over, start + seconds)
+            end, busy = start + seconds, self._busy[name]
+            if not busy or busy[-1][1] <= now:
+                self._busy[name] = [(start, end)]
+            else:
+                self._busy[name] = busy = [each for each in busy if each[1] > now]
+                insort(busy, (start, end))
+            self._over = max(self._over, end)
 
     def _duration(self, plan: Plan) -> tuple[float, Mapping[str, float]]:
         """How long it takes on idle links, and how long it keeps each of them busy."""
@@ -194,6 +202,14 @@ class Network:
         if chain:
             return sum(latencies.values()) + max(load.values())
         return max(latencies[pair] + max(load[name] for name in self._route(pair)) for pair in pairs)
+
+    def _path(self, pair: Pair) -> list[tuple[str, Link, float]]:
+        """The links from one rank to another, each with the sum of its latency and of those after it."""
+        if pair not in self._paths:
+            links = [(name, self.topology.links[name]) for name in self._route(pair)]
+            rest = [sum(each.latency for _, each in links[place:]) for place in range(len(links))]
+            self._paths[pair] = [(name, link, latency) for (name, link), latency in zip(links, rest, strict=True)]
+        return self._paths[pair]
 
     def _route(self, pair: Pair) -> Route:
         if pair not in self._routes:

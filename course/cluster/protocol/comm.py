@@ -108,6 +108,7 @@ class Comm:
         made  how many groups this rank has made of which ranks, this one not counted; None: this is its first
         """
         self._port, self._group, self._me, self._verbs = port, group, me, verbs
+        self._rank = group.index(me)
         self._contexts = Counter() if made is None else made
         self._context = self._contexts[group]
         self._contexts[group] += 1
@@ -119,7 +120,7 @@ class Comm:
     @property
     def rank(self) -> int:
         """The own number in this group, from 0."""
-        return self._group.index(self._me)
+        return self._rank
 
     @property
     def size(self) -> int:
@@ -338,7 +339,7 @@ class Comm:
     def gather(
         self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: bool = False
     ) -> Work | None:
-        """`tensors[r]` of `dst` becomes rank r's `tensor`; `tensors` of the others is ignored."""
+        """`tensors[r]` of `dst` becomes rank r's `tensor`; the others give None or [] for `tensors`."""
         root = check_peer("dst", dst, self._group)
         takes = self._list_of_root("tensors", tensors, tensor, root)
         return self._call("gather", _one(tensor), takes, peer=root, async_op=async_op)
@@ -354,7 +355,7 @@ class Comm:
     def scatter(
         self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: bool = False
     ) -> Work | None:
-        """Rank r's `tensor` becomes `tensors[r]` of `src`; `tensors` of the others is ignored."""
+        """Rank r's `tensor` becomes `tensors[r]` of `src`; the others give None or [] for `tensors`."""
         root = check_peer("src", src, self._group)
         gives = self._list_of_root("tensors", tensors, tensor, root)
         return self._call("scatter", gives, _one(tensor), peer=root, async_op=async_op)
@@ -380,12 +381,15 @@ class Comm:
         object_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes, strict=True)]
 
     def gather_object(self, obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0) -> None:
-        """`object_gather_list[r]` of `dst` becomes a copy of rank r's `obj`; that of the others is ignored."""
-        is_root = check_peer("dst", dst, self._group) == self._me
+        """`object_gather_list[r]` of `dst` becomes a copy of rank r's `obj`; the others give None or [] for it."""
+        root = check_peer("dst", dst, self._group)
+        is_root = root == self._me
         if is_root:
             objects.check_list("object_gather_list", object_gather_list, self.size)
+        else:
+            self._check_no_list("object_gather_list", object_gather_list, root)
         own, come, sizes = self._with_room(obj)
-        self.gather(own, come, dst)
+        self.gather(own, come if is_root else None, dst)
         if is_root and object_gather_list is not None:
             object_gather_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes, strict=True)]
 
@@ -524,18 +528,29 @@ class Comm:
         return self._known[key]  # equal calls are one object: Python's collector has less to look through
 
     def _peer(self, name: str, peer: int) -> int:
-        return check_peer(name, peer, self._group, other_than=self.rank)
+        return check_peer(name, peer, self._group, other_than=self._rank)
 
     def _source(self, src: int | None) -> int | None:
         return None if src is None else self._peer("src", src)
 
     def _list_of_root(self, name: str, tensors: Tensors | None, tensor: Tensor, root: int) -> Tensors:
-        """Those of the root; what another rank gives is not looked at."""
+        """Those of the root; none of another rank. Raises BadArgument."""
         if root != self._me:
+            self._check_no_list(name, tensors, root)
             return ()
         found = check_tensors(name, tensors, self.size)
         _check_pieces(name, found[0], "tensor", tensor)
         return found
+
+    def _check_no_list(self, name: str, given: object, root: int) -> None:
+        """Raises BadArgument where a rank that is not the root gives a list; an empty one is none, as with torch."""
+        if given is None or (isinstance(given, Sequence) and not given):
+            return
+        came = f"{len(given)}" if isinstance(given, Sequence) else f"a {type(given).__name__}"
+        raise BadArgument(
+            f"{name} must be a list on the root alone, rank {self._group.index(root)}, got {came} on rank {self.rank}; "
+            "give None there"
+        )
 
 
 def _one(tensor: Tensor) -> Tensors:

@@ -113,7 +113,9 @@ class Schedule:
         if waits is not None:
             self._waiting[id(waits)] = rank
         going_on: list[tuple[int, PostedCall | None]] = [(rank, None)] if waits is None else []
-        for done in (*self.switch.done, *([waits] if waits is not None and waits.done else [])):
+        if waits is not None and waits.done:
+            self.switch.done.append(waits)
+        for done in self.switch.done:
             if (other := self._waiting.pop(id(done), None)) is not None:
                 self._end_wait(other, done)
                 going_on.append((other, done))
