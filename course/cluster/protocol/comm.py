@@ -339,7 +339,7 @@ class Comm:
     def gather(
         self, tensor: Tensor, tensors: Tensors | None = None, dst: int = 0, *, async_op: bool = False
     ) -> Work | None:
-        """`tensors[r]` of `dst` becomes rank r's `tensor`; the others give None or [] for `tensors`."""
+        """`tensors[r]` of `dst` becomes rank r's `tensor`; `tensors` of the others is ignored."""
         root = check_peer("dst", dst, self._group)
         takes = self._list_of_root("tensors", tensors, tensor, root)
         return self._call("gather", _one(tensor), takes, peer=root, async_op=async_op)
@@ -355,7 +355,7 @@ class Comm:
     def scatter(
         self, tensor: Tensor, tensors: Tensors | None = None, src: int = 0, *, async_op: bool = False
     ) -> Work | None:
-        """Rank r's `tensor` becomes `tensors[r]` of `src`; the others give None or [] for `tensors`."""
+        """Rank r's `tensor` becomes `tensors[r]` of `src`; `tensors` of the others is ignored."""
         root = check_peer("src", src, self._group)
         gives = self._list_of_root("tensors", tensors, tensor, root)
         return self._call("scatter", gives, _one(tensor), peer=root, async_op=async_op)
@@ -381,15 +381,12 @@ class Comm:
         object_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes, strict=True)]
 
     def gather_object(self, obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0) -> None:
-        """`object_gather_list[r]` of `dst` becomes a copy of rank r's `obj`; the others give None or [] for it."""
-        root = check_peer("dst", dst, self._group)
-        is_root = root == self._me
+        """`object_gather_list[r]` of `dst` becomes a copy of rank r's `obj`; that of the others is ignored."""
+        is_root = check_peer("dst", dst, self._group) == self._me
         if is_root:
             objects.check_list("object_gather_list", object_gather_list, self.size)
-        else:
-            self._check_no_list("object_gather_list", object_gather_list, root)
         own, come, sizes = self._with_room(obj)
-        self.gather(own, come if is_root else None, dst)
+        self.gather(own, come, dst)
         if is_root and object_gather_list is not None:
             object_gather_list[:] = [objects.unpickled(data[:size]) for data, size in zip(come, sizes, strict=True)]
 
@@ -534,23 +531,12 @@ class Comm:
         return None if src is None else self._peer("src", src)
 
     def _list_of_root(self, name: str, tensors: Tensors | None, tensor: Tensor, root: int) -> Tensors:
-        """Those of the root; none of another rank. Raises BadArgument."""
+        """Those of the root; what another rank gives is not looked at."""
         if root != self._me:
-            self._check_no_list(name, tensors, root)
             return ()
         found = check_tensors(name, tensors, self.size)
         _check_pieces(name, found[0], "tensor", tensor)
         return found
-
-    def _check_no_list(self, name: str, given: object, root: int) -> None:
-        """Raises BadArgument where a rank that is not the root gives a list; an empty one is none, as with torch."""
-        if given is None or (isinstance(given, Sequence) and not given):
-            return
-        came = f"{len(given)}" if isinstance(given, Sequence) else f"a {type(given).__name__}"
-        raise BadArgument(
-            f"{name} must be a list on the root alone, rank {self._group.index(root)}, got {came} on rank {self.rank}; "
-            "give None there"
-        )
 
 
 def _one(tensor: Tensor) -> Tensors:
