@@ -115,6 +115,10 @@ class Release:
         """In the order of their check cells."""
         return tuple(exercises.load(cell.exercise) for cell in self.cells if cell.role == "check")
 
+    def written(self, cell: Cell) -> bool:
+        """Whether the source of a cell of a rebuilt notebook is the student's."""
+        return cell.number is None or cell.source.strip() != self.cells[cell.number].source.strip()
+
     def notebook_of(self, cells: Iterable[Cell]) -> NotebookNode:
         """The release notebook with these cells; students' own text is shown as it was typed, never rendered."""
         notebook = copy.copy(self.notebook)
