@@ -133,6 +133,8 @@ class Release:
             return free
         node: NotebookNode = copy.deepcopy(self.notebook.cells[cell.number])
         node.source = cell.source
+        if self.written(cell):
+            node.metadata.setdefault("hpml", {})["written"] = True
         if node.cell_type == "code":
             node.outputs, node.execution_count = [], None
         return node
