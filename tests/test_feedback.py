@@ -39,7 +39,9 @@ def graded(book=None, *verdicts: Verdict, **fields) -> Graded:
     cells = rebuild(RELEASE.cells, [parse(cell) for cell in (book or notebook()).cells]).cells
     found = {each.exercise.partition(".")[2]: each for each in verdicts}
     told = tuple(found.get(name) or not_attempted(name) for name in NAMES)
-    return Graded(student="ann", notebook=RELEASE.notebook_of(cells), verdicts=told, seed=1, runner="", **fields)
+    return Graded(
+        student="ann", notebook=RELEASE.notebook_of(cells, marked=True), verdicts=told, seed=1, runner="", **fields
+    )
 
 
 def scored(given: Graded, **by_hand: float):

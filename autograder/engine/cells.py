@@ -119,10 +119,17 @@ class Release:
         """Whether the source of a cell of a rebuilt notebook is the student's."""
         return cell.number is None or cell.source.strip() != self.cells[cell.number].source.strip()
 
-    def notebook_of(self, cells: Iterable[Cell]) -> NotebookNode:
-        """The release notebook with these cells; students' own text is shown as it was typed, never rendered."""
+    def notebook_of(self, cells: Iterable[Cell], *, marked: bool = False) -> NotebookNode:
+        """The release notebook with these cells; students' own text is shown as it was typed, never rendered.
+
+        marked  whether the metadata of each cell that a student has written say so
+        """
         notebook = copy.copy(self.notebook)
-        notebook.metadata, notebook.cells = copy.deepcopy(self.notebook.metadata), [self._node(cell) for cell in cells]
+        notebook.metadata, notebook.cells = copy.deepcopy(self.notebook.metadata), []
+        for cell in cells:
+            notebook.cells.append(self._node(cell))
+            if marked and self.written(cell):
+                notebook.cells[-1].metadata.setdefault("hpml", {})["written"] = True
         return notebook
 
     def _node(self, cell: Cell) -> NotebookNode:
@@ -133,8 +140,6 @@ class Release:
             return free
         node: NotebookNode = copy.deepcopy(self.notebook.cells[cell.number])
         node.source = cell.source
-        if self.written(cell):
-            node.metadata.setdefault("hpml", {})["written"] = True
         if node.cell_type == "code":
             node.outputs, node.execution_count = [], None
         return node

@@ -147,7 +147,7 @@ def verdicts(
     judged = _verdicts(sanitized.cells, release, runner, drawn)
     return Graded(
         student=sanitized.student,
-        notebook=release.notebook_of(sanitized.cells),
+        notebook=release.notebook_of(sanitized.cells, marked=True),
         verdicts=judged,
         seed=drawn,
         runner=runner.describe(),

@@ -122,7 +122,7 @@ def _is_own(cell: NotebookNode, verdicts: dict[str, Verdict]) -> bool:
     if role == "check" and exercise in verdicts:
         return verdicts[exercise].attempted or bool(given.get("score"))
     judged = given.get("comment") or (given.get("grade") and role != "check") or given.get("task")
-    return bool(role == "free" or cell.metadata.get("hpml", {}).get("written") or judged)
+    return bool(cell.metadata.get("hpml", {}).get("written") or judged)
 
 
 def _title(cells: Sequence[NotebookNode]) -> str:
