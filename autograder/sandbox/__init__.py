@@ -14,7 +14,6 @@ outside/  trusted
 wire/     what both may know, and what is sent, which neither trusts
     policy        what students' code may do and use
     seccomp       the system call filters
-    start         imports without what takes long and is not needed
     frame         a tree as bytes, and back; stream: frames over a socket
     messages      what frames hold; rank_messages: between a rank and the broker
 inside/   runs beside students' code

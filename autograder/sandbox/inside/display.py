@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
-import torch
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
@@ -233,8 +232,7 @@ def _nobody(*prompt: object) -> NoReturn:
 
 
 def warm_up() -> None:
-    """Import, draw and fail once, so that forks need not: 0.9 s, 75 MiB. No student's code, no thread."""
-    torch.empty(1, device="meta").add(1)  # lessons plan with tensors without content; torch imports sympy for them
+    """Import, draw and fail once, so that forks need not: 0.6 s. No student's code, no thread."""
     importlib.import_module("matplotlib").use(INLINE)
     modules = {name: importlib.import_module(name) for name in IMPORTED}
     for name in WITH_OUTPUT_WIDGETS:  # what such a widget holds stands in the cell, and would be cleared with it
