@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autograder.sandbox.wire.start import quick_imports
+from autograder.start import quick_imports
 
 with quick_imports():
     from autograder.cli import main

@@ -27,7 +27,7 @@ LESSON = "01_computational_graphs"
 PROGRAM = """
 import sys
 from pathlib import Path
-from autograder.sandbox.wire.start import quick_imports
+from autograder.start import quick_imports
 
 with quick_imports():
     import torch

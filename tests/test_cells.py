@@ -10,7 +10,7 @@ import typing
 
 import pytest
 
-from course.performing.cells import LONGEST_REWRITTEN, CodeCell, _global_names, load, source_of
+from course.performing.cells import LONGEST_REWRITTEN, CodeCell, global_names, load, source_of
 from course.performing.exercise import Failure, Observation
 
 
@@ -111,7 +111,7 @@ MANY = "\n".join(f"a{number} = b{number}" for number in range(70_000))  # their 
 
 
 @pytest.mark.parametrize("source", [*map(inspect.getsource, (inspect, typing, dis)), MANY])
-def test_global_names_are_those_that_the_disassembler_shows(source):
+def testglobal_names_are_those_that_the_disassembler_shows(source):
     codes = [compile(source, "", "exec")]
     for code in codes:
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
@@ -122,4 +122,4 @@ def test_global_names_are_those_that_the_disassembler_shows(source):
             for name, what in shown
             if name.startswith("LOAD") and name.endswith(("_NAME", "_GLOBAL", "_GLOBALS"))
         ]
-        assert sorted(_global_names(code)) == sorted(stores + loads)
+        assert sorted(global_names(code)) == sorted(stores + loads)

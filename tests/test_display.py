@@ -60,8 +60,9 @@ def warm(tmp_path_factory):
 def shown(warm):
     """A function: what each of these cells shows."""
 
-    def ask(*sources: str, seconds: float = 60.0, limit: int = 2**20):
-        print(json.dumps({"sources": sources, "seconds": seconds, "limit": limit}), file=warm.stdin, flush=True)
+    def ask(*sources: str, own: tuple[bool, ...] = (), seconds: float = 60.0, limit: int = 2**20):
+        request = {"sources": sources, "own": own, "seconds": seconds, "limit": limit}
+        print(json.dumps(request), file=warm.stdin, flush=True)
         cells = json.loads(warm.stdout.readline())
         made = [new_code_cell(outputs=[nbformat.from_dict(output) for output in cell]) for cell in cells]
         nbformat.validate(new_notebook(cells=made))
@@ -341,3 +342,48 @@ def test_a_stream_takes_text_only_and_survives_being_closed():
     stream.close()
     print("x", file=stream)
     assert text(screen.finish()) == "x\n"
+
+
+# --- only what the student's cells need -----------------------------------------------------------------
+
+
+def test_cells_that_nobody_needs_are_left_out_and_the_students_are_numbered_as_if_they_had_run(shown):
+    cells = "left = 1\nprint(left)", "", "needed = 2\nneeded", "needed", "1 / 0"
+    sliced = shown(*cells, own=(False, False, False, True, True))
+    assert sliced[:3] == [[], [], []]
+    assert sliced[3:] == shown(*cells)[3:]
+    assert sliced[3][0]["execution_count"] == 3
+
+
+def test_what_is_needed_is_run_without_drawing(shown):
+    drawn = """
+class Counted:
+    count = 0
+    def _repr_png_(self):
+        Counted.count += 1
+    def _ipython_display_(self):
+        Counted.count += 1
+from IPython.display import display
+display(Counted())
+import matplotlib.pyplot as plt
+figure, axes = plt.subplots()
+figure.canvas.draw = lambda *given: 1 / 0
+plt.show()
+Counted()
+"""
+    quiet, own = shown(drawn, "print(Counted.count, plt.get_fignums())\nCounted.count", own=(False, True))
+    assert quiet == []
+    assert text(own) == "0 []\n"
+    assert own[1]["data"] == {"text/plain": "0"}
+
+
+def test_a_needed_cell_that_raises_says_so(shown):
+    assert [kinds(cell) for cell in shown("a = 1 / 0", "print(2)\na", own=(False, True))] == [
+        ["error"],
+        ["stream", "error"],
+    ]
+
+
+def test_a_cell_whose_imports_alone_are_needed_runs_no_more(shown):
+    first, second = shown("import math\n1 / 0", "math.tau", own=(False, True))
+    assert (first, kinds(second)) == ([], ["execute_result"])

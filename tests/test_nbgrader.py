@@ -12,13 +12,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from bs4 import BeautifulSoup
-from nbconvert.exporters import HTMLExporter
 from nbgrader.apps.api import NbGraderAPI
-from nbgrader.converters import GenerateFeedback
 from nbgrader.utils import compute_checksum, determine_grade
 from plain_nbgrader import (
-    LOG,
     autograde,
     checked_out,
     environment,
@@ -44,7 +40,6 @@ from small_class import (
 from autograder.engine import grade as engine
 from autograder.nbgrader_bridge import export, exporters, feedback, grade, results
 from autograder.nbgrader_bridge.config import course_directory
-from autograder.nbgrader_bridge.pages import UNDESCRIBED
 from autograder.sandbox import RunnerError, open_runner
 from course.errors import CourseError
 
@@ -199,17 +194,6 @@ def test_nothing_that_a_student_wrote_is_live_on_the_feedback_page(graded):
     assert "<script>alert" not in page(root, "script")
     assert "<img src=x" not in page(root, "script")
     assert "&lt;script&gt;alert" in page(root, "script")
-
-
-def test_who_parses_a_feedback_page_finds_nbconverts_own(graded):
-    root, _ = graded
-    directory, config = course_directory(root)
-    config.GenerateFeedback.exporter_class = HTMLExporter
-    directory.assignment_id, directory.feedback_directory = ASSIGNMENT, "plain"
-    GenerateFeedback(coursedir=directory, config=config, log=LOG).start()
-    assert UNDESCRIBED in page(root, "script")
-    for name in STUDENTS:
-        assert str(BeautifulSoup(page(root, name), "html.parser")) == page(root, name, step="plain")
 
 
 def test_the_seed_is_recorded_and_is_not_in_what_students_get(graded):

@@ -61,15 +61,21 @@ def test_sanitize_logs_its_repairs_and_keeps_them_in_the_notebook(root, caplog):
     assert graded_notebook(root, "ann").metadata.hpml.grading.repairs == [repair]
 
 
-def test_the_display_run_shows_what_cells_print(root):
-    hand_in(root, "ann", notebook(RIGHT))
+def test_the_display_run_shows_what_the_students_cells_print(root):
+    handed_in = notebook(RIGHT)
+    hand_in(root, "bob", handed_in)
+    find(handed_in, "demo").source = "print('mine')"
+    hand_in(root, "ann", handed_in)
     autograde(root)
     (shown,) = find(graded_notebook(root, "ann"), "demo").outputs
-    assert (shown.output_type, shown.text) == ("stream", "shown\n")
+    assert (shown.output_type, shown.text) == ("stream", "mine\n")
+    assert find(graded_notebook(root, "bob"), "demo").outputs == []
 
 
 def test_the_display_run_can_be_left_out(root):
-    hand_in(root, "ann", notebook(RIGHT))
+    handed_in = notebook(RIGHT)
+    find(handed_in, "demo").source = "print('mine')"
+    hand_in(root, "ann", handed_in)
     changes = Config()
     changes.SandboxedExecute.enabled = False
     autograde(root, changes=changes)
@@ -289,7 +295,9 @@ def test_formgrader_lists_what_needs_a_person(root):
 
 
 def test_formgrader_and_feedback_show_verdicts_and_outputs(root):
-    hand_in(root, "ann", notebook({**RIGHT, "quadratic_grads": CROSS_TERM_DROPPED}))
+    handed_in = notebook({**RIGHT, "quadratic_grads": CROSS_TERM_DROPPED})
+    find(handed_in, "demo").source = "print('shown')"
+    hand_in(root, "ann", handed_in)
     autograde(root)
     make_feedback(root)
     for shown in (page(root, "ann"), formgrader_page(root, "ann")):

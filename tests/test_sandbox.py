@@ -505,3 +505,10 @@ def test_what_displays_draw_with_is_imported_only_where_they_are_to_come(sandbox
         assert told(opened, drawing) == "False"
         ((output,),) = opened.display(["1 + 1"])
         assert output["data"]["text/plain"] == "2"
+
+
+def test_a_display_run_in_part_is_done_as_a_whole_where_a_cell_raises(sandbox):
+    hidden = "__builtins__.__dict__.update(a=1)", "print('left')", "print(a)"
+    whole = sandbox.display(hidden)
+    assert sandbox.display(hidden, [False, False, True]) == whole
+    assert sandbox.display(("print('left')", "print(2)"), [False, True]) == [[], *sandbox.display(["print(2)"])]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autograder.sandbox.outside import stage as staging
-from autograder.sandbox.outside.stage import COURSE, GRADER, STUDENT_SIDE, left_out, stage
+from autograder.sandbox.outside.stage import COURSE, GRADER, ROOMS, STUDENT_SIDE, left_out, stage
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = {name.removesuffix(".py") for name in STUDENT_SIDE}
@@ -32,7 +32,7 @@ def listing(folder: Path) -> set[str]:
 def test_exactly_the_named_folders_are_staged(staged):
     assert listing(staged) == {"course", "autograder"}
     assert listing(staged / "course") == {*STUDENT_SIDE, "notebook"}
-    assert listing(staged / "autograder") == {"sandbox", "__init__.py"}
+    assert listing(staged / "autograder") == {"sandbox", "start.py", "__init__.py"}
     assert listing(staged / "autograder" / "sandbox") == {"inside", "wire", "__init__.py"}
 
 
@@ -51,7 +51,7 @@ PLACES += ["autograder/sandbox/outside", "autograder/sandbox/new_room", "autogra
 def test_a_new_file_elsewhere_is_never_staged(place, tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "COURSE", tmp_path / "course")
     monkeypatch.setattr(staging, "GRADER", tmp_path / "autograder")
-    for name in (*(f"course/{each}" for each in STUDENT_SIDE), "autograder/sandbox/inside", "autograder/sandbox/wire"):
+    for name in (*(f"course/{each}" for each in STUDENT_SIDE), *(f"autograder/{each}" for each in ROOMS)):
         made = tmp_path / name
         (made.parent if made.suffix else made).mkdir(parents=True, exist_ok=True)
         (made if made.suffix else made / "ours.py").touch()
@@ -92,7 +92,7 @@ def contract(word: str) -> dict[str, list[str]]:
 def test_the_import_contract_and_what_is_staged_are_the_same_student_side():
     sources = set(contract("nothing but the student side")["source_modules"])
     modules = {f"course.{name}" for name in NAMES if name != "__init__"}
-    assert sources == modules | {"autograder.sandbox.inside", "autograder.sandbox.wire"}
+    assert sources == modules | {"autograder.sandbox.inside", "autograder.sandbox.wire", "autograder.start"}
 
 
 def test_the_import_contract_forbids_all_that_is_left_out():

@@ -11,7 +11,7 @@ import pytest
 
 START = """
 import sys
-from autograder.sandbox.wire.start import quick_imports
+from autograder.start import quick_imports
 
 with quick_imports():
     import torch

@@ -115,10 +115,21 @@ class Release:
         """In the order of their check cells."""
         return tuple(exercises.load(cell.exercise) for cell in self.cells if cell.role == "check")
 
-    def notebook_of(self, cells: Iterable[Cell]) -> NotebookNode:
-        """The release notebook with these cells; students' own text is shown as it was typed, never rendered."""
+    def written(self, cell: Cell) -> bool:
+        """Whether the source of a cell of a rebuilt notebook is the student's."""
+        return cell.number is None or cell.source.strip() != self.cells[cell.number].source.strip()
+
+    def notebook_of(self, cells: Iterable[Cell], *, marked: bool = False) -> NotebookNode:
+        """The release notebook with these cells; students' own text is shown as it was typed, never rendered.
+
+        marked  whether the metadata of each cell that a student has written say so
+        """
         notebook = copy.copy(self.notebook)
-        notebook.metadata, notebook.cells = copy.deepcopy(self.notebook.metadata), [self._node(cell) for cell in cells]
+        notebook.metadata, notebook.cells = copy.deepcopy(self.notebook.metadata), []
+        for cell in cells:
+            notebook.cells.append(self._node(cell))
+            if marked and self.written(cell):
+                notebook.cells[-1].metadata.setdefault("hpml", {})["written"] = True
         return notebook
 
     def _node(self, cell: Cell) -> NotebookNode:

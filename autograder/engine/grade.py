@@ -109,7 +109,7 @@ def grade(
 
 
 def _graded(sanitized: Sanitized, release: Release, runner: Runner, seed: int | None, display: bool) -> Graded:
-    shown = display_run(sanitized, runner) if display else ()
+    shown = display_run(sanitized, release, runner) if display else ()
     return verdicts(sanitized, release, runner, seed=seed, displayed=shown)
 
 
@@ -123,12 +123,16 @@ def sanitize(submission: Submission, release: Release) -> Sanitized:
     return Sanitized(student=submission.student, cells=rebuilt.cells, repairs=rebuilt.repairs)
 
 
-def display_run(sanitized: Sanitized, runner: Runner) -> Outputs:
-    """The display run: what each code cell shows; nothing for check cells, whose output is the verdict."""
-    if sanitized.problem:
+def display_run(sanitized: Sanitized, release: Release, runner: Runner) -> Outputs:
+    """The display run: what the student's code cells show, and what these need runs; no check cell does, which shows
+    the verdict.
+    """
+    cells = [cell for cell in sanitized.cells if cell.kind == "code"]
+    own = [release.written(cell) for cell in cells]
+    if sanitized.problem or not any(own):
         return ()
-    sources = ["" if cell.role == "check" else cell.source for cell in sanitized.cells if cell.kind == "code"]
-    return safe(runner.display(sources), len(sources))
+    sources = ["" if cell.role == "check" else cell.source for cell in cells]
+    return safe(runner.display(sources, own), len(sources))
 
 
 @undisturbed()
@@ -143,7 +147,7 @@ def verdicts(
     judged = _verdicts(sanitized.cells, release, runner, drawn)
     return Graded(
         student=sanitized.student,
-        notebook=release.notebook_of(sanitized.cells),
+        notebook=release.notebook_of(sanitized.cells, marked=True),
         verdicts=judged,
         seed=drawn,
         runner=runner.describe(),

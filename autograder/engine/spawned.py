@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Collection
 from multiprocessing.connection import Connection
 
-from autograder.sandbox.wire.start import quick_imports
+from autograder.start import quick_imports
 
 
 def serve(line: Connection, work: bytes, cores: Collection[int]) -> None:

@@ -88,7 +88,7 @@ def save(gradebook: Gradebook, assignment: str, release: Release, graded: Graded
             # As nbgrader does: a person looks again where a person has decided before.
             grade.needs_manual_grade = bool(graded.failed) or grade.manual_score is not None
         elif cell.role == "answer" and cell.exercise in verdicts:
-            comments[cell.grade_id].auto_comment = _comment(graded, verdicts[cell.exercise])
+            comments[cell.grade_id].auto_comment = comment_on(graded, verdicts[cell.exercise])
     gradebook.db.commit()
 
 
@@ -110,7 +110,7 @@ def forget(gradebook: Gradebook, assignment: str, notebook: str, student: str) -
     gradebook.db.commit()
 
 
-def _comment(graded: Graded, verdict: Verdict) -> str:
+def comment_on(graded: Graded, verdict: Verdict) -> str:
     """The verdict as text that a feedback page shows letter by letter, because it may hold a student's words."""
     if graded.failed:
         text = f"Not graded: {graded.failed}"

@@ -1,27 +1,29 @@
-"""Feedback pages: nbconvert's, without what it does again for each student of a class.
+"""Feedback pages: a summary, then what the student wrote and what it shows, the lesson folded between.
 
-    graded notebook --nbgrader's template--> page
+    graded notebook --nbgrader's steps--> with scores and comments --view--> template --> page
 
-Text and code of the lesson are rendered once for all pages. HTMLExporter parses each finished page and writes it anew,
-three quarters of its time, only to say of pictures that nobody has described them. Here the template says so: who
-parses our page finds the same.
+The page is ours, because nbconvert's has scripts and begins with the lesson. Text and code of the lesson are rendered
+once for all pages of a class.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from jinja2 import pass_context
-from jinja2.runtime import Context
-from nbconvert.exporters import HTMLExporter
-from nbconvert.filters import Highlight2HTML, get_metadata
-from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
+from jinja2 import Environment, Template
+from markupsafe import Markup
+from nbconvert.exporters import HTMLExporter, TemplateExporter
+from nbconvert.filters import Highlight2HTML, ansi2html
 from nbformat import NotebookNode
 from nbgrader.converters.base import BaseConverter
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 
+from autograder.engine.cells import role_of
+from autograder.nbgrader_bridge.feedback import view
+from autograder.nbgrader_bridge.feedback_template import COLOURS, PAGE, STYLE
 from autograder.nbgrader_bridge.folders import take_names_literally
 
 KEPT = 512  # rendered texts: a lesson has some 150, which come again on every page
@@ -36,35 +38,32 @@ class FeedbackExporter(HTMLExporter):
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         if isinstance(self.parent, BaseConverter):
             take_names_literally(self.parent, self.parent.coursedir.ignore)
+        render = super().markdown2html
+        self._plain = _remembering(lambda source: render({}, source))
+        self._page = _page()
 
     def from_notebook_node(self, nb: NotebookNode, resources: Any = None, **kwargs: Any) -> Any:
         """The page of a graded notebook."""
+        given = self._init_resources(resources)  # type: ignore[no-untyped-call]
+        nb, given = super(TemplateExporter, self).from_notebook_node(nb, given, **kwargs)
         language = nb.metadata.get("language_info", {})
-        resources = self._init_resources(resources)  # type: ignore[no-untyped-call]
-        form = WidgetsDataTypeFilter(  # type: ignore[no-untyped-call]
-            notebook_metadata=self._nb_metadata, parent=self, resources=resources
-        )
-        self.register_filter("filter_data_type", form)  # type: ignore[no-untyped-call]
         highlight = self._highlight(language.get("pygments_lexer", language.get("name")))
-        self.register_filter("highlight_code", highlight)  # type: ignore[no-untyped-call]
-        return super(HTMLExporter, self).from_notebook_node(nb, resources, **kwargs)
+        html = self._page.render(
+            page=view(nb, given),
+            style=f"{STYLE}{COLOURS}{HtmlFormatter().get_style_defs('.highlight')}",
+            markdown=lambda cell: Markup(self._markdown(cell)),
+            comment=lambda given: Markup(self._plain(given.comment)),
+            code=lambda cell: Markup(highlight(cell.source, metadata=cell.metadata)),
+            is_check=lambda cell: role_of(cell)[1] == "check",
+            undescribed=UNDESCRIBED,
+        )
+        return html, given
 
-    def default_filters(self) -> Iterator[tuple[str, Any]]:
-        """HTMLExporter's; the last one of a name counts."""
-        yield from super().default_filters()  # type: ignore[no-untyped-call]
-        yield "markdown2html", self._markdown()
-        yield "get_metadata", _described
-
-    def _markdown(self) -> Callable[[Context, str], str]:
-        render = super().markdown2html
-        plain = _remembering(lambda source: render({}, source))
-
-        @pass_context
-        def markdown(context: Context, source: str) -> str:
-            own = self.embed_images or context.get("cell", {}).get("attachments")
-            return render(context, source) if own else plain(source)
-
-        return markdown
+    def _markdown(self, cell: NotebookNode) -> str:
+        """Text as HTML; pictures that a cell of the lesson brings along are put into it."""
+        if cell.get("attachments"):
+            return str(super().markdown2html({"cell": cell}, cell.source))
+        return self._plain(cell.source)
 
     @functools.cache  # noqa: B019 -- one exporter makes all pages of a command
     def _highlight(self, lexer: str | None) -> Callable[..., str]:
@@ -88,7 +87,7 @@ def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
     )
 
 
-def _described(output: Any, key: str, mimetype: str | None = None) -> Any:
-    """nbconvert's filter; where neither a picture nor its cell has a description, one that says so."""
-    found = get_metadata(output, key, mimetype)  # type: ignore[no-untyped-call]
-    return UNDESCRIBED if found is None and key == "alt" and mimetype is None else found
+def _page() -> Template:
+    environment = Environment(autoescape=True)
+    environment.filters["ansi2html"] = lambda text: Markup(ansi2html(text))  # type: ignore[no-untyped-call]
+    return environment.from_string(PAGE)

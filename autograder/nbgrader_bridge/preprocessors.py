@@ -47,11 +47,14 @@ class Sanitize(NbGraderPreprocessor):
 
 
 class SandboxedExecute(NbGraderPreprocessor):
-    """The display run: the whole notebook is executed for people to look at. `enabled = False` leaves it out."""
+    """The display run: the student's cells are executed for people to look at. `enabled = False` leaves it out."""
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """The notebook as it was; its outputs are handed on."""
-        return nb, {**resources, "displayed": engine.display_run(resources["sanitized"], self.parent.runner)}
+        names: Names = resources["nbgrader"]
+        release = self.parent.release(names["assignment"], names["notebook"])
+        displayed = engine.display_run(resources["sanitized"], release, self.parent.runner)
+        return nb, {**resources, "displayed": displayed}
 
 
 class SaveVerdicts(NbGraderPreprocessor):

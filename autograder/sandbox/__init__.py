@@ -14,7 +14,6 @@ outside/  trusted
 wire/     what both may know, and what is sent, which neither trusts
     policy        what students' code may do and use
     seccomp       the system call filters
-    start         imports without what takes long and is not needed
     frame         a tree as bytes, and back; stream: frames over a socket
     messages      what frames hold; rank_messages: between a rank and the broker
 inside/   runs beside students' code
@@ -26,7 +25,8 @@ inside/   runs beside students' code
     rank_port     how a rank calls the others, through the broker
     removed       what an answer may not use
     display       the notebook as people shall see it
-    cell_outputs  the outputs of one cell of it
+    needed        which cells of the lesson the student's own need; cell_names, cell_forms: what it reads in a cell
+    cell_outputs  the outputs of one cell
     accounting    who is there, and what it costs
     stand_ins     for what the course can only do on a student's machine
 """

@@ -67,6 +67,17 @@ def to_html(verdict: Verdict, note: str = "") -> str:
     return "".join([*parts, "</div>"])
 
 
+def to_brief_html(verdict: Verdict) -> str:
+    """What failed, why, and what to do about it, as a fragment of HTML; nothing where all holds."""
+    if not verdict.attempted or _full(verdict):
+        return ""
+    failed = [each for each in _failed_first(verdict) if not each.held]
+    broken = _failure_lines(verdict)[:1]
+    told = [f"Not held: {', '.join(map(_title, failed))}."] if failed else []
+    paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in [*told, *broken])
+    return paragraphs + _diagnosis_box(verdict) + _hints(verdict)
+
+
 # --- words shared by both forms --------------------------------------------------------------------
 
 

@@ -202,17 +202,17 @@ def _bound_inside(node: ast.stmt) -> frozenset[str]:
         code = _compiled(node)
     except Exception:  # what cannot be compiled binds nothing
         return frozenset()
-    return frozenset(name for operation, name in _global_names(code) if operation.startswith("STORE"))
+    return frozenset(name for operation, name in global_names(code) if operation.startswith("STORE"))
 
 
 def _uses(code: types.CodeType) -> frozenset[str]:
     """Names that are looked up as globals, in this code or in any function inside it."""
-    names = {name for operation, name in _global_names(code) if operation.startswith("LOAD")}
+    names = {name for operation, name in global_names(code) if operation.startswith("LOAD")}
     inner = [_uses(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return frozenset(names).union(*inner)
 
 
-def _global_names(code: types.CodeType) -> Iterator[tuple[str, str]]:
+def global_names(code: types.CodeType) -> Iterator[tuple[str, str]]:
     """(operation, name) of each instruction that loads or stores a global name. `dis` would take ten times as long."""
     argument = 0
     for number, byte in zip(code.co_code[::2], code.co_code[1::2], strict=True):

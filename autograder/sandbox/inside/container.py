@@ -242,6 +242,6 @@ def _return_large_blocks() -> None:
 def _display(sock: socket.socket) -> None:
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     sources = messages.to_sources(request["sources"])
-    shown: Any = display.each(sources, seconds=request["seconds"], limit=request["output"])
+    shown: Any = display.each(sources, own=request["own"], seconds=request["seconds"], limit=request["output"])
     for outputs in shown:
         stream.send(sock, messages.from_outputs([outputs]))

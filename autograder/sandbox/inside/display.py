@@ -1,4 +1,4 @@
-"""The display run: the notebook as people shall see it. Runs isolated; nothing that it shows changes a score.
+"""The display run: the student's cells as people shall see them. Runs isolated; nothing it shows changes a score.
 
     warm process --warm_up, fork--> sources --each--> outputs, one list per code cell, in nbformat's form
 
@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
-import torch
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
@@ -28,7 +27,9 @@ from IPython.core.ultratb import VerboseTB
 from traitlets import Type
 from traitlets.config import Config
 
+from autograder.sandbox.inside import needed
 from autograder.sandbox.inside.cell_outputs import CellOutputs, Stream
+from autograder.sandbox.inside.needed import IMPORTS, LEFT, SHOWN
 from autograder.sandbox.wire.messages import Output
 from course.errors import CourseError
 from course.performing.perform import TimeLimit
@@ -52,23 +53,32 @@ class NoKeyboard(CourseError):
     """A cell asks for something to be typed."""
 
 
-def each(sources: Sequence[str], *, seconds: float, limit: int) -> Iterator[list[Output]]:
+def each(sources: Sequence[str], *, own: Sequence[bool] = (), seconds: float, limit: int) -> Iterator[list[Output]]:
     """What each of the code cells `sources` shows, when it has run. For one call in a process of its own.
 
+    own      which cells are the student's; if given, other cells show nothing but an exception, and only those are run
+             that the student's need (see `needed`)
     seconds  wall clock, for all cells together; a call into C is not interrupted: it must be ended from outside
     limit    bytes of JSON, for all cells together; exceptions are shown in any case
     """
     shell = _Shell.started()
     entered, room = time.monotonic(), limit
-    for source in sources:
+    for source, part in zip(sources, needed.parts(sources, own) if own else [SHOWN] * len(sources), strict=True):
         shell.outputs = outputs = CellOutputs(min(limit // SHARE, room))
         left = entered + seconds - time.monotonic()
-        if left > 0:
-            _run_cell(shell, source, min(seconds / SHARE, left))
+        if part == LEFT:
+            shell.execution_count += bool(source.strip())
+        elif left > 0:
+            shell.show(part == SHOWN)
+            _run_cell(shell, needed.imports_of(source) if part == IMPORTS else source, min(seconds / SHARE, left))
         else:
             outputs.write("stderr", f"[not run: all cells together must end within {seconds:g} s]\n")
-        yield outputs.finish()
-        room -= outputs.used
+        yield outputs.finish() if part == SHOWN else _errors(outputs)
+        room -= outputs.used if part == SHOWN else 0
+
+
+def _errors(outputs: CellOutputs) -> list[Output]:
+    return [output for output in outputs.finish() if output["output_type"] == "error"]
 
 
 def _run_cell(shell: _Shell, source: str, seconds: float) -> None:
@@ -96,6 +106,11 @@ def _run_cell(shell: _Shell, source: str, seconds: float) -> None:
 
 class _Result(DisplayHook):
     """Adds the value of a cell's last line to its outputs."""
+
+    def quiet(self) -> bool:
+        """Whether the value is not shown."""
+        shell: Any = self.shell
+        return not shell.shows or bool(super().quiet())  # type: ignore[no-untyped-call]
 
     def write_output_prompt(self) -> None:
         """Nothing: the number is part of the output."""
@@ -145,6 +160,16 @@ class _Shell(InteractiveShell):
     displayhook_class = Type(_Result)
     display_pub_class = Type(_Publisher)
     outputs: CellOutputs
+    shows = True  # whether what is displayed is drawn
+
+    def show(self, shows: bool) -> None:
+        """From now on draw what is displayed, or do not."""
+        if shows != self.shows:
+            formatter: Any = self.display_formatter
+            everything = [formatter.ipython_display_formatter, formatter.mimebundle_formatter]
+            for each in [*formatter.formatters.values(), *everything]:
+                each.enabled = shows
+            self.shows = shows
 
     @classmethod
     def started(cls) -> _Shell:
@@ -207,8 +232,7 @@ def _nobody(*prompt: object) -> NoReturn:
 
 
 def warm_up() -> None:
-    """Import, draw and fail once, so that forks need not: 0.9 s, 75 MiB. No student's code, no thread."""
-    torch.empty(1, device="meta").add(1)  # lessons plan with tensors without content; torch imports sympy for them
+    """Import, draw and fail once, so that forks need not: 0.6 s. No student's code, no thread."""
     importlib.import_module("matplotlib").use(INLINE)
     modules = {name: importlib.import_module(name) for name in IMPORTED}
     for name in WITH_OUTPUT_WIDGETS:  # what such a widget holds stands in the cell, and would be cleared with it

@@ -121,7 +121,7 @@ def _folder() -> Folder:
 _PROGRAM = """
 import os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from autograder.sandbox.wire.start import quick_imports
+from autograder.start import quick_imports
 with quick_imports():
     from autograder.sandbox.inside.warm import main, warm_up
     warm_up(with_display=bool(int(sys.argv[4])))

@@ -96,11 +96,23 @@ class Runner:
         finally:
             session.close()
 
-    def display(self, sources: Sequence[str]) -> list[list[Output]]:
-        """What each code cell shows, run in order, for people, as far as it came: from nobody to trust."""
-        seconds, shown = self.limits.display_seconds, list[list[Output]]()
-        deadline = time.monotonic() + seconds + self.limits.spare_seconds
-        request: Tree = {"sources": messages.from_sources(sources), "seconds": seconds, "output": self.limits.output}
+    def display(self, sources: Sequence[str], own: Sequence[bool] = ()) -> list[list[Output]]:
+        """What each code cell shows, run in order, for people, as far as it came: from nobody to trust.
+
+        own  which cells are the student's; if given, the others show nothing, and only those are run that these need.
+             Where one of them raises, everything is run after all, in what is left of the time.
+        """
+        began, seconds = time.monotonic(), self.limits.display_seconds
+        shown = self._display(sources, own, seconds)
+        left = began + seconds - time.monotonic()
+        if own and left > 0 and any(_raised(cell) for cell in shown):
+            return self._display(sources, (), left)
+        return shown
+
+    def _display(self, sources: Sequence[str], own: Sequence[bool], seconds: float) -> list[list[Output]]:
+        deadline, shown = time.monotonic() + seconds + self.limits.spare_seconds, list[list[Output]]()
+        request: dict[str, Tree] = {"sources": messages.from_sources(sources), "own": [*own]}
+        request |= {"seconds": seconds, "output": self.limits.output}
         broken = contextlib.suppress(stream.Late, BadFrame, stream.Closed)  # what came until then is shown
         with self._container() as container, hand(container.first(), DISPLAY) as sock, broken:
             stream.send(sock, request)
@@ -128,3 +140,8 @@ class Runner:
             finally:
                 if not self._isolated:
                     shutil.rmtree(home, ignore_errors=True)
+
+
+def _raised(outputs: list[Output]) -> bool:
+    """Whether a cell ended with an exception, other than for want of time, of which all cells would need more."""
+    return any(each.get("output_type") == "error" and each.get("ename") != "TimeLimit" for each in outputs)

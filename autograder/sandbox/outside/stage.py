@@ -1,8 +1,8 @@
-"""What is there to import in the sandbox: whole folders that are named here, and nothing else.
+"""What the warm process finds to import: whole folders that are named here, and nothing else.
 
-    course/STUDENT_SIDE, stand-ins for course/notebook, inside/ and wire/ --stage--> a folder for the warm process
+    course/STUDENT_SIDE, stand-ins for course/notebook, inside/, wire/ and start --stage--> a folder
 
-Whatever is not named stays outside: references, answer sheets, the judge, banks, and all of the grader but two rooms.
+Whatever is not named stays outside: references, answer sheets, the judge, banks, and all of the grader but its ROOMS.
 The import contracts in pyproject.toml say the same of imports; a test holds them to these names.
 """
 
@@ -21,7 +21,7 @@ STUDENT_SIDE = (  # what answers are made with and performed by
     *("performing", "exercises", "cluster", "meter", "planner", "lessons"),
     *("__init__.py", "errors.py", "failing.py", "syllabus.py", "tree.py"),
 )
-ROOMS = ("sandbox/inside", "sandbox/wire")
+ROOMS = ("sandbox/inside", "sandbox/wire", "start.py")
 STOOD_IN = "notebook"  # what a lesson calls on a student's own machine: inside/stand_ins takes its place
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autograder.sandbox.inside.removed.operators import Kernel, kernels_of
-from autograder.sandbox.wire.start import STAND_INS
+from autograder.start import STAND_INS
 from course.performing.removals import in_modules, removal
 
 

@@ -1,4 +1,7 @@
-"""How a process of the autograder starts: without what takes long in imports and is not needed."""
+"""How a process of the autograder starts: without what takes long in imports and is not needed.
+
+It stands outside of the sandbox's package, because to import anything there is to import torch, the long way.
+"""
 
 from __future__ import annotations
 
