@@ -30,7 +30,7 @@ from autograder.sandbox.wire import seccomp
 from autograder.sandbox.wire.policy import USER, Limits, writable
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-NOSUID, NODEV, READ_ONLY = 2, 4, 1
+NOSUID, NODEV, READ_ONLY, BIND = 2, 4, 1, 4096
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 4, 24, 47, 4
 LAST_CAPABILITY = 63
 CAPABILITY_VERSION = 0x20080522
@@ -55,12 +55,14 @@ def unshare_namespaces() -> None:
 
 
 def mount_private(limits: Limits) -> None:
-    """Empty folders in place of everything that can be written or that tells of others; terminals of our own."""
+    """Empty folders in place of everything that can be written or that tells of others; no terminal."""
     for folder in writable():
         _mount("tmpfs", folder, f"size={limits.scratch},nr_inodes={limits.files},mode=0755", NODEV)
     # No /proc of our own either: nobody inside needs one, and it is the way to other processes' memory and peaks.
     _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
-    _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620")
+    _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0000,mode=620")
+    # Who maps zeros has shared memory, which leaves his account when he unmaps its pages, and stays.
+    _call("zeros", _libc.mount(b"/dev/null", b"/dev/zero", None, BIND, None))
     _loopback_up()
 
 
