@@ -33,6 +33,7 @@ from autograder.sandbox.wire.policy import Limits
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from course import exercises
 from course.cluster.protocol.comm import Comm
+from course.performing.apart import apart
 from course.performing.cells import CodeCell, Loaded, Parsed
 from course.performing.exercise import Answer, Exercise, Failure, Observation
 from course.performing.oracle import UnknownQuestion
@@ -151,6 +152,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     stream.send(sock, "begun")
     if program is not None:
         isolation.stay_alone(program)
+    isolation.close_lists()
     if "function" in request:
         _caller(parsed.load(request["function"]), sock, RankCall(**request))
         return
@@ -168,7 +170,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     loaded = parsed.load(exercise.name)
     answer = _answer(loaded)
     if not isinstance(answer, Failure):
-        answer = removed.disabled(exercise.removes, answer)
+        answer = apart(removed.disabled(exercise.removes, answer))
     stream.send(sock, "ready")
     while True:
         tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)

@@ -64,13 +64,13 @@ def _as_bytes(leaf: Leaf) -> Leaf:
 
 
 def from_cases(cases: Sequence[Case]) -> Tree:
-    """Cases as a tree: names, inputs and how they lie in memory, and nothing that is hidden."""
-    return [{"name": case.name, "inputs": dict(case.inputs), "lies": dict(case.lies)} for case in cases]
+    """Cases as a tree: inputs and how they lie in memory; nothing that is hidden, nor what a case is about."""
+    return [{"inputs": dict(case.inputs), "lies": dict(case.lies)} for case in cases]
 
 
 def to_cases(tree: Any) -> list[Case]:
     """The cases back again; the sender is trusted."""
-    return [Case(name=case["name"], inputs=case["inputs"], lies=case["lies"]) for case in tree]
+    return [Case(name="", inputs=case["inputs"], lies=case["lies"]) for case in tree]
 
 
 def from_question(verb: str, arguments: Tree) -> Tree:
