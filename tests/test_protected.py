@@ -12,6 +12,7 @@ from autograder import edits, recording
 from autograder.bank import Bank
 from autograder.engine.grade import COUNTED_OUTSIDE
 from autograder.sandbox import open_runner
+from autograder.sandbox.outside import doctor
 from course import exercises
 from course.judging.judge import judge
 from course.performing.cells import CodeCell
@@ -29,6 +30,13 @@ def rows() -> dict[tuple[str, str], list[str]]:
     lines = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and line.count("|") == 7]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {(row[0].strip("`"), row[2]): row for row in cells}
+
+
+def test_what_bounds_a_resource_is_tried_by_the_doctor_where_it_can_be():
+    lines = [line for line in DOCS.read_text().splitlines() if line.count("|") == 5 and not line.startswith("| ---")]
+    (_, _, _, tried), *table = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    assert tried == "tried by `autograder doctor` as"
+    assert {row[3] for row in table} - {"nothing"} <= {*doctor.ATTEMPTS, "watchdog and costs counted outside"}
 
 
 def others(bank: Bank) -> Iterator[tuple[str, Answer]]:

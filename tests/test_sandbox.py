@@ -415,7 +415,12 @@ def test_nothing_secret_can_be_imported_where_answers_run(sandbox):
 
 
 @pytest.mark.parametrize(
-    "call", ["unshare(0x10000000)", "mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None)", "ptrace(0, 0, 0, 0)", "setns(0, 0)"]
+    "call",
+    [
+        *("unshare(0x10000000)", "mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None)", "ptrace(0, 0, 0, 0)", "setns(0, 0)"),
+        *("memfd_create(b'kept', 0)", "shmget(0, 1, 0o1600)", "semget(0, 1, 0o1600)", "msgget(0, 0o1600)"),
+        "mmap(None, 4096, 3, 0x21, -1, 0)",
+    ],
 )
 def test_the_filter_refuses_what_nobody_needs(sandbox, call):
     body = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nraise KeyError(libc.{call}, ctypes.get_errno())"

@@ -209,7 +209,14 @@ DENIED = (  # EPERM: the isolation is complete before the filter is on, and nobo
     *("flock", "inotify_init", "inotify_init1"),  # with them ranks could talk: files of the system are the same for all
     *("fadvise64", "mincore", "cachestat", "preadv2", "pwritev2"),  # so they could, by what of a file is in memory
     *("memfd_secret", "io_setup"),  # memory that nobody can count, and contexts of which the system has few for all
-    *("memfd_create", "shmget", "msgget", "mq_open"),  # memory that is no process's, and that no limit of ours is on
+    *(
+        "memfd_create",
+        "shmget",
+        "msgget",
+        "mq_open",
+        "semget",
+    ),  # memory that is no process's, and under no limit of ours
+    *("statmount", "listmount"),  # they name the folders outside of which ours are made
 )
 SHARED, ANONYMOUS = 0x01, 0x20  # of mmap's flags: what is shared may leave a process's account, and stay in memory
 PAGED_OUT = (20, 21)  # of madvise: MADV_COLD, MADV_PAGEOUT
