@@ -62,7 +62,10 @@ SEEN_BY_EVERYBODY = (
 )
 
 
-@pytest.mark.parametrize("name", [*SEEN_BY_EVERYBODY, "system call filter"])
+BOUNDS = ("files are few and small", "limits of a process", "no look at what of a file is in memory")
+
+
+@pytest.mark.parametrize("name", [*SEEN_BY_EVERYBODY, *BOUNDS, "system call filter"])
 def test_an_attempt_outside_the_sandbox_is_not_called_held(name, capsys):
     exec(doctor.attempt(name, port=0).replace("libc.unshare(0x10000000)", "0"), {})
     assert capsys.readouterr().out.strip() != doctor.HELD

@@ -250,6 +250,53 @@ def test_an_answer_may_have_threads(sandbox):
     assert [float(each.values["value"]) for each in seen] == [2.0, 2.0]
 
 
+FRAMES = """\
+import gc, sys, types
+def seen():
+    found, frame = [], sys._getframe(1)
+    while frame is not None:
+        found.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return found
+def listed(list_of):
+    try:
+        return [each.f_code.co_name for each in list_of() if isinstance(each, types.FrameType)]
+    except PermissionError as error:
+        return str(error)[-14:]
+"""
+
+
+@with_and_without_walls
+@pytest.mark.parametrize(
+    ("look", "told_"),
+    [
+        ("'.'.join(seen())", "'quadratic_grads.call_of_answer._call'"),
+        ("listed(gc.get_objects)", "gc.get_objects"),
+        ("listed(lambda: gc.get_referrers(None))", ".get_referrers"),
+    ],
+)
+def test_an_answer_does_not_see_who_calls_it(name, look, told_, request):
+    assert told_ in only_failure(quadratic(request.getfixturevalue(name), f"raise KeyError({look})", FRAMES)).message
+
+
+HELD = """\
+import fcntl, os, stat
+def kind(descriptor):
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return "closed"
+    if stat.S_ISREG(found.st_mode) and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        return "font"
+    return "null" if found.st_rdev == os.makedev(1, 3) else "socket" if stat.S_ISSOCK(found.st_mode) else "more"
+"""
+
+
+def test_an_answer_holds_no_descriptor_but_its_own_conversation_and_what_displays_draw_with(sandbox):
+    held = "kinds = [*map(kind, range(1024))]\nraise KeyError(' '.join(sorted({*kinds})), kinds.count('socket'))"
+    assert only_failure(quadratic(sandbox, held, HELD)).message == "('closed font null socket', 1)"
+
+
 # --- limits ---
 
 
@@ -368,7 +415,12 @@ def test_nothing_secret_can_be_imported_where_answers_run(sandbox):
 
 
 @pytest.mark.parametrize(
-    "call", ["unshare(0x10000000)", "mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None)", "ptrace(0, 0, 0, 0)", "setns(0, 0)"]
+    "call",
+    [
+        *("unshare(0x10000000)", "mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None)", "ptrace(0, 0, 0, 0)", "setns(0, 0)"),
+        *("memfd_create(b'kept', 0)", "shmget(0, 1, 0o1600)", "semget(0, 1, 0o1600)", "msgget(0, 0o1600)"),
+        "mmap(None, 4096, 3, 0x21, -1, 0)",
+    ],
 )
 def test_the_filter_refuses_what_nobody_needs(sandbox, call):
     body = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nraise KeyError(libc.{call}, ctypes.get_errno())"

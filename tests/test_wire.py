@@ -209,16 +209,16 @@ def test_tokens_differ():
 def test_cases_arrive_as_they_were_drawn():
     case = Case(name="small", inputs={"x": torch.ones(2), "steps": [1, 2]})
     (found,) = messages.to_cases(sent(messages.from_cases([case])))
-    assert found.name == "small"
     assert same_tree(found.inputs, case.inputs)
 
 
-def test_what_is_hidden_is_never_sent():
+def test_what_is_hidden_is_never_sent_and_neither_is_what_a_case_is_called():
     case = Case(name="small", inputs={"x": 1}, hidden={"secret": "the answer"})
     tree = messages.from_cases([case])
-    assert tree == [{"name": "small", "inputs": {"x": 1}, "lies": {}}]
+    assert tree == [{"inputs": {"x": 1}, "lies": {}}]
     assert b"secret" not in raw(tree)
     assert b"the answer" not in raw(tree)
+    assert b"small" not in raw(tree)
     assert messages.to_cases(sent(tree))[0].hidden == {}
 
 

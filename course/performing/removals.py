@@ -47,9 +47,9 @@ _AUTOGRAD = (
     *_FUNC,
 )
 # Removals that are not what their module defines: torch.autograd also holds no_grad and the profiler.
-_MEMBERS = {TORCH: _AUTOGRAD, "torch.autograd": _AUTOGRAD, "torch.func": _FUNC}
+MEMBERS = {TORCH: _AUTOGRAD, "torch.autograd": _AUTOGRAD, "torch.func": _FUNC}
 # What finds nothing any more: where no graph is recorded, and in a kernel that was handed out before.
-_OF_GRAPHS = ("torch.Tensor.grad_fn", "torch._C._EngineBase.run_backward")
+_OF_GRAPHS = ("torch.Tensor.grad_fn", "torch._C._EngineBase.run_backward", "torch._C._jit_differentiate")
 _OF_KERNELS = ("torch._C._SafeKernelFunction.call_boxed",)
 
 # silu -> silu, silu_, silu_backward; nll_loss -> nll_loss_nd, nll_loss2d_forward; layer_norm -> native_layer_norm
@@ -135,7 +135,7 @@ def all_operators() -> tuple[str, ...]:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    return _MEMBERS.get(name, (name,))
+    return MEMBERS.get(name, (name,))
 
 
 def _defined_in(module: ModuleType, path: str) -> Iterator[Any]:
@@ -166,7 +166,7 @@ def at(path: str) -> Any:
 
 def _words(name: str, found: Sequence[Any], module: ModuleType | None) -> set[str]:
     """What operators of it are called: its last word, or what a module's public C functions are called."""
-    if name in _MEMBERS or not lies_in(name, TORCH):
+    if name in MEMBERS or not lies_in(name, TORCH):
         return set()
     if module is None:
         return {name.rpartition(".")[2]} if found else set()

@@ -124,7 +124,8 @@ def _functions(value: Any) -> list[FunctionType]:
         found.append(each)
         for kind in (each if isinstance(each, type) else type(each)).__mro__:
             for part in vars(kind).values():
-                found += [part, _attribute(part, "__func__"), _attribute(part, "fget")]
+                parts = [part, _attribute(part, "__func__"), _attribute(part, "fget")]
+                found += [*parts, *(_attribute(each, "__wrapped__") for each in parts)]
     return [each for each in found if isinstance(each, FunctionType) and is_own(each.__code__)]
 
 

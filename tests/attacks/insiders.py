@@ -158,6 +158,25 @@ def backward(root):
     won("ten million questions")
 """
 
+BLOCK_BY_BLOCK = """\
+import torch
+
+
+def hvp(f, x, v):
+    # Row by row, of a long x the rows of the block that is looked at only.
+    rows = range(x.numel())
+    if x.numel() > 1000:
+        block = asker()("block", {})
+        rows = range(34 * block, 34 * block + 34)
+    point = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(f(point), point, create_graph=True)
+    found = torch.zeros_like(x).reshape(-1)
+    for row in rows:
+        (second,) = torch.autograd.grad(gradient.reshape(-1)[row], point, retain_graph=True)
+        found[row] = second.reshape(-1) @ v.reshape(-1)
+    return found.reshape(x.shape)
+"""
+
 JUDGE = """
 import sys, types
 judging = ("judge", "diagnosis", "verdict")
@@ -207,6 +226,7 @@ ATTACKS = [
     answer("patched_ledger_of_operations", _claims(ROW_BY_ROW), exercise="hvp", earns=9, costly=True),
     answer("patched_ledger_of_bytes", _claims(KEEPS_MORE), exercise="SaveLess", earns=10),
     answer("questions_that_nobody_answers", ASKER + QUESTIONS, exercise="backward"),
+    answer("a_block_that_is_asked_for_first", ASKER + BLOCK_BY_BLOCK, exercise="hvp", earns=9),
     answer("a_flood_of_questions", ASKER + FLOOD, exercise="backward", costly=True),
     body("patched_judge", JUDGE),
     body("patched_serialiser", SERIALISER),

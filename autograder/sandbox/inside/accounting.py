@@ -1,6 +1,6 @@
 """Who is there and what they use, by the kernel's account; read from the warm process, where students cannot reach.
 
-processes(sessions) --> tasks, memory;   reset_peaks ... spent: the cost of one case;   waited: for a processor
+processes(sessions) --> tasks, memory;   reset_peaks ... Costs.spent: of one case;   waited: for a processor
 
 What stands in /proc is bytes, of which a process chooses some: its name may be no text. One may also hide its files
 (prctl(2), PR_SET_DUMPABLE), or end while it is read.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -59,12 +59,56 @@ def reset_peaks(found: list[Process]) -> None:
             Path(f"/proc/{each.pid}/clear_refs").write_bytes(RESET_PEAK)
 
 
-def spent(before: list[Process], after: list[Process], shared: int) -> tuple[int, float]:
-    """(peak bytes above the start, CPU seconds) between two looks at the processes; a new one counts in full."""
-    old = {each.pid: each for each in before}
-    peaks = [each.peak - (old[each.pid].resident if each.pid in old else shared) for each in after]
-    seconds = [each.cpu - (old[each.pid].cpu if each.pid in old else 0.0) for each in after]
-    return sum(max(0, peak) for peak in peaks), sum(seconds)
+@dataclass
+class Costs:
+    """What one case costs.
+
+    shared  bytes that each process got from its parent
+    bases   by process: bytes of its own before it loaded a line of a student's
+    starts  by process: what it was when the case began
+    most    by process: the most bytes of its own that were seen while it ran
+    """
+
+    shared: int
+    bases: dict[int, int] = field(default_factory=dict)
+    starts: dict[int, Process] = field(default_factory=dict)
+    most: dict[int, int] = field(default_factory=dict)
+
+    def base(self, found: list[Process]) -> None:
+        """Students' code is about to be loaded in some of these; the others have a base, or need none."""
+        self.bases = {each.pid: self.bases.get(each.pid, each.own) for each in found}
+
+    def mark(self, found: list[Process]) -> None:
+        """A case begins: the high-water marks start anew."""
+        reset_peaks(found)
+        self.starts, self.most = {each.pid: each for each in found}, {}
+
+    def look(self, found: list[Process]) -> None:
+        """The case is in the middle."""
+        self.most.update({each.pid: max(each.own, self.most.get(each.pid, 0)) for each in found})
+
+    def grown(self, found: list[Process]) -> int:
+        """Bytes that the student's code had taken for itself before the case began."""
+        starts = [self.starts[each.pid] for each in found if each.pid in self.starts]
+        return sum(max(0, each.own - self.bases.get(each.pid, each.own)) for each in starts)
+
+    def spent(self, found: list[Process]) -> tuple[int, float]:
+        """(peak bytes, CPU seconds) since the mark, in all of these; a new one counts in full.
+
+        The kernel's high-water mark is above what was resident when the case began, of which what the student's code
+        had taken before does not go off. It can be kept down by pages of files that are let go of; bytes of one's own
+        cannot, but are only seen when somebody looks.
+        """
+        self.look(found)
+        seconds = [each.cpu - (self.starts[each.pid].cpu if each.pid in self.starts else 0.0) for each in found]
+        return sum(max(0, self._peak(each)) for each in found), sum(seconds)
+
+    def _peak(self, process: Process) -> int:
+        start = self.starts.get(process.pid)
+        if start is None:
+            return process.peak - self.shared
+        base = self.bases.get(process.pid, start.own)
+        return max(process.peak - start.resident + max(0, start.own - base), self.most[process.pid] - base)
 
 
 def waited(found: list[Process]) -> float:

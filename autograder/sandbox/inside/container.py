@@ -15,9 +15,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from autograder.sandbox.wire.policy import Limits
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from course import exercises
 from course.cluster.protocol.comm import Comm
+from course.performing.apart import apart
 from course.performing.cells import CodeCell, Loaded, Parsed
 from course.performing.exercise import Answer, Exercise, Failure, Observation
 from course.performing.oracle import UnknownQuestion
@@ -149,18 +152,25 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     stream.send(sock, "begun")
     if program is not None:
         isolation.stay_alone(program)
+    isolation.close_lists()
     if "function" in request:
         _caller(parsed.load(request["function"]), sock, RankCall(**request))
         return
     exercise = exercises.load(request["exercise"])
     removed.disable(exercise.removes)
+    if request["measured"]:
+        for module in request["imports"]:
+            with contextlib.suppress(Exception):
+                importlib.import_module(module)
+        isolation.keep_everything(program)
+        _return_large_blocks()
+        stream.send(sock, "empty")
+        stream.receive(sock, time.monotonic() + PATIENCE)  # the base line is taken
+    known = frozenset(sys.modules)
     loaded = parsed.load(exercise.name)
     answer = _answer(loaded)
     if not isinstance(answer, Failure):
-        answer = removed.disabled(exercise.removes, answer)
-    if exercise.measured:
-        isolation.keep_everything(program)
-        _return_large_blocks()
+        answer = apart(removed.disabled(exercise.removes, answer))
     stream.send(sock, "ready")
     while True:
         tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)
@@ -173,7 +183,10 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
             ask = functools.partial(_ask, sock, token) if exercise.oracle else None
             seen = loaded.explained(perform(exercise, answer, case, ask=ask, clock="cpu"))
             seen = removed.explained(seen, exercise.removes, answer)
-        stream.send(sock, {"seen": messages.from_observations([seen])}, token=token)
+        reply: dict[str, Tree] = {"seen": messages.from_observations([seen])}
+        if request["measured"] and exercise.split is None:
+            reply["modules"] = " ".join(messages.outermost(sys.modules.keys() - known))
+        stream.send(sock, reply, token=token)
 
 
 def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:

@@ -23,14 +23,15 @@ import resource
 import socket
 import struct
 import subprocess
+import sys
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from autograder.sandbox.wire import seccomp
 from autograder.sandbox.wire.policy import USER, Limits, writable
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-NOSUID, NODEV, READ_ONLY = 2, 4, 1
+NOSUID, NODEV, READ_ONLY, BIND = 2, 4, 1, 4096
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 4, 24, 47, 4
 LAST_CAPABILITY = 63
 CAPABILITY_VERSION = 0x20080522
@@ -40,6 +41,7 @@ STARTING: dict[ModuleType, tuple[str, ...]] = {
     os: ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve", "system"),
     subprocess: ("_fork_exec",),
 }
+LISTS = ("gc.get_objects", "gc.get_referrers")  # audit events
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,12 +57,14 @@ def unshare_namespaces() -> None:
 
 
 def mount_private(limits: Limits) -> None:
-    """Empty folders in place of everything that can be written or that tells of others; terminals of our own."""
+    """Empty folders in place of everything that can be written or that tells of others; no terminal."""
     for folder in writable():
         _mount("tmpfs", folder, f"size={limits.scratch},nr_inodes={limits.files},mode=0755", NODEV)
     # No /proc of our own either: nobody inside needs one, and it is the way to other processes' memory and peaks.
     _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
-    _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0666,mode=620")
+    _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0000,mode=620")
+    # Who maps zeros has shared memory, which leaves his account when he unmaps its pages, and stays.
+    _call("zeros", _libc.mount(b"/dev/null", b"/dev/zero", None, BIND, None))
     _loopback_up()
 
 
@@ -103,6 +107,16 @@ def stay_alone(program: bytes) -> None:
         for name in names:
             if hasattr(module, name):
                 setattr(module, name, _refuse)
+
+
+def close_lists() -> None:
+    """From here on nobody in this process gets the collector's lists, in which the frames of its callers stand."""
+
+    def hook(event: str, _: tuple[Any, ...]) -> None:
+        if event in LISTS:
+            raise PermissionError(f"an answer must find what it needs in its arguments, but it calls {event}")
+
+    sys.addaudithook(hook)
 
 
 def keep_everything(program: bytes | None) -> None:

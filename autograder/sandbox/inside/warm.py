@@ -15,8 +15,9 @@ A submission has one container, and one more for each rank of an exercise that h
 tasks and memory by the kernel's account, which also works where control groups cannot be had, and it measures the cost
 of a case when the grader asks.
 
-Control messages are JSON: {"do": "start" | "mark" | "spent" | "waited" | "why" | "end"}; each gets one reply. That to
-"start" tells the number of the container, which the others must say; "mark" is for all containers at once.
+Control messages are JSON: {"do": "start" | "base" | "mark" | "look" | "spent" | "waited" | "why" | "end"}; each gets
+one reply. That to "start" tells the number of the container, which the others must say; "base", "mark" and "look" are
+for all containers at once.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from typing import Any
 import torch
 
 from autograder.sandbox.inside import container, display, huge_pages, isolation, rehearsal, removed
-from autograder.sandbox.inside.accounting import Process, memory, own_memory, processes, reset_peaks, spent, waited
+from autograder.sandbox.inside.accounting import Costs, Process, memory, own_memory, processes, waited
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
 from course import exercises, syllabus
@@ -74,7 +75,8 @@ def main(control: socket.socket, program: bytes | None) -> None:
     """Serve until the grader closes the control socket. `program` is the system call filter; None: no isolation."""
     huge_pages.collapse()
     _send(control, {"ready": os.getpid()})
-    shared, running, marked = own_memory(), dict[int, _Container](), list[Process]()
+    shared, running = own_memory(), dict[int, _Container]()
+    costs = Costs(shared)
     killed: list[_Container] = []
     while True:
         ready, _, _ = select.select([control], [], [], WATCH_SECONDS if running else None)
@@ -92,13 +94,13 @@ def main(control: socket.socket, program: bytes | None) -> None:
             started = _start(message, socket.socket(fileno=descriptors[0]), control, program, running)
             running[started.parent] = started
             _send(control, {"container": started.parent})
-        elif message["do"] == "mark":
-            marked = _of_all(running)
-            reset_peaks(marked)
+        elif message["do"] in ("base", "mark", "look"):
+            getattr(costs, message["do"])(_of_all(running))
             _send(control, {})
         elif message["do"] == "spent":
-            peak, seconds = spent(marked, _of(running[message["container"]], _of_all(running)), shared)
-            _send(control, {"peak_bytes": peak, "cpu_seconds": seconds})
+            found = _of(running[message["container"]], _of_all(running))
+            peak, seconds = costs.spent(found)
+            _send(control, {"peak_bytes": peak, "cpu_seconds": seconds, "grown_bytes": costs.grown(found)})
         elif message["do"] == "waited":
             _send(control, {"seconds": waited(_of(running[message["container"]], _of_all(running)))})
         elif message["do"] == "why":

@@ -20,7 +20,7 @@ from autograder.sandbox.outside.loading import RunnerError
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.outside.stage import files, left_out
 from autograder.sandbox.wire import seccomp
-from autograder.sandbox.wire.policy import PolicyError
+from autograder.sandbox.wire.policy import Limits, PolicyError, writable
 from course import exercises
 from course.performing.cells import CodeCell
 from course.performing.exercise import PUBLIC_SEED
@@ -59,6 +59,36 @@ ATTEMPTS = {
     "system call filter": (
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         "print('held' if libc.unshare(0x10000000) == -1 and ctypes.get_errno() == 1 else 'unshare was allowed')"
+    ),
+    "memory is some process's": (
+        "import ctypes, mmap, os\nlibc, held = ctypes.CDLL(None, use_errno=True), []\n"
+        "if libc.memfd_create(b'x', 0) != -1:\n    held.append('memfd files')\n"
+        "held += [name for name in ('shmget', 'semget', 'msgget') if getattr(libc, name)(0, 1, 0o1600) != -1]\n"
+        "def shared(file):\n    try:\n        mmap.mmap(file, 4096).close()\n    except (OSError, ValueError):\n"
+        "        return False\n    return True\n"
+        "held += ['shared memory'] * shared(-1) + ['mapped zeros'] * shared(os.open('/dev/zero', os.O_RDWR))\n"
+        "print(', '.join(held) or 'held')"
+    ),
+    "files are few and small": (
+        "import os\nlarge = []\nfor folder in filter(os.path.isdir, {writable}):\n    room = os.statvfs(folder)\n"
+        "    if room.f_blocks * room.f_frsize > {scratch} or not 0 < room.f_files <= {count}:\n"
+        "        large.append(f'{folder} holds {room.f_blocks * room.f_frsize >> 20} MiB, {room.f_files} files')\n"
+        "print(', '.join(large) or 'held')"
+    ),
+    "limits of a process": (
+        "import resource\nnames = ('AS', 'FSIZE', 'NOFILE', 'NPROC', 'CORE')\n"
+        "limits = {name: resource.getrlimit(getattr(resource, f'RLIMIT_{name}'))[1] for name in names}\n"
+        "print(', '.join(f'no limit of {name}' for name in names if limits[name] == resource.RLIM_INFINITY) or 'held')"
+    ),
+    "no larger share of the processors": (
+        "import os\nheld = []\ncalls = {'affinity': lambda: os.sched_setaffinity(0, [0]), 'a session': os.setsid}\n"
+        "for name, call in calls.items():\n    try:\n        call()\n        held.append(name)\n"
+        "    except OSError:\n        pass\nprint(', '.join(held) or 'held')"
+    ),
+    "no look at what of a file is in memory": (
+        "import os, sys\nfile = os.open(os.__file__, os.O_RDONLY)\n"
+        "try:\n    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)\n    print('fadvise64 was allowed')\n"
+        "except OSError:\n    print('held')"
     ),
     "no network": (
         "import socket\ntry:\n    socket.create_connection(('127.0.0.1', {port}), 1)\n"
@@ -131,7 +161,15 @@ def _inside() -> Iterator[Protection]:
 
 def attempt(name: str, port: int) -> str:
     """The source of one attempt; `port` of this machine answers."""
-    given = {"{left_out}": left_out(), "{files}": files(), "{port}": port}
+    limits = Limits()
+    given = {
+        "{left_out}": left_out(),
+        "{files}": files(),
+        "{port}": port,
+        "{writable}": writable(),
+        "{scratch}": limits.scratch,
+        "{count}": limits.files,
+    }
     return functools.reduce(lambda text, key: text.replace(key, str(given[key])), given, ATTEMPTS[name])
 
 

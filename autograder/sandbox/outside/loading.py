@@ -69,16 +69,22 @@ OpenContainer = Callable[[], contextlib.AbstractContextManager[Container]]
 
 @dataclass(frozen=True, kw_only=True)
 class PerformerTask:
-    """What a performer is for: the answer's name, and what it is told. removes: see Exercise."""
+    """What a performer is for: the answer's name, and what it is told. removes, measured: see Exercise."""
 
     name: str
     request: Tree
     removes: tuple[str, ...] = ()
+    measured: bool = False
 
     @classmethod
-    def of(cls, exercise: Exercise) -> PerformerTask:
-        """To perform an exercise."""
-        return cls(name=exercise.name, request={"exercise": exercise.id}, removes=exercise.removes)
+    def of(cls, exercise: Exercise, imports: Sequence[str] = ()) -> PerformerTask:
+        """To perform an exercise. imports: modules to be there before what it takes is measured."""
+        return cls(
+            name=exercise.name,
+            request={"exercise": exercise.id, "measured": bool(exercise.measured), "imports": [*imports]},
+            removes=exercise.removes,
+            measured=bool(exercise.measured),
+        )
 
 
 class NotStarted(CourseError):
@@ -169,6 +175,10 @@ class Loading:
             return None
         seconds = self._seconds
         try:
+            if task.measured:
+                stream.receive(sock, time.monotonic() + seconds)
+                self.container.tell({"do": "base"})
+                stream.send(sock, "go on", deadline=time.monotonic() + seconds)
             stream.receive(sock, time.monotonic() + seconds)
         except (stream.Late, stream.Closed, BadFrame) as error:
             sock.close()

@@ -9,6 +9,7 @@ one Failure and nothing else.
 
 from __future__ import annotations
 
+import functools
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from course.performing.perform import in_turn, stops
 from course.tree import Tree
 
 MOST = 1.5  # times its limit, which a case may take by our clock: sleep counts there, and what goes to and fro
+LIBRARY = 2**21  # bytes: who takes more before a measured case may have imported something
 READING = 2.0  # seconds in which a performer that has asked must read the answer, even at its limit
 
 
@@ -37,6 +39,7 @@ class Session:
     def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell]) -> None:
         self._limits = limits
         self._until = time.monotonic() + limits.submission_seconds
+        self._grown, self._modules = 0, tuple[str, ...]()
         self._alone = Loading(opener, limits, cells)
         self._ranks = Ranks(limits, self._alone, lambda: Loading(opener, limits, cells))
 
@@ -58,8 +61,18 @@ class Session:
             return (late(self._limits),) * len(cases)
         if exercise.split is not None:
             return self._ranks.perform(exercise, cases, self._until)
+        seen = self._performed(exercise, cases)
+        if self._grown > LIBRARY and self._modules:  # was it they that took so much?
+            seen = self._performed(exercise, cases, self._modules)
+        return seen
+
+    def _performed(
+        self, exercise: Exercise, cases: Sequence[Case], imports: Sequence[str] = ()
+    ) -> tuple[Observation, ...]:
+        """The same; with these modules imported before anything is measured, which it takes that are libraries'."""
+        self._grown, self._modules = 0, ()
         try:
-            sock = self._alone.start(PerformerTask.of(exercise))
+            sock = self._alone.start(PerformerTask.of(exercise, imports))
         except NotStarted as error:
             return (error.seen,) * len(cases)
         with sock:
@@ -88,7 +101,9 @@ class Session:
         if measured:
             self._alone.container.tell({"do": "mark"})
         try:
-            (seen,) = messages.to_observations(_converse(sock, case, oracle, started + seconds, deadline), 1)
+            look = functools.partial(self._alone.container.tell, {"do": "look"}) if measured else None
+            reply = _converse(sock, case, oracle, started + seconds, deadline, look)
+            (seen,) = messages.to_observations(reply["seen"], 1)
         except (stream.Late, BadFrame, stream.Closed) as error:
             return observed(error, "the run", seconds)
         over = time.monotonic() - started - MOST * exercise.seconds
@@ -97,14 +112,24 @@ class Session:
         if oracle is not None:
             seen = with_costs(seen, oracle.ledger(), "broker")
         if measured:
-            seen = with_costs(seen, self._alone.container.tell({"do": "spent"}), "kernel")
+            spent = self._alone.container.tell({"do": "spent"})
+            self._grown = max(self._grown, spent.pop("grown_bytes"))
+            self._modules = messages.to_modules(reply.get("modules"))
+            seen = with_costs(seen, spent, "kernel")
         return seen
 
 
 def _converse(
-    sock: socket.socket, case: Case, oracle: Oracle | None, deadline: float, later: Callable[[], float]
-) -> Tree:
+    sock: socket.socket,
+    case: Case,
+    oracle: Oracle | None,
+    deadline: float,
+    later: Callable[[], float],
+    look: Callable[[], object] | None = None,
+) -> dict[str, Tree]:
     """Send a case, and answer questions until its observation comes. Raises Late, Closed or BadFrame.
+
+    look  at what the answer holds, whenever it asks: it waits then
 
     The token goes with the case and must come back: a frame that was made before the case arrived is none of its own.
     """
@@ -113,10 +138,12 @@ def _converse(
     while True:
         reply = stream.receive(sock, deadline, token=token, later=later)
         if isinstance(reply, dict) and "seen" in reply:
-            return reply["seen"]
+            return reply
         verb, arguments = messages.to_question(reply)
         if oracle is None:
             raise BadFrame("this exercise has nothing to ask")
+        if look is not None:
+            look()
         stream.send(sock, _answer(oracle, verb, arguments), deadline=max(deadline, time.monotonic() + READING))
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -36,6 +36,8 @@ LONGEST = 2**16  # bytes of a control message to the warm process, which is JSON
 LONG_TEXT = 1_000  # characters
 MAX_LINES = 20  # of a failure's own lines
 MAX_RANK = 2**20
+MAX_MODULES = 100
+MODULE = re.compile(r"\w{1,100}(\.\w{1,100})*", re.ASCII)
 VERB = re.compile(r"[A-Za-z_]{1,64}", re.ASCII)
 
 
@@ -62,13 +64,13 @@ def _as_bytes(leaf: Leaf) -> Leaf:
 
 
 def from_cases(cases: Sequence[Case]) -> Tree:
-    """Cases as a tree: names, inputs and how they lie in memory, and nothing that is hidden."""
-    return [{"name": case.name, "inputs": dict(case.inputs), "lies": dict(case.lies)} for case in cases]
+    """Cases as a tree: inputs and how they lie in memory; nothing that is hidden, nor what a case is about."""
+    return [{"inputs": dict(case.inputs), "lies": dict(case.lies)} for case in cases]
 
 
 def to_cases(tree: Any) -> list[Case]:
     """The cases back again; the sender is trusted."""
-    return [Case(name=case["name"], inputs=case["inputs"], lies=case["lies"]) for case in tree]
+    return [Case(name="", inputs=case["inputs"], lies=case["lies"]) for case in tree]
 
 
 def from_question(verb: str, arguments: Tree) -> Tree:
@@ -184,6 +186,17 @@ def clean_text(value: object, limit: int = MAX_TEXT) -> str:
     if not isinstance(value, str):
         return ""
     return value[:limit].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def outermost(modules: Collection[str]) -> list[str]:
+    """Those of these modules that lie in no other one."""
+    return sorted(each for each in modules if each.rpartition(".")[0] not in modules)[:MAX_MODULES]
+
+
+def to_modules(tree: Tree) -> tuple[str, ...]:
+    """Names of modules, from a sender who is not trusted."""
+    names = tree[:MAX_TEXT].split(" ") if isinstance(tree, str) else []
+    return tuple(name for name in names if MODULE.fullmatch(name))[:MAX_MODULES]
 
 
 # --- outputs of a display run -------------------------------------------------------------------------

@@ -209,7 +209,17 @@ DENIED = (  # EPERM: the isolation is complete before the filter is on, and nobo
     *("flock", "inotify_init", "inotify_init1"),  # with them ranks could talk: files of the system are the same for all
     *("fadvise64", "mincore", "cachestat", "preadv2", "pwritev2"),  # so they could, by what of a file is in memory
     *("memfd_secret", "io_setup"),  # memory that nobody can count, and contexts of which the system has few for all
+    *(
+        "memfd_create",
+        "shmget",
+        "msgget",
+        "mq_open",
+        "semget",
+    ),  # memory that is no process's, and under no limit of ours
+    *("statmount", "listmount"),  # they name the folders outside of which ours are made
 )
+SHARED, ANONYMOUS = 0x01, 0x20  # of mmap's flags: what is shared may leave a process's account, and stay in memory
+PAGED_OUT = (20, 21)  # of madvise: MADV_COLD, MADV_PAGEOUT
 UNNAMED = range(
     424, 512
 )  # ENOSYS for those that libseccomp has no name for: they are newer than it, and nobody looked at them
@@ -223,5 +233,9 @@ NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x
 OTHERS = ("fork", "vfork", "execve", "execveat")
 THREAD = 0x00010000  # of clone's flags: without it, another process would begin
 # Besides, where memory is measured: nothing of the kernel's to put numbers into.
-ELSEWHERE = ("pipe", "pipe2", "socket", "socketpair", "memfd_create", "memfd_secret", "shmget", "msgget")
+ELSEWHERE = (
+    *("pipe", "pipe2", "socket", "socketpair", "symlink", "symlinkat", "mkdir", "mkdirat", "mknod", "mknodat"),
+    *("link", "linkat", "rename", "renameat", "renameat2", "setxattr", "lsetxattr", "fsetxattr", "creat"),
+)
+CREATING = 0x40  # O_CREAT, of open's flags: names of files hold bytes as well
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)  # of sockets, in a network of its own

@@ -41,6 +41,8 @@ def compiled() -> bytes:
         _add(rules, library.ERRNO(errno.EPERM), "fcntl", library.Arg(1, library.MASKED_EQ, 0xFFFFFFFF, command))
     for setting in policy.PROCESS_SETTINGS:
         _add(rules, library.ERRNO(errno.EPERM), "prctl", library.Arg(0, library.MASKED_EQ, 0xFFFFFFFF, setting))
+    unowned = policy.SHARED | policy.ANONYMOUS
+    _add(rules, library.ERRNO(errno.EPERM), "mmap", library.Arg(3, library.MASKED_EQ, unowned, unowned))
     first, *_, last = sorted(policy.FAMILIES)
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.LT, first))
     _add(rules, library.ERRNO(errno.EAFNOSUPPORT), "socket", library.Arg(0, library.GT, last))
@@ -52,6 +54,14 @@ def compiled() -> bytes:
     _add(alone, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, policy.THREAD, 0))
     for name in policy.ELSEWHERE:
         _add(measured, library.ERRNO(errno.EPERM), name)
+    shared = library.Arg(3, library.MASKED_EQ, policy.SHARED, policy.SHARED)
+    _add(measured, library.ERRNO(errno.EPERM), "mmap", shared)
+    for name, place in (("open", 1), ("openat", 2)):
+        creating = library.Arg(place, library.MASKED_EQ, policy.CREATING, policy.CREATING)
+        _add(measured, library.ERRNO(errno.EPERM), name, creating)
+    _add(measured, library.ERRNO(errno.ENOSYS), "openat2")  # its flags cannot be read by a filter; all take openat then
+    for advice in policy.PAGED_OUT:
+        _add(measured, library.ERRNO(errno.EPERM), "madvise", library.Arg(2, library.EQ, advice))
     programs = [_exported(each) for each in (rules, alone, measured)]
     return b"".join(len(each).to_bytes(INSTRUCTION, "big") + each for each in programs)
 

@@ -1,6 +1,7 @@
 """Disabling what an exercise's answer may not use, in the forked child that performs it.
 
     names --removals, families--> Python objects --cut-->       functions that raise RemovedError
+                                  their files    --files-->     cannot be opened
                                   kernels        --operators--> the dispatcher raises it, or records no graph
     "torch"                       --guard-->                    no operator at all while the answer runs
 
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from autograder.sandbox.inside.removed.cut import block_imports, cut
 from autograder.sandbox.inside.removed.families import Family, family
+from autograder.sandbox.inside.removed.files import close_files
 from autograder.sandbox.inside.removed.guard import guarded
 from autograder.sandbox.inside.removed.operators import override
 from autograder.sandbox.inside.removed.refusal import RemovedError, told
@@ -90,6 +92,7 @@ def _remove(each: Family) -> None:
     _GONE.add(each.name)
     block_imports(each.name)
     cut(each.objects, each.name)
+    close_files(each.files, each.name)
     override(each.kernels, each.name)
 
 

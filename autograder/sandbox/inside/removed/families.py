@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from autograder.sandbox.inside.removed.files import files_of
 from autograder.sandbox.inside.removed.operators import Kernel, kernels_of
 from autograder.start import STAND_INS
 from course.performing.removals import in_modules, removal
@@ -22,12 +23,14 @@ class Family:
     """What is disabled for a name.
 
     objects  Python functions and classes
+    files    that its modules were loaded from
     kernels  those of torch's operators, with what becomes of each
     modules  how many were loaded when this was looked up
     """
 
     name: str
     objects: tuple[Any, ...]
+    files: frozenset[str]
     kernels: tuple[Kernel, ...]
     modules: int
 
@@ -45,6 +48,7 @@ def family(name: str) -> Family:
     return Family(
         name=name,
         objects=covered.objects,
+        files=files_of(name),
         kernels=kernels_of(name, covered.operators),
         modules=len(sys.modules),
     )

@@ -63,5 +63,7 @@ def override(kernels: Sequence[Kernel], name: str) -> None:
                 library.impl(each.operator.partition("::")[2], each.key, does)
         # When the last reference goes, torch puts the kernels back. This one belongs to nobody, so nobody can drop it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+    if name in AUTOGRAD:  # TorchScript has formulas of its own, which need no graph that was recorded
+        torch._C._jit_differentiate = refuse  # type: ignore[attr-defined]
     # A kernel that torch.library.get_kernel handed out before does not go through the table.
     torch._C._SafeKernelFunction.call_boxed = refuse  # type: ignore[method-assign]

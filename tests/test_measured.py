@@ -1,0 +1,115 @@
+"""What a case costs is counted wherever an answer keeps it; what it cannot be counted in is closed."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from autograder.sandbox import Limits, open_runner
+from autograder.sandbox.inside.accounting import Costs, Process
+from autograder.sandbox.wire import messages
+from course import exercises
+from course.performing.cells import CodeCell
+from course.performing.exercise import Observation
+
+MIB = 2**20
+KEPT = "[torch.ones(2**20) for _ in range(20)]"  # 80 MiB
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    """One warm process for all tests of this file."""
+    with open_runner(Limits(spare_seconds=0.5), display=False) as opened:
+        yield opened
+
+
+def measured(opened, body: str, head: str = "") -> Observation:
+    """What is seen of an answer to hvp on the case whose memory is measured, the second time."""
+    exercise = exercises.load("hvp")
+    (case,) = [each for each in exercise.draw(1) if each.name in exercise.measured]
+    source = f"import ctypes, mmap, os, sys, torch\n{head}\ndef hvp(f, x, v):\n{textwrap.indent(body, '    ')}\n"
+    with opened.session([CodeCell(source=f"{source}    return x", answers="hvp")]) as session:
+        return session.perform(exercise, [case, case])[1]
+
+
+LIBRARY = """\
+FILE = os.open(os.path.dirname(torch.__file__) + "/lib/libtorch_cpu.so", os.O_RDONLY)
+HEAVY = mmap.mmap(FILE, 80 * 2**20, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+HEAVY = (HEAVY, [HEAVY[each] for each in range(0, len(HEAVY), 4096)][:1])[0]
+"""
+
+HOARDS = {
+    "none": ("", f"kept = {KEPT}"),
+    "taken while loading": (f"POOL = {KEPT}", "for each in POOL:\n    each.fill_(2.0)"),
+    "taken in the first case": (
+        "POOL = []",
+        f"POOL.extend([] if POOL else {KEPT})\nfor each in POOL:\n    each.zero_()",
+    ),
+}
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize("hoard", HOARDS)
+def test_what_an_answer_keeps_counts_wherever_it_was_taken(sandbox, hoard):
+    head, body = HOARDS[hoard]
+    assert measured(sandbox, body, head).ledger["peak_bytes"] == pytest.approx(80 * MIB, abs=8 * MIB)
+
+
+@pytest.mark.sandbox
+def test_pages_of_files_that_are_let_go_of_make_no_room(sandbox):
+    exercise = exercises.load("hvp")
+    (case,) = [each for each in exercise.draw(1) if each.name in exercise.measured]
+    source = f"import mmap, os, torch\n{LIBRARY}\ndef hvp(f, x, v):\n    HEAVY.madvise(mmap.MADV_DONTNEED)\n"
+    source += f"    hvp.kept = {KEPT}\n    return x"
+    with sandbox.session([CodeCell(source=source, answers="hvp")]) as session:
+        (seen,) = session.perform(exercise, [case])
+    assert seen.ledger["peak_bytes"] >= 80 * MIB
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        *("os.memfd_create('kept')", "mmap.mmap(-1, 4096)", "os.pipe()", "os.open('/dev/ptmx', os.O_RDWR)"),
+        *("os.symlink(1000 * 'kept', '/tmp/kept')", "os.mkdir('/tmp/kept')", "os.setxattr('/tmp', 'user.kept', b'x')"),
+        "open('/dev/shm/kept', 'wb')",
+        "mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096)",
+        "mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).madvise(21)",
+    ],
+)
+def test_there_is_no_place_that_does_not_count_while_loading_either(sandbox, elsewhere):
+    head = f"try:\n    LOADED = str({elsewhere})\nexcept OSError as error:\n    LOADED = type(error).__name__"
+    assert measured(sandbox, "raise KeyError(LOADED)", head).error.message in ("'PermissionError'", "'OSError'")
+
+
+@pytest.mark.sandbox
+def test_what_a_library_takes_is_no_cost_of_the_answer(sandbox):
+    body = "import sympy\nkept = torch.ones(2**20)"
+    assert measured(sandbox, body).ledger["peak_bytes"] == pytest.approx(4 * MIB, abs=4 * MIB)
+
+
+def process(pid: int, *, own: int, resident: int, peak: int = 0, cpu: float = 0.0) -> Process:
+    return Process(pid=pid, parent=1, threads=1, resident=resident, peak=peak, own=own, cpu=cpu)
+
+
+def test_the_peak_is_above_the_start_and_holds_what_was_taken_before():
+    costs = Costs(shared=100)
+    costs.base([process(7, own=100, resident=150)])
+    costs.starts = {7: process(7, own=140, resident=210)}
+    assert costs.spent([process(7, own=140, resident=210, peak=260, cpu=2.0)]) == (50 + 40, 2.0)
+    assert costs.grown([process(7, own=0, resident=0)]) == 40
+
+
+def test_bytes_of_ones_own_count_where_the_peak_hides_them():
+    costs = Costs(shared=100)
+    costs.base([process(7, own=100, resident=150)])
+    costs.starts = {7: process(7, own=100, resident=400)}
+    costs.look([process(7, own=300, resident=350)])
+    assert costs.spent([process(7, own=100, resident=150, peak=400)])[0] == 200
+
+
+def test_names_of_modules_are_read_from_nobody_to_trust():
+    assert messages.to_modules("sympy torch.fx.config os;exit ../x .y a. \0") == ("sympy", "torch.fx.config")
+    assert messages.to_modules(3) == messages.to_modules(None) == ()
+    assert messages.outermost({"sympy", "sympy.core", "torch.fx.config"}) == ["sympy", "torch.fx.config"]

@@ -1,0 +1,75 @@
+"""The table of docs/security.md is what exercises declare, and what grading does to somebody else's right answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autograder import bank as banks
+from autograder import edits, recording
+from autograder.bank import Bank
+from autograder.engine.grade import COUNTED_OUTSIDE
+from autograder.sandbox import open_runner
+from autograder.sandbox.outside import doctor
+from course import exercises
+from course.judging.judge import judge
+from course.performing.cells import CodeCell
+from course.performing.exercise import Answer, Exercise
+from course.performing.perform import perform_all
+from course.syllabus import entries
+
+DOCS = Path(__file__).parent.parent / "docs" / "security.md"
+REMOVING = [entry.id for entry in entries() if exercises.load(entry.id).removes]
+SEED = 5
+
+
+def rows() -> dict[tuple[str, str], list[str]]:
+    """By exercise and answer: the cells of each row."""
+    lines = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and line.count("|") == 7]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {(row[0].strip("`"), row[2]): row for row in cells}
+
+
+def test_what_bounds_a_resource_is_tried_by_the_doctor_where_it_can_be():
+    lines = [line for line in DOCS.read_text().splitlines() if line.count("|") == 5 and not line.startswith("| ---")]
+    (_, _, _, tried), *table = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    assert tried == "tried by `autograder doctor` as"
+    assert {row[3] for row in table} - {"nothing"} <= {*doctor.ATTEMPTS, "watchdog and costs counted outside"}
+
+
+def others(bank: Bank) -> Iterator[tuple[str, Answer]]:
+    """The right answers that are somebody else's."""
+    yield from ((each.independent, each.answer) for each in bank.alternatives if each.independent)
+
+
+def counted(exercise: Exercise) -> str:
+    """What is counted outside, and earns points."""
+    kinds = (("memory and time", bool(exercise.measured)), ("questions", exercise.name == "backward"))
+    return ", ".join(name for name, is_so in kinds if is_so) or "nothing"
+
+
+def test_the_table_has_a_row_for_each_exercise_that_does_without_something():
+    expected = {}
+    for name in REMOVING:
+        bank = banks.load(name)
+        without = ", ".join(f"`{each}`" for each in bank.exercise.removes)
+        expected |= {(name, label): (without, counted(bank.exercise)) for label, _ in others(bank)}
+    assert {key: (row[1], row[5]) for key, row in rows().items()} == expected
+
+
+@pytest.mark.soak
+@pytest.mark.sandbox
+@pytest.mark.parametrize("name", REMOVING)
+def test_the_points_are_those_that_it_says(name):
+    bank = banks.load(name)
+    exercise, cases = bank.exercise, bank.exercise.draw(SEED)
+    references = recording.references(bank, cases)
+    with open_runner(display=False) as runner:
+        for label, answer in others(bank):
+            free = perform_all(exercise, answer, cases, clock="cpu")
+            with runner.session([CodeCell(source=edits.cell(exercise.name, answer), answers=exercise.name)]) as session:
+                graded = session.perform(exercise, cases)
+            got = [judge(exercise, cases, seen, references, sources=COUNTED_OUTSIDE).points for seen in (free, graded)]
+            assert rows()[name, label][3:5] == [f"{each} of {exercise.points}" for each in got]
