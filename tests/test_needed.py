@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+from pathlib import Path
 
+import nbformat
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from autograder.engine.cells import role_of
 from autograder.sandbox.inside.needed import IMPORTS, LEFT, QUIET, SHOWN, imports_of, parts
 
 LESSON, STUDENT = False, True
@@ -237,3 +240,12 @@ def test_what_comes_after_the_last_cell_of_the_student_is_left_out():
 )
 def test_where_names_do_not_stand_in_the_source_everything_is_run_and_shown(source):
     assert sorted_out(("a = [1]", LESSON), ("print(1)", LESSON), (source, STUDENT)) == [SHOWN] * 3
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_of_a_lesson_to_which_no_cell_was_added_most_is_left_out(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    chosen = sorted_out(*((cell.source, role_of(cell)[1] == "answer") for cell in cells if role_of(cell)[1] != "check"))
+    assert chosen.count(LEFT) > len(chosen) / 2
