@@ -101,7 +101,7 @@ def grade(
             "If left out, a run that did not end is taken up, and else a new one begins",
         ),
     ] = None,
-    display: Annotated[bool, typer.Option(help="run the notebooks once more, for people to look at")] = True,
+    display: Annotated[bool, typer.Option(help="run what students wrote once more, for people to look at")] = True,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="run students' code as yourself, without a sandbox")
     ] = False,

@@ -1,6 +1,7 @@
 """The course's public cases as the data of an ordinary release: inputs, and what the right answer returns.
 
-What the course hides until an answer has worked lies open here. What its probes draw from seeds, in the size that a
+What the course hides until an answer has worked lies open here. Its forms of a case (other dtypes, views, sizes of 0)
+are left out, as an ordinary release has none. What its probes draw from seeds, in the size that a
 notebook gets, is drawn when the release is built.
 """
 
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from course import exercises
 from course.exercises.computational_graphs import long_x, save_less
 from course.judging import sheet
 from course.performing.blocks import draw
@@ -24,6 +26,7 @@ def rows(unit: str) -> dict[str, list[Row]]:
         exercise: [
             {"name": case.name, **case.inputs, **case.hidden, **_drawn(case), "want": dict(seen.values)}
             for case, seen in zip(record.cases, record.references, strict=True)
+            if case.name not in {form.name for form in exercises.load(exercise).forms}
         ]
         for exercise, record in sheet.load(unit).items()
     }
@@ -35,7 +38,7 @@ def _drawn(case: Case) -> Row:
     if case.name == save_less.MEMORY:
         start, block = given["start"], given["block"]
         layer = draw(given["seed"], range(block, block + 1), save_less.BLOCK)[:, start : start + save_less.PIECE]
-        return {"x": layer * given["scale"], "layers": save_less.LAYERS}
+        return {"x": layer.float() * given["scale"], "layers": save_less.LAYERS}
     if case.name == long_x.NAME:
         near = range(given["block"] - 1, given["block"] + 2)
         x, v = ((2 * draw(seed, near, long_x.BLOCK).flatten() - 1) * given["scale"] for seed in given["seeds"])

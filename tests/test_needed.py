@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+from pathlib import Path
 
+import nbformat
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from autograder.engine.cells import role_of
 from autograder.sandbox.inside.needed import IMPORTS, LEFT, QUIET, SHOWN, imports_of, parts
 
 LESSON, STUDENT = False, True
@@ -168,6 +171,8 @@ def test_the_students_cells_show_what_they_show_when_everything_is_run(cells, lo
         ("torch.manual_seed(0)", "print(torch.randn(3))"),
         ("dropped = torch.nn.functional.dropout(ones)", "points.normal_()"),
         ("torch.manual_seed(0)", "import sampler\nprint(sampler.draw())"),
+        ("from course.lessons import models\nmodels.GPT()", "print(torch.rand(2))"),
+        ("from course.lessons.experiments.problems import gpt_problem\ngpt_problem().model()", "print(torch.rand(2))"),
         ("torch.set_default_dtype(torch.float64)", "print(torch.ones(3))"),
         ("torch.backends.mkldnn.enabled = False", "print(torch.ones(3))"),
         ("from __future__ import annotations", "def f(x: Missing): ..."),
@@ -186,6 +191,7 @@ def test_a_cell_of_the_lesson_is_run_where_it_may_matter_to_the_students(lesson,
         ("points = make()", "points = [1]\nprint(points)"),
         ("def f(points):\n    return points", "def g(points):\n    return points"),
         ("print(torch.randn(3, generator=torch.Generator().manual_seed(0)))", "print(torch.randn(3))"),
+        ("from course.lessons.figures.graph import draw\ndraw(points)", "print(torch.rand(2))"),
         ("torch.manual_seed(1)", "torch.manual_seed(0)\nprint(torch.randn(3))"),
         ("print(torch.tensor(1.0))", "print(torch.ones(3))"),
         ("train(model, torch.optim.SGD(model.parameters(), lr=0.1))", "print(torch.ones(3))"),
@@ -234,3 +240,12 @@ def test_what_comes_after_the_last_cell_of_the_student_is_left_out():
 )
 def test_where_names_do_not_stand_in_the_source_everything_is_run_and_shown(source):
     assert sorted_out(("a = [1]", LESSON), ("print(1)", LESSON), (source, STUDENT)) == [SHOWN] * 3
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_of_a_lesson_to_which_no_cell_was_added_most_is_left_out(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    chosen = sorted_out(*((cell.source, role_of(cell)[1] == "answer") for cell in cells if role_of(cell)[1] != "check"))
+    assert chosen.count(LEFT) > len(chosen) / 2

@@ -78,7 +78,7 @@ class Attack:
     """One submission that tries to get what it does not deserve.
 
     honest   points by exercise name where they are not those of an honest student
-    display  whether the whole notebook is executed for people to look at: where the attack is
+    display  whether cells are executed for people to look at: where the attack is
     bites    harmless, and leaves its trace where there are no walls: proof that the test would see it
     beside   puts files beside the notebook
     times    how often it is graded: something of an earlier run may be what a later one looks for

@@ -17,6 +17,7 @@ RANDOM = re.compile(
     r"|MultiheadAttention|DataLoader|RandomSampler|random_split|reset_parameters|RReLU|rrelu|gumbel_softmax"
     r"|scaled_dot_product_attention|GPT|mlp"
 )
+DRAW_NOTHING = ("course.lessons.figures", "course.lessons.widgets", "course.lessons.graph", "course.lessons.data")
 KNOWN = frozenset({"torch", "numpy", "matplotlib", "course", "rich", "ipywidgets", "IPython", *sys.stdlib_module_names})
 
 
@@ -119,11 +120,17 @@ def may_draw(statements: Iterable[ast.stmt]) -> bool:
             named.add(node.func)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and called(node.value) == "Generator":
             named.add(node)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and not modules(node) <= KNOWN:
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and (not modules(node) <= KNOWN or _makes_models(node)):
             return True
         if node not in named and any(RANDOM.fullmatch(word.rstrip("_")) for word in words(node)):
             return True
     return False
+
+
+def _makes_models(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether it imports what may make a model: torch draws its parameters before the lesson's own take their place."""
+    whole = [each.name for each in node.names] if isinstance(node, ast.Import) else [f"{node.module}."]
+    return any(name.startswith("course.lessons") and not name.startswith(DRAW_NOTHING) for name in whole)
 
 
 def called(call: ast.Call) -> str:

@@ -2,7 +2,7 @@
 
     first --fork--> reader: what the cells say --fork--> performer: loads one answer, performs it case by case
                                                --fork--> the reader without autograd --fork--> performer
-    first --fork--> display: the whole notebook, for people
+    first --fork--> display: what the student wrote, for people
 
 The reader parses and runs nothing, so that what a performer may not do or use is taken from it before any line of the
 student's runs there. The first process cannot be killed from inside, and it starts another reader when one is gone.
