@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import nbformat
 import pytest
 from small_class import CROSS_TERM_DROPPED, POINTS, RIGHT, find, notebook, release, without
 
 from autograder import bank as banks
-from autograder import recording
+from autograder import edits, recording
 from autograder.engine.cells import code_cells
 from autograder.engine.grade import Submission, grade
 from autograder.engine.read import read
 from autograder.engine.record import read_back, show
 from autograder.sandbox import Limits, open_runner
 from course import exercises
+from course.performing.cells import CodeCell
 
 pytestmark = pytest.mark.sandbox
 
@@ -156,3 +158,24 @@ def test_a_students_words_are_escaped_in_the_table(graded):
     table = find(shown, "check-quadratic_grads").outputs[0].data["text/html"]
     assert "&lt;script&gt;" in table
     assert "<script>" not in table
+
+
+# --- what the limit of a case leaves out ---
+
+
+def test_an_oracle_that_takes_its_time_costs_the_answer_none_of_its_own(runner):
+    bank = banks.load("choose_precisions")
+    cases = bank.exercise.draw(1)[:1]
+
+    class Slow(type(bank.exercise.oracle(cases[0]))):
+        asked = 0
+
+        def ask(self, verb, arguments):
+            Slow.asked += 1
+            time.sleep(0.8 if Slow.asked <= 3 else 0.0)
+            return super().ask(verb, arguments)
+
+    exercise = dataclasses.replace(bank.exercise, seconds=1.0, oracle=Slow)
+    with runner.session([CodeCell(source=edits.cell(exercise.name, bank.reference), answers=exercise.name)]) as session:
+        (seen,) = session.perform(exercise, cases)
+    assert (Slow.asked >= 3, seen.error) == (True, None)

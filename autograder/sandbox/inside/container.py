@@ -32,7 +32,7 @@ from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.messages import DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
-from autograder.sandbox.wire.start import STAND_INS
+from autograder.start import STAND_INS
 from course import exercises
 from course.cluster.protocol.comm import Comm
 from course.performing.apart import apart

@@ -83,7 +83,7 @@ class Session:
     def _observe(self, exercise: Exercise, case: Case, sock: socket.socket) -> Observation:
         """One case, with what it cost by our own account.
 
-        The time in which it was ready to run, and others were running, is not its own.
+        The time in which it was ready to run and others were running is not its own, and that of the oracle neither.
         """
         seconds = exercise.seconds + self._limits.spare_seconds
         started = time.monotonic()
@@ -94,19 +94,20 @@ class Session:
             return float(self._alone.container.tell({"do": "waited"})["seconds"])
 
         def deadline() -> float:
-            return started + min(seconds + waited(), PATIENT * seconds)
+            return started + min(seconds + waited() + answering.seconds, PATIENT * seconds)
 
         measured = case.name in exercise.measured
         oracle = exercise.oracle(case) if exercise.oracle else None
+        answering = _Answering(oracle)
         if measured:
             self._alone.container.tell({"do": "mark"})
         try:
             look = functools.partial(self._alone.container.tell, {"do": "look"}) if measured else None
-            reply = _converse(sock, case, oracle, started + seconds, deadline, look)
+            reply = _converse(sock, case, answering, started + seconds, deadline, look)
             (seen,) = messages.to_observations(reply["seen"], 1)
         except (stream.Late, BadFrame, stream.Closed) as error:
             return observed(error, "the run", seconds)
-        over = time.monotonic() - started - MOST * exercise.seconds
+        over = time.monotonic() - started - answering.seconds - MOST * exercise.seconds
         if over > 0 and over > waited():  # its own clock may have been changed
             return observed(stream.Late(), "the run", exercise.seconds)
         if oracle is not None:
@@ -122,7 +123,7 @@ class Session:
 def _converse(
     sock: socket.socket,
     case: Case,
-    oracle: Oracle | None,
+    answering: _Answering,
     deadline: float,
     later: Callable[[], float],
     look: Callable[[], object] | None = None,
@@ -140,19 +141,28 @@ def _converse(
         if isinstance(reply, dict) and "seen" in reply:
             return reply
         verb, arguments = messages.to_question(reply)
-        if oracle is None:
-            raise BadFrame("this exercise has nothing to ask")
         if look is not None:
             look()
-        stream.send(sock, _answer(oracle, verb, arguments), deadline=max(deadline, time.monotonic() + READING))
+        stream.send(sock, answering.ask(verb, arguments), deadline=max(deadline, time.monotonic() + READING))
 
 
-def _answer(oracle: Oracle, verb: str, arguments: Tree) -> Tree:
-    """What the oracle says, or why it says nothing."""
-    try:
-        return {"answer": oracle.ask(verb, arguments)}
-    except CourseError as error:
-        return {"refused": str(error)}
+class _Answering:
+    """An oracle, and the seconds that it has taken to answer."""
+
+    def __init__(self, oracle: Oracle | None) -> None:
+        self._oracle, self.seconds = oracle, 0.0
+
+    def ask(self, verb: str, arguments: Tree) -> Tree:
+        """What the oracle says, or why it says nothing. Raises BadFrame where there is none."""
+        if self._oracle is None:
+            raise BadFrame("this exercise has nothing to ask")
+        began = time.monotonic()
+        try:
+            return {"answer": self._oracle.ask(verb, arguments)}
+        except CourseError as error:
+            return {"refused": str(error)}
+        finally:
+            self.seconds += time.monotonic() - began
 
 
 BROKEN = ("ProcessDied", "BadReply")  # the conversation cannot go on
