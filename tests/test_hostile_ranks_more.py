@@ -154,10 +154,9 @@ return torch.tensor([float(found)])
     assert [float(seen.values[f"{rank}/total"]) for rank in range(3)] == [0.0] * 3
 
 
-def test_a_terminal_of_its_own_still_works(sandbox):
-    body = "a, b = os.openpty()\nos.write(b, b'1.5')\nreturn torch.tensor([float(os.read(a, 3))])"
-    (seen,) = perform_ranks(sandbox, answer(body), CASES[:1], EXERCISE)
-    assert float(seen.values["0/total"]) == 1.5
+def test_nobody_has_a_terminal(sandbox):
+    failure, _ = broken(sandbox, "os.openpty()")
+    assert failure.type == "PermissionError"
 
 
 # what breaks, and what is left

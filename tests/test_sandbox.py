@@ -190,9 +190,17 @@ def test_after_one_answer_that_takes_all_the_time_to_load_others_get_a_part_of_i
     assert found == [f"loading the cells did not end within {seconds} s" for seconds in ("3", "0.75")]
 
 
-REPLY = (
-    "import gc, socket\nsock = next(x for x in gc.get_objects() if isinstance(x, socket.socket) and x.fileno() >= 0)\n"
-)
+REPLY = """
+import os, socket, stat
+
+def is_socket(fd):
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+sock = socket.socket(fileno=next(filter(is_socket, range(256))))
+"""
 
 
 @pytest.mark.parametrize(
