@@ -111,8 +111,9 @@ server_and_ring(found, title="GPT-2 small: a server's traffic grows with the wor
 #
 # All ranks send at the same moment, and then receive. Here that is safe, because `send` is *eager*: it returns when
 # the data is copied, whether or not anybody receives it. In `torch.distributed` it may wait for its receiver, and
-# then all would wait for one another, for ever. `isend`, a receive, and then `wait` is right everywhere.
-# (`Simulated(send="rendezvous")` as the transport shows who depends on it.)
+# then all would wait for one another, for ever. `isend`, a receive, and then `wait` is right on gloo, too. On NCCL
+# both may stand in one stream, where the second waits for the first: `batch_isend_irecv` begins them together.
+# (`Simulated(send="rendezvous")` as the transport shows who depends on eager sends.)
 #
 # Every exercise has three hints. The first of this one is:
 
@@ -455,9 +456,10 @@ for n in (4_000, 10_000_000):
     print(f"{n:10,} bytes in ms: ring {1e3 * ring:7.3f}, virtual clock {1e3 * clock:7.3f}, trees {1e3 * trees:7.3f}")
 
 # %% [markdown]
-# Libraries choose by size and number of ranks, too. Their trees are better than these: cut into pieces, they send at
-# full bandwidth (NCCL), and halving and doubling needs as few rounds as a tree and as few bytes as a ring (Thakur et
-# al., 2005). Find where *these two* turn.
+# Libraries choose by size and number of ranks, too. Their trees are better than these. NCCL cuts tensors into pieces
+# and has two trees, with half of the bytes in each: who has children in one is a leaf of the other, so that all links
+# send at nearly full bandwidth. Halving and doubling needs as few rounds as a tree and as few bytes as a ring, where
+# $P$ is a power of two (Thakur et al., 2005). Find where *these two* turn.
 
 
 # %% exercise
@@ -493,9 +495,10 @@ check(tree_wins_below)
 # ## 7. Who is to blame?
 #
 # On GPUs a rank does not wait for a collective when it calls it. It puts the call into its stream and goes on, often
-# by a whole step, until it needs a result. Where two ranks' calls do not match, no error is raised: everybody waits,
-# until a time limit ends the run, in torch after ten minutes. What remains is a list of what each rank had called;
-# PyTorch's *flight recorder* keeps one for NCCL (the tutorial "Flight Recorder for Debugging Stuck Jobs").
+# by a whole step, until it needs a result. Where two ranks' calls do not match, no error is raised. Mostly everybody
+# waits, until a time limit ends the run (torch's own is ten minutes for NCCL, half an hour for gloo). What remains is
+# a list of what each rank had called; PyTorch's *flight recorder* keeps one for NCCL (the tutorial "Flight Recorder
+# for Debugging Stuck Jobs").
 #
 # Here is such a trace. In every step each rank sends a tensor to its neighbour, receives one from the other side, and
 # begins two all-reduces; in `wait` it stands still until all of its calls are over.
@@ -633,7 +636,8 @@ print("all seeded alike:", *[draws(11) for _ in range(4)], sep="\n  ")
 #
 # The cards rarely come out even. A rank that has one batch more than the others would wait for them in that step, for
 # ever. So the last round is filled up with samples from the beginning of the order, and those count twice. (In an
-# accuracy that is measured this way they count twice, too.)
+# accuracy that is measured this way they count twice, too.) Torch has two other ways: a sampler with `drop_last=True`
+# leaves the last samples out, and with DDP's `join()` a rank that is done goes on to answer the others' collectives.
 #
 # The order must change from epoch to epoch. torch's `DistributedSampler` seeds its generator with seed + epoch, and
 # does not know the epoch unless you call `set_epoch`: then every epoch has the same order, and no error tells you.
@@ -703,12 +707,13 @@ for step in (0, 10, 20, 50, 100):
     print(f"step {step:3d}: the ranks' weights differ by {apart:.4f}; rank 0's loss is {loss:.3f}")
 
 # %% [markdown]
-# Neither, for this linear model: whatever is subtracted, it is the same on both sides. The loss falls all the same,
-# but not to 0, where a single worker's would go: the *mean* of the two models learns, and nobody holds that one. Only
-# with the same weights at the beginning is "average the gradients" a correct algorithm.
+# Neither, with plain SGD and any model: whatever is subtracted, it is the same on both sides. (Weight decay would draw
+# them together.) The loss falls all the same, but not to 0, where a single worker's would go: in this linear model the
+# *mean* of the two learns, and nobody holds that one. Only with the same weights at the beginning is "average the
+# gradients" a correct algorithm.
 #
 # The same seed on all ranks might do, until a rank loads a checkpoint, or draws one number more. It is safer to send
-# rank 0's model to all others, once, before the first step.
+# rank 0's model to all others, once, before the first step. DDP does so when it is made.
 #
 # "The model" is more than what an optimizer changes. Look at what one small layer holds:
 
@@ -812,8 +817,10 @@ for nothing in (None, torch.zeros(())):
     print(f"{nothing!s:12} the weight moves by {weight.item() - before:+.4f}")
 
 # %% [markdown]
-# So the zeros are wrong where nobody has a gradient. And *that* is something that nobody knows alone. (DDP asks the
-# graph, with `find_unused_parameters=True`; without it an unused parameter is an error.)
+# So the zeros are wrong where nobody has a gradient. And *that* is something that nobody knows alone. (With
+# `find_unused_parameters=True` DDP searches each forward's graph for what is not used, and the ranks add up who has
+# used what. Without it the bucket of an unused parameter never leaves. That rank's next forward raises an error; a
+# rank that did use the parameter already waits for the bucket.)
 
 
 # %% exercise
@@ -980,8 +987,8 @@ for shift in (0.0, 100.0, 1_000.0, 10_000.0):
 #
 # In backward the roles are turned around. A sample of rank 0 moves the mean, and the mean moves what rank 1 computes.
 # So rank 0 needs something from rank 1 that only rank 1's backward knows. Write down what one channel's gradient sums
-# over the batch: that is what must travel. Autograd does not see through a collective, so both halves go into a
-# `torch.autograd.Function`.
+# over the batch: that is what must travel. Autograd does not see through these collectives, nor through those of
+# `torch.distributed` that work in place, so both halves go into a `torch.autograd.Function`.
 
 
 # %% exercise
@@ -1068,7 +1075,8 @@ overlap()
 
 # %% [markdown]
 # Gradients that leave during backward cost little, as long as the links keep up. All in one cannot leave before
-# backward is over. And one by one is slow where a message's latency is large: the next section is about that.
+# backward is over. And one by one is slow where a message's latency is large: the next section is about that. At 1
+# microsecond it is as good as any group.
 #
 # One gradient cannot be hidden here at all. GPT-2's head and its embedding share one matrix, by far the largest, and
 # its gradient is complete only when backward has come back to the embedding.
@@ -1105,9 +1113,11 @@ for name, pieces in {"each parameter": sizes, "all in one": [sum(sizes)]}.items(
 # %% [markdown]
 # Every all-reduce pays its latencies anew, however small it is. But a single one has a price as well: it cannot begin
 # before the last gradient is there. What lies between is a *bucket*: as many gradients as fit into so many bytes. It
-# travels when its last gradient is complete, while backward goes on. DDP closes a bucket as soon as it has reached 25
-# MiB, the first one 1 MiB, unless you say otherwise; and after the first step it makes its buckets anew, in the order
-# in which gradients came. Yours keep below their cap.
+# travels when its last gradient is complete, while backward goes on. Yours keep below their cap. DDP closes a bucket
+# as soon as it has reached 25 MiB, the first one 1 MiB, unless you say otherwise. It fills them in the order in which
+# gradients came in the first step. In that step itself all travel in one bucket (in this version of torch), so it says
+# little about speed. With `find_unused_parameters=True` nothing is made anew: the order is always that of
+# `model.parameters()`, reversed.
 #
 # So what belongs together is what is complete at about the same time. Draw a network of four layers, and backward's
 # way through it. Then let the first and the last layer share one matrix, as many language models do: backward meets
@@ -1365,8 +1375,10 @@ for way in (flat, hierarchy):
     print(f"{way.__name__:10}{run.ledger.makespan * 1000:5.1f} ms")
 
 # %% [markdown]
-# The flat ring has many steps, and all of them wait for the one slow link on the way. Two levels cross the slow links
-# in far fewer rounds. (Here a node has one link out. Where each GPU has its own, libraries run several rings side by
+# In the flat ring each node's link carries what a rank sends: $2 (P - 1) / P$ of the bytes, with $P$ = 32 ranks. With
+# two levels it is $2 (k - 1) / k$, with $k$ = 4 nodes. That is most of the difference, and it shrinks as nodes are
+# added. The rest is latency: the flat ring has many steps, and all of them wait for the slow links; two levels cross
+# these in far fewer. (Here a node has one link out. Where each GPU has its own, libraries run several rings side by
 # side.) With links that are equally fast the bytes inside would only come on top; and where gradients are small and
 # nodes many, even the few messages of two levels are more than a tree's.
 #
@@ -1451,10 +1463,11 @@ from course.lessons.widgets.scaling import scaling
 scaling()
 
 # %% [markdown]
-# There are two limits, and past the first comes the second. The links limit how many samples per second all workers
-# do together. And a step from a batch far above the critical size (lesson 02) is hardly better than one from a batch
-# half as large: the steps to a given loss stop falling, however many samples there are. (The curve takes the law of
-# lesson 02's digits: steps fall as $1 + B_\text{crit} / B$.)
+# There are two limits, and either may come first. The links limit how many samples per second all workers do
+# together: a ring has more latencies with each worker. And a step from a batch far above the critical size (lesson 02)
+# is hardly better than one from a batch half as large: the steps to a given loss stop falling, however many samples
+# there are. (The curve takes the law of lesson 02's digits: steps fall as $1 + B_\text{crit} / B$. Each batch has a
+# rate of its own there: more workers with the same rate are another run.)
 #
 # ## 20. Without waiting
 #
@@ -1486,9 +1499,11 @@ stale_losses(found.data, title="The older the gradient, the smaller the largest 
 # But eight workers that wait for one another take fewer steps from the same samples, each from a batch eight times as
 # large. Their best loss is {{ best_together(8) : .2f }} nats: less than with old gradients, and more than a single
 # worker's with as many small steps. With two workers, whose gradients are one step old, there is hardly a difference
-# ({{ best_together(2) : .2f }} and {{ best_loss(1) : .2f }}). What is saved by not waiting is paid for in steps, the
-# more the more workers there are. That is why nearly all large models are trained with steps that everybody takes
-# together.
+# ({{ best_together(2) : .2f }} and {{ best_loss(1) : .2f }}). What is saved by not waiting is paid for in
+# progress: from as many samples old gradients never do clearly better than workers that wait. And no such run can be
+# repeated. That is why nearly all large models are trained with steps that everybody takes together. Against slow
+# workers there are other means: Chen et al. (arXiv 1604.00981) have a few to spare, and leave out the last ones of
+# each step.
 
 
 # %% [markdown]
@@ -1581,8 +1596,24 @@ for workers in (2, 4):
         print(f"   {name:9} ends at {found[-1]:.6f}, at most {apart:.0e} apart in any step")
 
 # %% [markdown]
-# All three agree up to rounding: many workers take the step of one. (Not with batch norm: DDP leaves each worker the
-# statistics of its shard, unless you take `torch.nn.SyncBatchNorm`.)
+# All three agree up to rounding: many workers take the step of one. (Not with batch norm: in training DDP leaves each
+# worker the statistics of its shard, unless you take `torch.nn.SyncBatchNorm`, which needs GPUs. The running ones are
+# buffers, and rank 0's go to all before each forward.)
+#
+# On a cluster `torchrun` starts a process for each GPU, and says in environment variables which rank it is. These
+# options of DDP are worth knowing, beside `no_sync` (section 12) and `bucket_cap_mb` (section 15):
+#
+# | Option | What it does |
+# | --- | --- |
+# | `gradient_as_bucket_view=True` | `.grad` is a view into its bucket: gradients lie in memory once, not twice |
+# | `find_unused_parameters=True` | a branch may be left out (section 11); costs a search in each step |
+# | `static_graph=True` | you promise that all steps use the same parameters alike: no search, even with unused ones |
+# | `with model.join():` | ranks may have unequally many batches (section 9) |
+# | `register_comm_hook(...)` | another reduction: in bfloat16, or of low rank (PowerSGD, arXiv 1905.13727) |
+# | `forward_sync_buffers=False` | buffers do not travel in each step (formerly `broadcast_buffers=False`) |
+#
+# Some things remain yours. A loss that a rank prints is that of its shard. One rank writes the checkpoint. And norms
+# are clipped after backward, when gradients are means.
 #
 # `torch.nn.DataParallel` is older, and easier to call: one process, one thread for each GPU. In every step it copies
 # the model from the first GPU to all others, sends each its samples, collects their outputs there, and sums the
@@ -1656,8 +1687,10 @@ timeline(accounts["torch's DDP"], title="A step on four processes: torch's DDP")
 # ## At scale
 #
 # Goyal et al. trained ResNet-50 on ImageNet in {{ hours(8) : .0f }} hours on 8 GPUs, and in {{ hours(256) : .0f }}
-# hour on 256 (arXiv 1706.02677): about {{ hour_published() : .0%}} of a perfect 32-fold speed-up. The same step on
-# 256 simulated ranks, in 32 servers; the 8 GPUs of each share one card of 50 Gbit/s:
+# hour on 256 (arXiv 1706.02677): about {{ hour_published() : .0%}} of a perfect 32-fold speed-up, and the paper
+# itself says about 90%, by images per second. Their gradients left during backward, were added up inside each server
+# first, and then between servers by halving and doubling (sections 18 and 6). Here is a step on 256 simulated ranks in
+# 32 servers, whose 8 GPUs share one card of 50 Gbit/s, with a flat ring:
 
 # %%
 from course.lessons.experiments import imagenet_hour
@@ -1687,15 +1720,19 @@ for words, overlaps in (("during backward", True), ("after backward", False)):
 # ## What to read
 #
 # - Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, arXiv 2006.15704, section 3.
+# - Thakur et al., *Optimization of Collective Communication Operations in MPICH*, IJHPCA 19, 2005.
 # - Patarasuk and Yuan, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*, JPDC 69, 2009.
 # - Goyal et al., *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, arXiv 1706.02677.
 # - Li et al., *Scaling Distributed Machine Learning with the Parameter Server*, OSDI 2014.
+# - Chen et al., *Revisiting Distributed Synchronous SGD*, arXiv 1604.00981.
 # - PyTorch's documentation of `DistributedDataParallel`, and its note on DDP's design.
 #
 # ## What this lesson simplified
 #
-# - The virtual clock: latency and bandwidth alone. Sums cost nothing, and communication takes nothing from computing.
-# - Real libraries choose between rings, trees and more for each call, and cut large tensors into pieces.
+# - The virtual clock: latency and bandwidth alone. Sums cost nothing, and communication takes nothing from computing;
+#   on a GPU NCCL's kernels take some of its processors.
+# - Real libraries choose between rings, trees and more for each call, and cut large tensors into pieces. Some
+#   switches of a network add up what passes through them.
 # - No rank failed. Real runs of many workers must survive one that dies.
 # - No recorded number comes from a GPU.
 
