@@ -2,7 +2,8 @@
 
     forward uses a b c d  -->  backward completes d c b a  -->  buckets [d c], [b a], the first one ready first
 
-S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section 3.2.3.
+S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, sections 3.2.2 and
+3.2.3.
 """
 
 from __future__ import annotations
