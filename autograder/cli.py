@@ -54,6 +54,8 @@ def prove(
 
 @app.command()
 def build(
+    lesson: Annotated[str, typer.Argument(help="one lesson, such as 01_computational_graphs")] = "*",
+    *,
     check: Annotated[
         bool, typer.Option("--check", help="write nothing; exit 1 where a committed file differs")
     ] = False,
@@ -63,7 +65,7 @@ def build(
     """Make notebooks, nbgrader's trees and answer sheets from solutions/."""
     from autograder import release as building
 
-    made = building.build(root.resolve(), check=check, with_sheets=sheets)
+    made = building.build(root.resolve(), lesson, check=check, with_sheets=sheets)
     for name in made.written:
         typer.echo(f"wrote {name}")
     for sentence in made.differing:

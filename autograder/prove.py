@@ -244,7 +244,7 @@ def _wrong_answers(trial: _Trial, part: _OfSeed) -> None:
             part.fates[wrong.name, number] = frozenset(each.property for each in verdict.findings if not each.held)
             label = f"misconception {wrong.name} (witness {number}{_slip(witness)})"
             if verdict.points == verdict.possible:
-                part.misses.append(f"{label} gets full marks")
+                part.misses.append(f"{label} gets full marks; draw a case, or add a property, that shows it")
             elif named not in (wrong.name, *wrong.same_as):
                 alike = "; if nothing can tell them apart, declare same_as" if named != "none" else ""
                 part.misses.append(f"{label} is diagnosed as {named}{alike}")
@@ -274,7 +274,9 @@ def _demands(bank: Bank, proof: Proof) -> Iterator[str]:
         yield "one right answer must be independent: the library's own call, numpy or a closed form"
     properties, drawn = bank.exercise.properties, {case.name for case in bank.exercise.draw(PUBLIC_SEED)}
     yield from (
-        f"property {each.name} is broken by no misconception" for each in properties if each.name not in proof.broken
+        f"property {each.name} is broken by no misconception; add a wrong answer that fails it"
+        for each in properties
+        if each.name not in proof.broken
     )
     if strange := sorted({*bank.exercise.measured, *(name for each in properties for name in each.cases)} - drawn):
         yield f"properties and `measured` must speak of cases that are drawn, got {', '.join(strange)}"

@@ -9,7 +9,7 @@ import torch
 import toy
 from conftest import same_tree
 
-from autograder.release.promises import unkept
+from autograder.release.promises import NAME_IT, unkept
 from autograder.sandbox.wire import messages
 from course.errors import DeclarationError
 from course.judging.judge import judge
@@ -198,9 +198,9 @@ def test_a_docstring_whose_promises_are_all_judged_is_kept():
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"it is not changed": None}, "nothing judges `changed` in: x ...; it is not changed"),
-        ({"the squares": None}, "nothing judges: Returns the squares"),
-        ({"an x of 0": None}, "nothing judges the refusal of `an x of 0`"),
+        ({"it is not changed": None}, "nothing judges `changed` in: x ...; it is not changed" + NAME_IT),
+        ({"the squares": None}, "nothing judges: Returns the squares" + NAME_IT),
+        ({"an x of 0": None}, "nothing judges the refusal of `an x of 0`" + NAME_IT),
         ({"the cubes": ("squares",)}, "`the cubes` is declared as a promise and does not stand in the docstring"),
         ({"the squares": ("cubes",)}, "`the squares` must name cases or properties, got cubes"),
         ({"the squares": ()}, "`the squares` must name cases or properties, got none"),

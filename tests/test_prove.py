@@ -22,6 +22,9 @@ from course.syllabus import find_unit
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (PUBLIC_SEED, 1, 2)
 
+FULL_MARKS = "gets full marks; draw a case, or add a property, that shows it"
+UNBROKEN = "is broken by no misconception; add a wrong answer that fails it"
+
 
 def misses(bank: Bank, **parts) -> list[str]:
     """What the proof of a changed bank has to say, for one seed."""
@@ -79,12 +82,12 @@ def test_a_stub_that_passes_is_a_miss():
 
 def test_a_misconception_with_full_marks_is_a_miss():
     found = misses(toy.BANK, **with_misconceptions(toy.wrong("harmless", toy.with_sum)))
-    assert "seed 1: misconception harmless (witness 1) gets full marks" in found
+    assert f"seed 1: misconception harmless (witness 1) {FULL_MARKS}" in found
 
 
 def test_every_witness_is_tried():
     found = misses(toy.BANK, **with_misconceptions(toy.wrong("mixed", toy.row_by_row, toy.with_sum)))
-    assert "seed 1: misconception mixed (witness 2) gets full marks" in found
+    assert f"seed 1: misconception mixed (witness 2) {FULL_MARKS}" in found
 
 
 def test_a_misconception_that_is_diagnosed_as_another_is_a_miss():
@@ -109,7 +112,7 @@ def test_a_draw_that_decides_what_fails_is_a_miss_unless_it_is_declared(by_chanc
 
 def test_a_miss_on_several_seeds_is_told_once():
     bank = dataclasses.replace(toy.BANK, **with_misconceptions(toy.wrong("harmless", toy.with_sum)))
-    assert "seed 1, 2, 3: misconception harmless (witness 1) gets full marks" in prove(bank, [1, 2, 3]).misses
+    assert f"seed 1, 2, 3: misconception harmless (witness 1) {FULL_MARKS}" in prove(bank, [1, 2, 3]).misses
 
 
 FORMED = dataclasses.replace(toy.EXERCISE, forms=(strided("x", of="matrix"), leaves("x", of="matrix")))
@@ -163,13 +166,11 @@ def test_garbage_that_earns_is_a_miss():
 
 def test_a_property_that_nothing_breaks_is_a_miss():
     few = tuple(each for each in toy.BANK.misconceptions if each.name != "row_by_row")
-    assert misses(toy.BANK, misconceptions=few) == ["property one_call is broken by no misconception"]
+    assert misses(toy.BANK, misconceptions=few) == [f"property one_call {UNBROKEN}"]
 
 
 def test_a_property_that_only_waits_is_not_broken():
-    assert "property one_call is broken by no misconception" in misses(
-        toy.BANK, misconceptions=(toy.wrong("cubes", toy.cubes),)
-    )
+    assert f"property one_call {UNBROKEN}" in misses(toy.BANK, misconceptions=(toy.wrong("cubes", toy.cubes),))
 
 
 def test_right_answers_that_share_the_reference_s_formula_are_too_few():
@@ -182,7 +183,7 @@ def test_a_miss_shows_the_line_that_was_edited():
     (found,) = misses(toy.BANK, **with_misconceptions(toy.wrong("harmless", harmless)))
     assert found == (
         "seed 1: misconception harmless (witness 1; - return square(x), math.fsum(numbers); "
-        "+ return square(x.clone()), math.fsum(numbers)) gets full marks"
+        f"+ return square(x.clone()), math.fsum(numbers)) {FULL_MARKS}"
     )
 
 

@@ -18,6 +18,7 @@ from course.performing.exercise import PUBLIC_SEED, Exercise
 TOLD_ELSEWHERE = ("Example", "Not allowed", "Used as", "You may call")  # `removes` and the worked solution hold these
 LABEL = re.compile(r"(?P<label>\S[^\n]*?)  +(?P<text>\S.*)", re.DOTALL)
 BINDING = re.compile(r"\bdtypes?\b|\bfloating\b|\bat least 0\b|\bmay (?:be|equal|repeat)\b|\bchanged\b|\bdiffer\b")
+NAME_IT = "; name these words in `promises`, with what judges them"
 
 
 def unkept(exercise: Exercise, docstring: str) -> list[str]:
@@ -45,12 +46,13 @@ def _open(label: str, paragraph: str, made: list[str]) -> Iterator[str]:
     for words in sorted(made, key=len, reverse=True):
         rest = rest.replace(words, "...")
     if not made:
-        yield f"nothing judges: {label} {paragraph}".strip()
+        yield f"nothing judges: {label} {paragraph}".rstrip() + NAME_IT
     elif label.startswith("Refused"):
         items = re.split(r"[,;]|\band\b", rest.partition(":")[2])
-        yield from (f"nothing judges the refusal of `{item.strip()}`" for item in items if re.search(r"[a-z]", item))
+        open_items = (item.strip() for item in items if re.search(r"[a-z]", item))
+        yield from (f"nothing judges the refusal of `{item}`{NAME_IT}" for item in open_items)
     elif bound := BINDING.search(rest):
-        yield f"nothing judges `{bound[0]}` in: {label} {rest}".strip()
+        yield f"nothing judges `{bound[0]}` in: {label} {rest}".rstrip() + NAME_IT
 
 
 def _paragraphs(docstring: str) -> Iterator[tuple[str, str]]:
