@@ -162,8 +162,7 @@ WRONG = (
     ),
     wrong(
         "another_dtype",
-        "Your factors have another dtype than x: always float64, or always float32.",
-        edit(("return factors[0], factors[1]", "return factors[0].double(), factors[1].double()")),
+        "Your factors are always in float32. They come in the dtype of x.",
         edit(("return factors[0], factors[1]", "return factors[0].float(), factors[1].float()")),
         rounds_to=torch.float32,
     ),

@@ -31,35 +31,71 @@ GAUSSIAN = ("Gaussian, 2 bits", "Gaussian, 3 bits")
 OTHERS = ("heavy tails", "a basis of two signs", "4 bits", "1 bit", "two values")
 SMALL = "small weights"
 SLACK, ROUGH = 1.02, 2.0  # times our squared error
+ALIKE, NOISE = 1.005, 1e-6  # of errors of weights that are off by so many of their own size
 ROUNDINGS = 64  # of a number that comes back, where we have no error
 FACTORS, SPLITS = ("u", "v"), 30
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Normal numbers and quotients of them; and two numbers, so that values of a codebook are left without entries."""
+    """Normal numbers and quotients of them, drawn until roundings do not decide where k-means ends; and two numbers, so
+    that values of a codebook are left without entries.
+    """
 
     def drawn(*shape: int) -> Tensor:
         return normal(rng, *shape, dtype=torch.float64)
 
-    def case(name: str, w: Tensor, bits: int, q: Tensor | None = None) -> Case:
-        turn = torch.linalg.qr(drawn(w.shape[1], w.shape[1]))[0] if q is None else q
-        return Case(name=name, inputs={"w": w.float(), "q": turn.float(), "bits": bits})
+    def case(name: str, draw: Callable[[], Tensor], bits: int, q: Tensor | None = None) -> Case:
+        while True:
+            w = draw()
+            turn = torch.linalg.qr(drawn(w.shape[1], w.shape[1]))[0] if q is None else q
+            noise = 1 + NOISE * drawn(2, *w.shape)
+            if name == "two values" or _alike(
+                [(w, turn), (w.float(), turn.float()), *((w * n, turn) for n in noise)], bits
+            ):
+                return Case(name=name, inputs={"w": w.float(), "q": turn.float(), "bits": bits})
 
-    heavy = drawn(32, 24) / drawn(3, 32, 24).square().mean(dim=0).sqrt()
+    def heavy() -> Tensor:
+        return drawn(32, 24) / drawn(3, 32, 24).square().mean(dim=0).sqrt()
+
+    def both() -> Tensor:
+        return torch.where(drawn(24, 16) > 0, 0.5, -0.5) * integer(rng, 1, 9)
+
     walsh = torch.ones(1, 1, dtype=torch.float64)
     for _ in range(4):
         walsh = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64), walsh)
-    both = torch.where(drawn(24, 16) > 0, 0.5, -0.5)
     return [
-        case("Gaussian, 2 bits", drawn(32, 24), 2),
-        case("Gaussian, 3 bits", 2 * drawn(24, 32), 3),
+        case("Gaussian, 2 bits", lambda: drawn(32, 24), 2),
+        case("Gaussian, 3 bits", lambda: 2 * drawn(24, 32), 3),
         case("heavy tails", heavy, 2),
-        case("a basis of two signs", drawn(40, 16), 2, walsh / 4),
-        case("4 bits", drawn(32, 24), 4),
-        case("1 bit", drawn(24, 20), 1),
-        case("small weights", 1e-4 * drawn(24, 20), 2),
-        case("two values", both * integer(rng, 1, 9), 2),
+        case("a basis of two signs", lambda: drawn(40, 16), 2, walsh / 4),
+        case("4 bits", lambda: drawn(32, 24), 4),
+        case("1 bit", lambda: drawn(24, 20), 1),
+        case("small weights", lambda: 1e-4 * drawn(24, 20), 2),
+        case("two values", both, 2),
     ]
+
+
+def _alike(weights: list[tuple[Tensor, Tensor]], bits: int) -> bool:
+    """Whether the errors of all these, which differ by roundings, are the same but for a part of what is allowed."""
+    errors = []
+    for w, q in weights:
+        u, v = (_as_held(each, 2**bits) for each in split(w, q, SPLITS)[:2])
+        errors.append(float((u + v @ q.T - w).double().square().sum()))
+    return max(errors) <= ALIKE * min(errors)
+
+
+def _as_held(factor: Tensor, count: int) -> Tensor:
+    """Each entry's value in a codebook by k-means."""
+    flat = factor.flatten()
+    found = flat.quantile((torch.arange(count).to(flat) + 0.5) / count)
+    for _ in range(50):
+        places = torch.bucketize(flat, found.unfold(0, 2, 1).mean(1))
+        held = places.bincount(minlength=count)
+        before, sums = found, torch.zeros_like(found).index_add_(0, places, flat)
+        found = torch.where(held > 0, sums / held, found)
+        if torch.equal(found, before):
+            break
+    return found[torch.bucketize(flat, found.unfold(0, 2, 1).mean(1))].view_as(factor)
 
 
 def returned(inputs: Inputs, values: Values) -> Tensor | str:
