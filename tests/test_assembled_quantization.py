@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 import pytest
 import torch
+from quantizers import references
 
 from course.lessons.experiments import assembled_quantization as assembled
 from course.lessons.experiments import eight_bit_states, four_bit_base, four_bits, torchs_few_bits, two_factors
@@ -16,15 +16,9 @@ from course.lessons.figures import quantization as figures
 from course.lessons.widgets import few_bits, grid
 
 
-def _ours():
-    """The references, by name."""
-    modules = {name: f"course.reference.quantization.{name.lower()}" for name in assembled.PARTS.names}
-    return {name: getattr(importlib.import_module(module), name) for name, module in modules.items()}
-
-
 @pytest.fixture(params=["stand-ins", "ours"], scope="module")
 def parts(request):
-    return assembled.PARTS.with_yours(_ours() if request.param == "ours" else {})
+    return assembled.PARTS.with_yours(references() if request.param == "ours" else {})
 
 
 def _numbers(line):
@@ -33,7 +27,7 @@ def _numbers(line):
 
 def test_stand_ins_compute_what_the_references_do():
     """Codes may differ by one where a number lies between two; values then lie a rounding apart."""
-    ours, theirs = _ours(), assembled.PARTS.torchs
+    ours, theirs = references(), assembled.PARTS.torchs
     rng = torch.Generator().manual_seed(0)
     x, w = torch.randn(12, 64, generator=rng), torch.randn(32, 64, generator=rng)
     for bits in (2, 4, 8):

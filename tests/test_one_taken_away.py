@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 import torch
+from quantizers import references
 
 from course.lessons.experiments import assembled_quantization as assembled
 from course.lessons.experiments import one_taken_away as recipes
@@ -13,14 +12,9 @@ from course.lessons.experiments import one_taken_away as recipes
 MATRIX = "0.attention.q_proj"
 
 
-def _ours():
-    modules = {name: f"course.reference.quantization.{name.lower()}" for name in assembled.PARTS.names}
-    return {name: getattr(importlib.import_module(module), name) for name, module in modules.items()}
-
-
 @pytest.fixture(params=["stand-ins", "ours"], scope="module")
 def parts(request):
-    return assembled.PARTS.with_yours(_ours() if request.param == "ours" else {})
+    return assembled.PARTS.with_yours(references() if request.param == "ours" else {})
 
 
 def _error(layer, near):

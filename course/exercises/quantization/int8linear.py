@@ -243,7 +243,6 @@ EXERCISE = Exercise(
     promises={
         "float32, float16 or bfloat16": ("in float16", "in bfloat16", "dtype_of_x"),
         "a view or not": ("views that are not contiguous", "transposed tensors"),
-        "in the weight's dtype, a parameter or not": ("in float16", "parameters", "buffers"),
         "in one of these dtypes, which may be another": (
             "steps of x below float16",
             "steps of the weight below float16",
