@@ -135,7 +135,7 @@ class Network:
             begun = min(begun, head)
             end = max(end, head + seconds + latency)
             head += link.latency
-        return begun, end
+        return min(begun, end), end  # without a link on its way a message begins and ends at once
 
     def collective(self, plan: Plan, at: float) -> Times:
         """Start and end of a collective whose ranks are all ready at `at`, on links that are free then.
