@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, without
 
 from autograder.engine.cells import Cell, Release
-from autograder.engine.read import CELL, MAX_BYTES, MAX_PARTS, TOTAL, Unreadable, read, read_file
+from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, read, read_file
 from autograder.engine.rebuild import rebuild
+from autograder.engine.slim import CELL, MAX_PARTS, TOTAL
 
 RELEASE = release()
 
@@ -88,6 +91,42 @@ def test_odd_cells_are_read_as_far_as_they_go():
 def test_half_a_surrogate_pair_is_replaced_because_no_file_can_hold_it():
     (cell,) = read(b'{"cells": [{"cell_type": "code", "source": "x = \\"\\ud800\\""}]}')
     assert cell.source == 'x = "?"'
+
+
+def test_a_large_file_is_read_as_a_small_one():
+    book = notebook(RIGHT)
+    small = read(nbformat.writes(book).encode())
+    book.metadata["widgets"] = {"state": "x" * SMALL}
+    assert read(nbformat.writes(book).encode()) == small
+
+
+COSTLY = (  # beside a few MiB of text, whose parts take a hundred times as much memory
+    ("format 3, objects", b'{"nbformat": 3, "worksheets": [], "metadata": {"a": [' + b'{"a":1},' * 499_000 + b"{}]}}"),
+    ("format 3, lines", b'{"nbformat": 3, "worksheets": [{"cells": [{"cell_type": "code", "input": ["a"%s]}]}]}'
+     % (b',""' * 2_000_000)),
+    ("numbers", b'{"cells": [], "metadata": {"a": [' + b"1.5," * 4_000_000 + b"1]}}"),
+)  # fmt: skip
+
+
+@pytest.mark.sandbox  # the kernel's account of memory
+@pytest.mark.parametrize("data", [each for _, each in COSTLY], ids=[name for name, _ in COSTLY])
+def test_what_a_large_file_costs_is_not_paid_by_who_grades(data):
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak()
+    with contextlib.suppress(Unreadable):
+        read(data)
+    assert peak() - before < 3 * len(data)
+
+
+def peak() -> int:
+    """The most bytes of this process that were in memory."""
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def test_a_file_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr("autograder.engine.read.PATIENCE", 0.01)
+    with pytest.raises(Unreadable, match="at most 1 GiB of memory and 20 s, but this one takes more"):
+        read(b" " * (SMALL + 1))
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe"])

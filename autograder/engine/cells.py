@@ -16,6 +16,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
+from autograder.engine.slim import mapping_of, source_of, text_of
 from course import exercises
 from course.errors import CourseError
 from course.performing.cells import CodeCell
@@ -56,16 +57,16 @@ class Cell:
 
 def parse(node: dict[str, Any], number: int | None = None) -> Cell:
     """A cell from a node of any notebook, whatever stands in it."""
-    metadata = _mapping(node.get("metadata"))
-    hpml, nbgrader = _mapping(metadata.get("hpml")), _mapping(metadata.get("nbgrader"))
-    kind = _text(node.get("cell_type"))
+    metadata = mapping_of(node.get("metadata"))
+    hpml, nbgrader = mapping_of(metadata.get("hpml")), mapping_of(metadata.get("nbgrader"))
+    kind = text_of(node.get("cell_type"))
     return Cell(
         kind=kind if kind in KINDS else "raw",
-        source=_source(node.get("source")),
-        id=_text(node.get("id")),
-        exercise=_text(hpml.get("exercise")),
-        role=_text(hpml.get("role")),
-        grade_id=_text(nbgrader.get("grade_id")),
+        source=source_of(node.get("source")),
+        id=text_of(node.get("id")),
+        exercise=text_of(hpml.get("exercise")),
+        role=text_of(hpml.get("role")),
+        grade_id=text_of(nbgrader.get("grade_id")),
         locked=bool(nbgrader.get("locked")) and not nbgrader.get("solution"),
         number=number,
     )
@@ -148,16 +149,3 @@ class Release:
 def verbatim(text: str) -> str:
     """Markdown that shows `text` letter by letter: a block indented by four spaces, which no text can end."""
     return "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _source(value: object) -> str:
-    return "".join(map(_text, value)) if isinstance(value, list) else _text(value)
-
-
-def _text(value: object) -> str:
-    """The string without half surrogate pairs, which no file can hold; "" for anything else."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

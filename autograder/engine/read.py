@@ -1,26 +1,23 @@
 """A submitted file, read with suspicion: bytes in, cells out, or one sentence that says why not.
 
-Only what a rebuild needs is taken: kind, source, id, and the names under which the course knows a cell. Nothing is
-validated against a schema, because everything else in the file is dropped.
+Only what a rebuild needs is taken (slim.py): of a small file here, of a large one in a process of its own.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
+from autograder.engine import slim
 from autograder.engine.cells import Cell, parse
 from course.errors import CourseError
 
 MAX_BYTES = 20 * 2**20  # a notebook with outputs is a few MiB; outputs are dropped anyway
-MAX_CELLS = 5_000
-MAX_PARTS = 500_000  # lists and objects, each of which takes a hundred bytes of memory and more
-CELL, TOTAL = 200_000, 2 * 2**20  # characters of one cell, and of all: they are written on pages, in several forms
+SMALL = 2 * 2**20  # bytes: whatever stands in so few of them takes some 60 MiB and two seconds at most
+PATIENCE = 120.0  # seconds for the other process, whose own limit is one of the processor
 
 
 class Unreadable(CourseError):
@@ -44,51 +41,25 @@ def read(data: bytes) -> list[Cell]:
     """The cells of a notebook. Raises Unreadable; notebooks of format 3 are upgraded first."""
     if len(data) > MAX_BYTES:
         raise Unreadable(f"a notebook must not be larger than {MAX_BYTES >> 20} MiB")
-    if data.count(b"{") + data.count(b"[") > MAX_PARTS:
-        raise Unreadable(f"a notebook must not hold more than {MAX_PARTS:,} lists and objects")
-    notebook = _latest(_parse(data))
-    cells = notebook.get("cells")
-    if not isinstance(cells, list):
-        raise Unreadable("the file is JSON, but no notebook: it has no list of cells")
-    if len(cells) > MAX_CELLS:
-        raise Unreadable(f"a notebook must not have more than {MAX_CELLS} cells, got {len(cells)}")
-    return [*_without_long_ones(parse(cell) for cell in cells if isinstance(cell, dict))]
-
-
-def _without_long_ones(cells: Iterable[Cell]) -> Iterator[Cell]:
-    """A sentence in place of a cell that is too long by itself, or with those above it."""
-    room = TOTAL
-    for cell in cells:
-        if (size := len(cell.source)) > min(CELL, room):
-            said = f"left out: a cell may hold {CELL:,} characters, and all together {TOTAL:,}; this one held {size:,}"
-            yield dataclasses.replace(cell, source=f"# {said}" if cell.kind == "code" else said)
-        else:
-            room -= size
-            yield cell
-
-
-def _parse(data: bytes) -> dict[str, Any]:
     try:
-        notebook = json.loads(data.decode("utf-8-sig"))
-    except RecursionError:
-        raise Unreadable("the file is nested too deeply to be read") from None
-    except ValueError as error:  # includes UnicodeDecodeError and json.JSONDecodeError
-        place = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise Unreadable(f"the file is not valid JSON{place}") from None
-    if not isinstance(notebook, dict):
-        raise Unreadable("the file is JSON, but no notebook")
-    return notebook
+        nodes = slim.slim(data) if len(data) <= SMALL else _read_apart(data)
+    except slim.Refused as error:
+        raise Unreadable(str(error)) from None
+    return [parse(node) for node in nodes]
 
 
-def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
-    """The notebook in format 4."""
-    version = notebook.get("nbformat", 4)
-    if version == 4:
-        return notebook
+def _read_apart(data: bytes) -> list[dict[str, Any]]:
+    """The same, by a process of its own. Raises Unreadable where that takes too much."""
+    command = [sys.executable, "-I", slim.__file__]
     try:
-        upgraded: dict[str, Any] = nbformat.convert(nbformat.from_dict(notebook), 4)  # type: ignore[no-untyped-call]
-    except Exception as error:
-        raise Unreadable(
-            f"the notebook has format {str(version)[:20]} and cannot be upgraded to 4 ({type(error).__name__})"
-        ) from None
-    return upgraded
+        done = subprocess.run(
+            command, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE, check=True
+        )
+    except (subprocess.SubprocessError, OSError):
+        most = f"{slim.MEMORY >> 30} GiB of memory and {slim.SECONDS} s"
+        raise Unreadable(f"a notebook must be read with at most {most}, but this one takes more") from None
+    found: Any = json.loads(done.stdout)
+    if isinstance(found, dict):
+        raise Unreadable(found["refused"])
+    nodes: list[dict[str, Any]] = found
+    return nodes

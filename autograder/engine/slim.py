@@ -1,0 +1,123 @@
+"""What grading needs of a notebook's file: bytes in, plain cells out, or one sentence that says why not.
+
+    bytes --stdin--> python slim.py --stdout--> cells as JSON, or why they were refused
+
+A large file is read by a process of its own, which runs this file, so that nobody else pays for what a stranger's JSON
+costs. Therefore it imports nothing of ours, and of others' only what it uses.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+MAX_CELLS = 5_000
+MAX_PARTS = 500_000  # lists and objects, each of which takes a hundred bytes of memory and more
+CELL, TOTAL = 200_000, 2 * 2**20  # characters of one cell, and of all: they are written on pages, in several forms
+NAMES = {"hpml": ("exercise", "role"), "nbgrader": ("grade_id", "locked", "solution")}  # in a cell's metadata
+LONGEST = 1_000  # characters of one of them
+MEMORY, SECONDS = 2**30, 20  # that a process of its own may take
+
+
+class Refused(ValueError):
+    """What is no notebook, or none that can be read; in one sentence."""
+
+
+def slim(data: bytes) -> list[dict[str, Any]]:
+    """The cells of a notebook: kind, source, id, and the names under which the course knows them. Raises Refused.
+
+    Nothing is validated against a schema, because everything else is dropped. Format 3 is upgraded first.
+    """
+    if data.count(b"{") + data.count(b"[") > MAX_PARTS:
+        raise Refused(f"a notebook must not hold more than {MAX_PARTS:,} lists and objects")
+    cells = _latest(_parse(data)).get("cells")
+    if not isinstance(cells, list):
+        raise Refused("the file is JSON, but no notebook: it has no list of cells")
+    if len(cells) > MAX_CELLS:
+        raise Refused(f"a notebook must not have more than {MAX_CELLS} cells, got {len(cells)}")
+    return [*_without_long_ones(_needed(cell) for cell in cells if isinstance(cell, dict))]
+
+
+def source_of(value: object) -> str:
+    """Of a cell: a string, or a list of them."""
+    return "".join(map(text_of, value)) if isinstance(value, list) else text_of(value)
+
+
+def text_of(value: object) -> str:
+    """The string without half surrogate pairs, which no file can hold; "" for anything else."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def mapping_of(value: object) -> dict[str, Any]:
+    """The dict; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _needed(cell: dict[str, Any]) -> dict[str, Any]:
+    metadata = mapping_of(cell.get("metadata"))
+    names = {part: _short(mapping_of(metadata.get(part)), *fields) for part, fields in NAMES.items()}
+    return {**_short(cell, "cell_type", "id"), "source": source_of(cell.get("source")), "metadata": names}
+
+
+def _short(given: dict[str, Any], *fields: str) -> dict[str, Any]:
+    """These fields, as far as they are truth values or short texts."""
+    found = {field: given.get(field) for field in fields}
+    return {field: value for field, value in found.items() if value is True or 0 < len(text_of(value)) <= LONGEST}
+
+
+def _without_long_ones(cells: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A sentence in place of a source that is too long by itself, or with those above it."""
+    room = TOTAL
+    for cell in cells:
+        if (size := len(cell["source"])) > min(CELL, room):
+            said = f"left out: a cell may hold {CELL:,} characters, and all together {TOTAL:,}; this one held {size:,}"
+            yield {**cell, "source": f"# {said}" if cell.get("cell_type") == "code" else said}
+        else:
+            room -= size
+            yield cell
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        notebook = json.loads(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise Refused("the file is nested too deeply to be read") from None
+    except ValueError as error:  # includes UnicodeDecodeError and json.JSONDecodeError
+        place = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise Refused(f"the file is not valid JSON{place}") from None
+    if not isinstance(notebook, dict):
+        raise Refused("the file is JSON, but no notebook")
+    return notebook
+
+
+def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The notebook in format 4."""
+    version = notebook.get("nbformat", 4)
+    if version == 4:
+        return notebook
+    import nbformat
+
+    try:
+        upgraded: dict[str, Any] = nbformat.convert(nbformat.from_dict(notebook), 4)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        said = f"has format {str(version)[:20]} and cannot be upgraded to 4 ({type(error).__name__})"
+        raise Refused(f"the notebook {said}") from None
+    return upgraded
+
+
+def main() -> None:
+    """Read a notebook from standard input, within MEMORY and SECONDS of the processor."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    try:
+        found: Any = slim(sys.stdin.buffer.read())
+    except Refused as error:
+        found = {"refused": str(error)}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
