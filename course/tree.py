@@ -29,7 +29,7 @@ NUMBERS = frozenset(
     (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.complex64)
 )
 
-MAX_BYTES = 64 * 2**20  # of all tensors in an observation
+MAX_BYTES = 16 * 2**20  # of all tensors in an observation
 MAX_LEAVES = 20_000
 MAX_DEPTH = 16
 MAX_TEXT = 10_000

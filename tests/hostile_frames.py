@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from autograder.sandbox.wire.frame import MAX_FRAME
+
 FULL = 4 * 2**20 - 1_000  # bytes of JSON, just under what a frame may hold
 MANY = 99_000  # values, just under what a frame may hold
 
@@ -113,11 +115,11 @@ REFUSED = {
 }
 
 
-def _bools(size: int = 60 * 2**20) -> bytes:
+def _bools(size: int = MAX_FRAME - 2**20) -> bytes:
     return one_tensor("BOOL", [size], 0, size, bytes(size))
 
 
-def _tensors(count: int = 4_900, size: int = 12_000) -> bytes:
+def _tensors(count: int = 4_900, size: int = MAX_FRAME // 5_000) -> bytes:
     header = ",".join(entry("U8", [size], size * i, size * i + size, str(i)) for i in range(count))
     references = ",".join(f'"{i}":{{"$tensor":"{i}"}}' for i in range(count))
     return framed('["",{"$dict":{' + references + "}}]", stored("{" + header + "}", bytes(size * count)))

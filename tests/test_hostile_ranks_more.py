@@ -104,6 +104,24 @@ comm.barrier()
     assert attack(sandbox, body) == ("Flood", 1)
 
 
+@pytest.mark.parametrize(("sent", "received", "failed"), [(20, 0, ("Flood", 1)), (1, 1, None)])
+def test_what_nobody_receives_is_not_held_without_end(sandbox, monkeypatch, sent, received, failed):
+    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_HELD", 4 * 2**20)
+    monkeypatch.setattr("autograder.sandbox.outside.broker.LOOK", 2**19)
+    body = f"""
+for _ in range(20 // {sent}):
+    for _ in range({sent} if rank == 1 else 0):
+        comm.send(torch.zeros(2**18), 2)
+    for _ in range({received} if rank == 2 else 0):
+        comm.recv(torch.empty(2**18), 1)
+    comm.barrier()
+return x
+"""
+    three = [case for case in CASES if case.name == "3 ranks"]
+    (seen,) = perform_ranks(sandbox, answer(body, head=RAW), three, EXERCISE)
+    assert failed == ((seen.error.type, seen.error.rank) if seen.error else None)
+
+
 # past the broker
 
 LOCKED = """

@@ -212,6 +212,23 @@ def test_a_reply_that_is_no_observation_costs_its_own_exercise_only(sandbox, dat
     assert other.message == "'alive'"
 
 
+def test_what_all_cases_give_takes_no_more_memory_than_is_ours_to_give(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.outside.session.KEPT", 3 * 2**20)
+    seen, other = beside(sandbox, "return numpy.zeros(2**18), 0.0, 0.0", head="import numpy")
+    assert [each.error for each in seen] == [None, seen[1].error]
+    assert seen[1].error.message == "what all cases give must not take more than 3 MiB together"
+    assert other.message == "'alive'"
+
+
+def test_who_speaks_for_the_display_run_is_not_heard_without_end(monkeypatch):
+    sources = [f"{REPLY}\nfrom autograder.sandbox.wire import messages, stream\n"
+               "text = {'output_type': 'stream', 'name': 'stdout', 'text': 'x' * 2**20}\n"
+               "for _ in range(20): stream.send(sock, messages.from_outputs([[text]]))", *["1"] * 30]  # fmt: skip
+    with open_runner(Limits(output=2**20)) as opened:
+        shown = opened.display(sources)
+    assert 2 <= sum(len(output["text"]) >> 20 for cell in shown for output in cell if "text" in output) <= 3
+
+
 # --- one process ---
 
 

@@ -78,7 +78,7 @@ def test_a_large_tree_arrives_whole(pair):
 
 @pytest.mark.parametrize("size", [2**26 + 1, 2**40, 2**63, 2**64 - 1])
 def test_a_frame_that_says_it_is_huge_is_refused_unread(size):
-    with pytest.raises(BadFrame, match="larger than 64 MiB"):
+    with pytest.raises(BadFrame, match="larger than 24 MiB"):
         received(size.to_bytes(8, "big"))
 
 

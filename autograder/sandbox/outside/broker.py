@@ -15,8 +15,11 @@ import functools
 import selectors
 import socket
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from autograder.sandbox.outside.connection import Connection, stop
 from autograder.sandbox.wire.rank_messages import CallMessage, Computed, Waits
@@ -30,6 +33,8 @@ from course.performing.exercise import Observation
 from course.tree import Tree
 
 MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
+MAX_HELD = 96 * 2**20  # bytes here at once: of what has begun to come, and of what nobody has received yet
+LOOK = 8 * 2**20  # bytes that come between two looks at what is held
 MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, wherever one stands in a message
 
 
@@ -73,6 +78,7 @@ class Broker:
         self._ranks = [_Rank(Connection(number, size, sock, token)) for number, sock in enumerate(socks)]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
         self._later = later
+        self._given, self._looked = weakref.WeakValueDictionary[int, Tensor](), 0
         self._schedule = Schedule(fully_connected(size), seed=seed)
 
     @property
@@ -139,9 +145,10 @@ class Broker:
         rank = self._ranks[number]
         if self._schedule.is_waiting(number):
             raise rank.connection.broke_silence()
-        if not rank.connection.hear():
-            return False
+        complete = rank.connection.hear()
         self._check_limits()
+        if not complete:
+            return False
         self._announce(number)
         return bool(rank.connection.said)
 
@@ -210,6 +217,7 @@ class Broker:
             )
         rank.made += 1
         rank.gave += sum(kind.bytes for kind in said.call.gives)
+        self._given.update((id(each), each) for each in said.gives)
         self._check_limits()
         rank.posted.append(self._schedule.switch.post(said.call, said.gives, at=at, is_async=said.is_async))
 
@@ -262,3 +270,21 @@ class Broker:
             if sum(counts) > most:
                 connection = self._ranks[counts.index(max(counts))].connection
                 raise connection.failed("Flood", f"and the others must not {what} together; it did most of it")
+        came = sum(rank.connection.bytes for rank in self._ranks)
+        if came >= self._looked + LOOK:
+            self._looked = came
+            if self._held() > MAX_HELD:
+                connection = self._ranks[sent.index(max(sent))].connection
+                words = f"and the others must receive what was sent: more than {MAX_HELD >> 20} MiB wait; it sent most"
+                raise connection.failed("Flood", words)
+
+    def _held(self) -> int:
+        """Bytes of ours that messages take: of what comes, what is not done yet, what was not received."""
+        tensors = list(self._given.values())
+        for rank in self._ranks:
+            for said in rank.connection.said:
+                tensors += said.gives if isinstance(said, CallMessage) else ()
+            for posted in rank.posted:
+                tensors += (posted.takes or ()) if posted is not None else ()
+        storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
+        return sum(storages.values()) + sum(rank.connection.pending for rank in self._ranks)

@@ -38,6 +38,11 @@ class Connection:
         """All that has come so far."""
         return self._reader.bytes
 
+    @property
+    def pending(self) -> int:
+        """Bytes of a message that has come in part."""
+        return self._reader.pending
+
     def hear(self) -> bool:
         """Read what has come; whether a message is complete. Raises RanksFailed."""
         try:

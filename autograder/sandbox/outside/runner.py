@@ -30,6 +30,8 @@ from autograder.sandbox.wire.policy import HOME, Limits, PolicyError, without
 from course.performing.cells import CodeCell
 from course.tree import Tree
 
+SENT = 2  # times the text of a display run, which may come for it: beyond that nobody honest is speaking
+
 
 def open_runner(limits: Limits | None = None, *, trusted: bool = False, display: bool = True) -> Runner:
     """The runner of this machine.
@@ -116,8 +118,9 @@ class Runner:
         broken = contextlib.suppress(stream.Late, BadFrame, stream.Closed)  # what came until then is shown
         with self._container() as container, hand(container.first(), DISPLAY) as sock, broken:
             stream.send(sock, request)
-            while len(shown) < len(sources):
-                shown += messages.to_outputs(stream.receive(sock, deadline), 1)
+            reader = stream.Reader(sock)
+            while len(shown) < len(sources) and reader.bytes <= SENT * self.limits.output:
+                shown += messages.to_outputs(stream.next_of(reader, deadline)[0], 1)
         return shown
 
     @contextlib.contextmanager

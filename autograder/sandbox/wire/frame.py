@@ -24,7 +24,8 @@ from torch import Tensor
 from course.errors import CourseError
 from course.tree import MAX_PACKED_DEPTH, Tree, memory_of, pack, unpack
 
-MAX_FRAME = 64 * 2**20  # bytes; also of all tensors in a tree, each counted wherever it stands
+# Bytes, three times what a rank gives in a measured case; also of all tensors in a tree, each wherever it stands.
+MAX_FRAME = 24 * 2**20
 MAX_JSON = 4 * 2**20  # bytes of JSON
 MAX_NODES = 100_000  # keys and values in one JSON text: 20,000 leaves of 4, and some more
 MAX_NESTING = 2 * MAX_PACKED_DEPTH  # a packed dict is two levels of JSON

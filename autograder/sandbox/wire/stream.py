@@ -77,15 +77,16 @@ def receive(sock: socket.socket, deadline: float, *, token: str = "", later: Cal
     token  of the question that the tree must answer; a frame with another one is refused
     later  asked when the deadline has come: the one that then holds
     """
-    return _next(Reader(sock, token), deadline, later)[0]
+    return next_of(Reader(sock, token), deadline, later)[0]
 
 
 def receive_request(sock: socket.socket, deadline: float) -> tuple[Tree, str]:
     """The next tree, and the token that its answer must carry. Raises like `receive`."""
-    return _next(Reader(sock), deadline, lambda: 0.0)
+    return next_of(Reader(sock), deadline)
 
 
-def _next(reader: Reader, deadline: float, later: Callable[[], float]) -> tuple[Tree, str]:
+def next_of(reader: Reader, deadline: float, later: Callable[[], float] = lambda: 0.0) -> tuple[Tree, str]:
+    """The next tree that a reader brings, and its token; see `receive`."""
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
@@ -122,6 +123,11 @@ class Reader:
         except BadFrame:
             self._refused = True
             raise
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that has come in part."""
+        return len(self._body)
 
     def has_more(self) -> bool:
         """Whether a socket that is ready has something to read; False where it was closed."""
