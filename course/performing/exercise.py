@@ -296,7 +296,8 @@ class Exercise:
 
     def draw(self, seed: int) -> list[Case]:
         """The cases of a seed; the same seed gives the same cases."""
-        drawn = self.cases(draws.generator(seed, self.id))
+        with draws.drawing(seed, self.id) as rng:
+            drawn = self.cases(rng)
         by_name = {"": drawn[0], **{case.name: case for case in drawn}}
         return [*drawn, *(in_form(by_name[form.of], form) for form in self.forms)]
 

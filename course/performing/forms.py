@@ -123,7 +123,8 @@ def at_once(name: str, *forms: Form, of: str = "") -> Form:
 def together(exercise: Exercise, seed: int, count: int) -> list[Case]:
     """Cases in two or more hard forms of one case at once, drawn by chance; none where no two forms fit together."""
     rng = random.Random(seed)
-    drawn = {case.name: case for case in exercise.cases(draws.generator(seed, exercise.id))}
+    with draws.drawing(seed, exercise.id) as generator:
+        drawn = {case.name: case for case in exercise.cases(generator)}
     by_base: dict[str, list[Form]] = {}
     for form in (each for each in exercise.forms if not each.alone):
         by_base.setdefault(form.of or next(iter(drawn)), []).append(form)
