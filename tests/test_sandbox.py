@@ -444,12 +444,28 @@ def test_nothing_secret_can_be_imported_where_answers_run(sandbox):
     [
         *("unshare(0x10000000)", "mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None)", "ptrace(0, 0, 0, 0)", "setns(0, 0)"),
         *("memfd_create(b'kept', 0)", "shmget(0, 1, 0o1600)", "semget(0, 1, 0o1600)", "msgget(0, 0o1600)"),
-        "mmap(None, 4096, 3, 0x21, -1, 0)",
+        *("mmap(None, 4096, 3, 0x21, -1, 0)", "readahead(0, 0, 1)", "personality(-1)", "fcntl(0, 6, 0)", "setsid()"),
+        *(
+            "prctl(4, 0)",
+            "ioctl(0, 0x5412, 0)",
+            "socket(16, 3, 0)",
+            "clock_adjtime(0, None)",
+            "sched_setaffinity(0, 0, 0)",
+        ),
     ],
 )
-def test_the_filter_refuses_what_nobody_needs(sandbox, call):
+def test_the_filter_refuses_what_is_not_listed(sandbox, call):
     body = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nraise KeyError(libc.{call}, ctypes.get_errno())"
     assert quadratic(sandbox, body)[0].error.message == "(-1, 1)"
+
+
+@pytest.mark.parametrize("number", [425, 435, 437, 451, 500])
+def test_what_is_newer_than_the_list_is_not_there(sandbox, number):
+    body = (
+        "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"raise KeyError(libc.syscall({number}, 0, 0, 0, 0), errno.errorcode[ctypes.get_errno()])"
+    )
+    assert quadratic(sandbox, body)[0].error.message == "(-1, 'ENOSYS')"
 
 
 def test_no_capability_is_left(sandbox):

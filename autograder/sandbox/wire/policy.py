@@ -196,38 +196,56 @@ def _is_below(folder: str, others: Iterable[str]) -> bool:
 
 # --- system calls -------------------------------------------------------------------------------------
 
-DENIED = (  # EPERM: the isolation is complete before the filter is on, and nobody inside needs these
-    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen"),
-    *("fsconfig", "fsmount", "fspick", "mount_setattr", "swapon", "swapoff", "reboot", "acct", "quotactl"),
-    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd", "pidfd_open"),
-    *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
-    *("keyctl", "add_key", "request_key", "kexec_load", "kexec_file_load", "init_module", "finit_module"),
-    *("delete_module", "open_by_handle_at", "name_to_handle_at", "fanotify_init", "lookup_dcookie", "syslog"),
-    *("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr", "setpriority", "ioprio_set"),
-    *("setsid",),  # a session of its own gets a share of the processors like that of all others together (sched(7))
-    *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm", "personality", "vhangup"),
-    *("flock", "inotify_init", "inotify_init1"),  # with them ranks could talk: files of the system are the same for all
-    *("fadvise64", "mincore", "cachestat", "preadv2", "pwritev2"),  # so they could, by what of a file is in memory
-    *("memfd_secret", "io_setup"),  # memory that nobody can count, and contexts of which the system has few for all
-    *(
-        "memfd_create",
-        "shmget",
-        "msgget",
-        "mq_open",
-        "semget",
-    ),  # memory that is no process's, and under no limit of ours
-    *("statmount", "listmount"),  # they name the folders outside of which ours are made
-)
-SHARED, ANONYMOUS = 0x01, 0x20  # of mmap's flags: what is shared may leave a process's account, and stay in memory
+# What Python, torch and the programs of a system need, and nothing else. Whatever is missing here answers EPERM, or
+# ENOSYS where it is newer than NEWER: then the C library does without. Left out on purpose, beside what makes
+# namespaces, mounts, keys, modules and traces: memory that is no process's (memfd_create, shmget, msgget, mq_open,
+# semget, io_setup); a larger share of the processors (sched_setaffinity, setpriority, setsid: sched(7)); and what tells
+# others something by files that are the same for all (flock, inotify, fadvise64, mincore, cachestat, preadv2).
+NEWER = 424  # the first number that is the same on all processors
+ALLOWED = {
+    "files": (
+        "read write open openat close stat fstat lstat newfstatat statx lseek pread64 pwrite64 readv writev "
+        "preadv pwritev access faccessat faccessat2 dup dup2 dup3 pipe pipe2 sendfile copy_file_range fsync "
+        "fdatasync sync truncate ftruncate fallocate getdents getdents64 getcwd chdir fchdir rename renameat "
+        "renameat2 mkdir mkdirat rmdir creat link linkat unlink unlinkat symlink symlinkat readlink readlinkat "
+        "chmod fchmod fchmodat chown fchown lchown fchownat umask mknod mknodat statfs fstatfs utime utimes "
+        "futimesat utimensat close_range getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr"
+    ),
+    "waiting": (
+        "poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 "
+        "eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_settime timerfd_gettime"
+    ),
+    "memory": (
+        "munmap mprotect mremap madvise msync mlock munlock mlock2 brk membarrier get_mempolicy set_mempolicy mbind"
+    ),
+    "processes": (
+        "fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill getpid getppid gettid getpgid "
+        "setpgid getpgrp getsid getuid geteuid getgid getegid getgroups getresuid getresgid capget arch_prctl "
+        "set_tid_address set_robust_list get_robust_list rseq futex sched_yield sched_getaffinity sched_getparam "
+        "sched_getscheduler sched_get_priority_max sched_get_priority_min getpriority getrlimit setrlimit "
+        "prlimit64 getrusage times uname sysinfo getcpu getrandom restart_syscall"
+    ),
+    "signals": (
+        "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend "
+        "sigaltstack pause alarm setitimer getitimer timer_create timer_settime timer_gettime timer_getoverrun "
+        "timer_delete"
+    ),
+    "time": "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time",
+    "sockets": (
+        "socketpair bind listen accept accept4 connect getsockname getpeername sendto recvfrom sendmsg recvmsg "
+        "sendmmsg recvmmsg shutdown setsockopt getsockopt"
+    ),
+}
+SHARED, ANONYMOUS = 0x01, 0x20  # of mmap's flags: what is both may leave a process's account, and stay in memory
 PAGED_OUT = (20, 21)  # of madvise: MADV_COLD, MADV_PAGEOUT
-UNNAMED = range(
-    424, 512
-)  # ENOSYS for those that libseccomp has no name for: they are newer than it, and nobody looked at them
-# fcntl: locks (also of open file descriptions), leases and notices, on the same files; see fcntl(2)
-FILE_SIGNALS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
-PROCESS_SETTINGS = (4,)  # of prctl: PR_SET_DUMPABLE, by which a process hides from who counts what it uses
-HIDDEN = ("clone3",)  # ENOSYS: its flags cannot be read by a filter, and the C library falls back to clone
-NEW_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+# Of fcntl: duplicates, flags, the size of a pipe; no locks, leases, notices and owners, by which ranks could talk.
+FILE_SETTINGS = (*range(5), 1030, 1032)
+# Of prctl: a name, for the C library's own memory as well; no privileges, filters, and bounds of capabilities; not
+# PR_SET_DUMPABLE, by which a process hides from who counts what it uses.
+PROCESS_SETTINGS = (1, 2, 3, 15, 16, 21, 22, 23, 38, 39, 41, 42, 0x53564D41)
+# Of ioctl: is it a terminal, how wide; how many bytes wait; close on exec; do not block.
+DEVICE_SETTINGS = (0x5401, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451)
+NEW_NAMESPACES = 0x7E020000  # of clone's flags
 # EPERM where answers are loaded and performed: one process, which no other one helps, and which becomes no other
 # program. What an exercise removes is removed in it, and nowhere else.
 OTHERS = ("fork", "vfork", "execve", "execveat")
