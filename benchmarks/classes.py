@@ -34,8 +34,9 @@ with quick_imports():
     from autograder.nbgrader_bridge import How, grade
 
 torch.set_num_threads(1)
-root, lesson, jobs, display, seed = sys.argv[1:]
-grade(Path(root), lesson, seed=int(seed) if seed else None, how=How(jobs=int(jobs), display=bool(int(display))))
+root, lesson, jobs, display, trusted, seed = sys.argv[1:]
+how = How(jobs=int(jobs), display=bool(int(display)), trusted=bool(int(trusted)))
+grade(Path(root), lesson, seed=int(seed) if seed else None, how=how)
 """
 UNLIKE = ("untouched", "half", "deleted_cell")
 
@@ -88,13 +89,14 @@ def source() -> NotebookNode:
     return notebook
 
 
-def command(root: Path, *, display: bool, jobs: int = 1, seed: int | None = None) -> list[str]:
+def command(root: Path, *, display: bool, jobs: int = 1, seed: int | None = None, trusted: bool = False) -> list[str]:
     """Grade everybody in `root` with this engine, as `autograder grade` does before it writes feedback pages.
 
     Stock `nbgrader autograde`, with which it is compared, writes none either. `seed` draws the same cases for all.
     """
     drawn = "" if seed is None else str(seed)
-    return [sys.executable, "-c", PROGRAM, str(root), LESSON, str(jobs), str(int(display)), drawn]
+    numbers = [str(jobs), str(int(display)), str(int(trusted))]
+    return [sys.executable, "-c", PROGRAM, str(root), LESSON, *numbers, drawn]
 
 
 @functools.cache

@@ -104,11 +104,16 @@ def resident_bytes(pid: int) -> int:
 
 def descendants(pid: int) -> list[int]:
     """All processes below one."""
+    found = children(pid)
+    return [*found, *(each for child in found for each in descendants(child))]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that it has started, and that have not ended."""
     try:
-        children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
-    return [*children, *(each for child in children for each in descendants(child))]
 
 
 def _status(pid: int, name: str) -> int:
