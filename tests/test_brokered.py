@@ -207,6 +207,27 @@ def test_each_rank_has_a_peak_of_its_own(trusted):
     assert (seen.ledger["peak_bytes"] / MIB).tolist() == pytest.approx([8, 32], abs=1)
 
 
+FILE_PAGES = """
+import mmap
+HEAVY = mmap.mmap(os.open(os.path.dirname(torch.__file__) + "/lib/libtorch_cpu.so", os.O_RDONLY), 40 * 2**20,
+                  flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+TOUCHED = [HEAVY[each] for each in range(0, len(HEAVY), 4096)][:1]
+"""
+
+
+@pytest.mark.parametrize("held", ["comm.barrier()", "time.sleep(0.2)"], ids=["at a call", "between calls"])
+def test_pages_of_files_that_a_rank_lets_go_of_make_no_room(held):
+    two = EXERCISE.draw(1)[1]
+    exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))
+    body = (
+        "HEAVY.madvise(mmap.MADV_DONTNEED)\ncomm.barrier()\ntime.sleep(0.03)\n"
+        f"kept = torch.ones(2**21)\n{held}\ndel kept\ncomm.barrier()\nreturn x"
+    )
+    with staged_with_toy(measured=(two.name,)), open_runner(trusted=True, display=False) as opened:
+        (seen,) = perform_ranks(opened, answer(body, FILE_PAGES), [two], exercise)
+    assert (seen.ledger["peak_bytes"] / MIB).tolist() == pytest.approx([8, 8], abs=1)
+
+
 def test_what_an_earlier_case_left_behind_makes_no_room_for_a_measured_one():
     two, (three,) = EXERCISE.draw(1)[1], [each for each in EXERCISE.draw(1) if each.name == "3 ranks"]
     exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))

@@ -82,7 +82,7 @@ def main(control: socket.socket, program: bytes | None) -> None:
         ready, _, _ = select.select([control], [], [], WATCH_SECONDS if running else None)
         if not ready:
             _wait_for(killed)
-            _watch(running, shared)
+            costs.look(_watch(running, shared))
             continue
         data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 1)
         if not data:
@@ -190,8 +190,11 @@ def _of(current: _Container, found: list[Process]) -> list[Process]:
     return [each for each in found if each.pid in below]
 
 
-def _watch(running: dict[int, _Container], shared: int) -> None:
-    """End all containers where together they use more memory than one submission may, or more tasks than all may."""
+def _watch(running: dict[int, _Container], shared: int) -> list[Process]:
+    """End all containers where together they use more memory than one submission may, or more tasks than all may.
+
+    The processes that were found.
+    """
     found, limits = _of_all(running), next(iter(running.values())).limits
     tasks, used = sum(each.threads for each in found), memory(found, shared)
     if tasks > limits.tasks * len(running):
@@ -199,10 +202,11 @@ def _watch(running: dict[int, _Container], shared: int) -> None:
     elif used > limits.memory:
         why = f"more than {limits.memory >> 20} MiB of memory"
     else:
-        return
+        return found
     for each in running.values():
         each.why = why
         _kill(each)
+    return found
 
 
 def _kill(current: _Container) -> None:

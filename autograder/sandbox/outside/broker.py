@@ -35,6 +35,7 @@ from course.tree import Tree
 MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
 MAX_HELD = 96 * 2**20  # bytes here at once: of what has begun to come, and of what nobody has received yet
 LOOK = 8 * 2**20  # bytes that come between two looks at what is held
+LOOK_SECONDS = 0.02  # between two looks at what the ranks hold
 MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, wherever one stands in a message
 
 
@@ -62,6 +63,7 @@ class Broker:
     verbs     that the ranks may use
     seed      shuffles what happens at the same time, as on simulated ranks
     deadline  on the monotonic clock; later: asked for another one when it has passed
+    look      called now and then when calls are made: the ranks wait then
     """
 
     def __init__(
@@ -73,11 +75,12 @@ class Broker:
         seed: int,
         deadline: float,
         later: Callable[[], float],
+        look: Callable[[], object] = lambda: None,
     ) -> None:
         size = len(socks)
         self._ranks = [_Rank(Connection(number, size, sock, token)) for number, sock in enumerate(socks)]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
-        self._later = later
+        self._later, self._look, self._next_look = later, look, 0.0
         self._given, self._looked = weakref.WeakValueDictionary[int, Tensor](), 0
         self._schedule = Schedule(fully_connected(size), seed=seed)
 
@@ -167,6 +170,9 @@ class Broker:
 
     def _make_next(self) -> None:
         """Do what comes first; ranks that have waited for it get what they take, those that have asked an answer."""
+        if time.monotonic() >= self._next_look:
+            self._look()
+            self._next_look = time.monotonic() + LOOK_SECONDS
         for number, done in self._schedule.make_next():
             rank = self._ranks[number]
             if done is not None:

@@ -99,7 +99,8 @@ class Ranks:
             if measured:  # from before they get their parts
                 self._start(PerformerTask.of(exercise), len(parts))
                 self._loadings[0].container.tell({"do": "mark"})
-            broker = self._broker(PerformerTask.of(exercise), parts, exercise.verbs, exercise.seconds, seed=seed)
+            task = PerformerTask.of(exercise)
+            broker = self._broker(task, parts, exercise.verbs, exercise.seconds, seed=seed, measured=measured)
         except NotStarted as error:
             return error.seen
         try:
@@ -111,7 +112,14 @@ class Ranks:
             return with_costs(dataclasses.replace(seen, printed=broker.printed), costs(broker.ledger), "broker")
 
     def _broker(
-        self, task: PerformerTask, parts: Sequence[Inputs], verbs: Sequence[str], seconds: float, *, seed: int = 0
+        self,
+        task: PerformerTask,
+        parts: Sequence[Inputs],
+        verbs: Sequence[str],
+        seconds: float,
+        *,
+        seed: int = 0,
+        measured: bool = False,
     ) -> Broker:
         """A broker between ranks that have got their parts. Raises NotStarted.
 
@@ -125,7 +133,11 @@ class Ranks:
             waits = [float(each.container.tell({"do": "waited"})["seconds"]) for each in self._loadings[: len(parts)]]
             return started + min(seconds + sum(waits), PATIENT * seconds)
 
-        broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline, later=later)
+        def look() -> None:
+            if measured:
+                self._loadings[0].container.tell({"do": "look"})
+
+        broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline, later=later, look=look)
         for rank, part in enumerate(parts):
             with contextlib.suppress(stream.Late, stream.Closed):  # the broker hears that it has gone
                 given = Case(name="", inputs=part)
