@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from autograder.sandbox.inside import display, isolation, removed
+from autograder.sandbox.inside.hidden import hide
 from autograder.sandbox.inside.rank_port import RankPort
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.messages import DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
@@ -160,6 +161,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
         return
     exercise = exercises.load(request["exercise"])
     removed.disable(exercise.removes)
+    hide()
     if request["measured"]:
         for module in request["imports"]:
             with contextlib.suppress(Exception):

@@ -1,0 +1,103 @@
+"""The course's own modules, out of an answer's reach: they hold what answers are asked for, and what looks at them.
+
+    import, sys.modules, attributes of packages, files --hide--> only what a lesson hands to its answers
+
+Who is determined finds objects of a process that runs his code all the same; what was hidden is not gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import course
+from autograder.sandbox.inside.removed.refusal import RemovedError
+from course.performing.removals import lies_in
+
+HOME = str(Path(course.__file__).parent.parent)
+OPEN = ("course", "course.cluster", "course.errors", "course.lessons", "course.notebook")
+WHOLE = ("course.lessons", "course.notebook")  # with the modules below them
+CLOSED = tuple(f"course.lessons.{name}" for name in ("experiments", "figures", "widgets"))
+NEEDED = RemovedError.__module__  # by whatever was removed, wherever it is called
+IMPORTS = "<frozen importlib"
+
+_hidden: dict[str, ModuleType] = {}
+
+
+def hide() -> None:
+    """From here on only our own code finds these modules; again after it has loaded more of them."""
+    found = {name: sys.modules.pop(name) for name in [*sys.modules] if is_hidden(name)}
+    for name in found:
+        package, _, last = name.rpartition(".")
+        if package in sys.modules:
+            vars(sys.modules[package]).pop(last, None)
+    if not _hidden:
+        sys.meta_path.insert(0, _OursOnly())
+        sys.addaudithook(_no_files)
+    _hidden.update(found)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether no answer may use a module of this name."""
+    if name.partition(".")[0] not in ("course", "autograder") or name == NEEDED:
+        return False
+    below = any(lies_in(name, package) for package in WHOLE) and not any(lies_in(name, each) for each in CLOSED)
+    return not (below or name in OPEN)
+
+
+class _OursOnly:
+    """Finds a hidden module for a module of ours."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None where other finders should look. Raises RemovedError."""
+        if not is_hidden(fullname):
+            return None
+        if not _by_ours(sys._getframe()):
+            raise RemovedError(f"`{fullname}` may not be used in an answer: it is what the course checks answers with")
+        module = _hidden.get(fullname)
+        return None if module is None else ModuleSpec(fullname, _There(module), is_package=hasattr(module, "__path__"))
+
+
+class _There(Loader):
+    """Gives the module that is there, and leaves it as it is."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing but to put its own spec back."""
+        module.__spec__ = self._spec
+
+
+def _by_ours(frame: FrameType | None) -> bool:
+    """Whether it is a module of ours that imports or opens something, and not an answer."""
+    while frame is not None and (frame.f_code.co_filename.startswith(IMPORTS) or frame.f_code.co_filename == __file__):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(HOME)
+
+
+def _no_files(event: str, arguments: tuple[Any, ...]) -> None:
+    """Nobody else reads their sources."""
+    if event != "open" or not isinstance(arguments[0], (str, bytes, os.PathLike)):
+        return
+    path = os.path.realpath(os.fsdecode(arguments[0]))
+    if path.startswith(f"{HOME}/") and is_hidden(_module_of(path)) and not _by_ours(sys._getframe()):
+        raise PermissionError(f"{path} may not be read by an answer: it is what the course checks answers with")
+
+
+def _module_of(path: str) -> str:
+    """The name of the module that lies in a file, compiled or not."""
+    *folders, name = Path(path).relative_to(HOME).parts
+    return ".".join([each for each in (*folders, name.partition(".")[0]) if each not in ("__pycache__", "__init__")])
