@@ -40,7 +40,7 @@ from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
 from course import exercises, syllabus
 
-WATCH_SECONDS = 0.05
+WATCH_SECONDS, CLOSELY = 0.05, 0.01  # between two looks; while a case is measured, of which a moment may be the peak
 
 
 @dataclass
@@ -79,7 +79,8 @@ def main(control: socket.socket, program: bytes | None) -> None:
     costs = Costs(shared)
     killed: list[_Container] = []
     while True:
-        ready, _, _ = select.select([control], [], [], WATCH_SECONDS if running else None)
+        seconds = CLOSELY if costs.starts else WATCH_SECONDS
+        ready, _, _ = select.select([control], [], [], seconds if running else None)
         if not ready:
             _wait_for(killed)
             costs.look(_watch(running, shared))
@@ -99,8 +100,8 @@ def main(control: socket.socket, program: bytes | None) -> None:
             _send(control, {})
         elif message["do"] == "spent":
             found = _of(running[message["container"]], _of_all(running))
-            peak, seconds = costs.spent(found)
-            _send(control, {"peak_bytes": peak, "cpu_seconds": seconds, "grown_bytes": costs.grown(found)})
+            peak, cpu = costs.spent(found)
+            _send(control, {"peak_bytes": peak, "cpu_seconds": cpu, "grown_bytes": costs.grown(found)})
         elif message["do"] == "waited":
             _send(control, {"seconds": waited(_of(running[message["container"]], _of_all(running)))})
         elif message["do"] == "why":
@@ -110,6 +111,7 @@ def main(control: socket.socket, program: bytes | None) -> None:
             _kill(killed[-1])
             if not running or program is None:  # the submission has ended; a home is removed when we have answered
                 _wait_for(killed)
+            costs.starts.clear()
             _send(control, {})
     for each in running.values():
         _kill(each)
