@@ -158,6 +158,15 @@ def test_values_that_nobody_asked_for_cost_nothing():
     assert judge(toy.EXERCISE, RECORD.cases, seen, RECORD.references).points == 8
 
 
+def test_a_property_never_goes_through_a_tensor_much_larger_than_what_was_asked_for():
+    seen = []
+    looks = Property("looks", "Look.", holds=lambda inputs, got, expected: seen.append(got["x"]))
+    for count in (40_000, 20_000):
+        one(looks, got=values(x=torch.zeros(count)), expected=values(x=torch.zeros(2_600)))
+    assert seen[0] == "<tensor of shape (40000,): larger than any asked for>"
+    assert seen[1].shape == (20_000,)
+
+
 def test_missing_observations_count_as_empty():
     found = judge(toy.EXERCISE, RECORD.cases, RECORD.references[:1], RECORD.references)
     assert failed(found) == ["squares", "one_call", "arguments_unchanged"]

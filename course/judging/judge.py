@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
+from torch import Tensor
 
 from course.errors import CourseError
 from course.judging.diagnosis import Suspects, diagnose
@@ -34,6 +35,8 @@ from course.performing.exercise import (
 from course.tree import Leaf
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
+
+AT_LEAST, TIMES = 10_000, 4  # numbers of a tensor that is read, and times those of the largest that was asked for
 
 BROKE = "the case broke first,"
 
@@ -80,7 +83,7 @@ def judge(
         )
     padded = [*observations[: len(cases)], *[Observation()] * (len(cases) - len(observations))]
     runs = [
-        _Judged(case=case, got=got, expected=expected, dtype=case_dtype(dict(case.inputs)))
+        _Judged(case=case, got=_readable(got, expected), expected=expected, dtype=case_dtype(dict(case.inputs)))
         for case, got, expected in zip(cases, padded, references, strict=True)
     ]
     failure, failure_case = _first_failure(runs)
@@ -96,6 +99,15 @@ def judge(
         earned = any(finding.points for finding in findings)  # what holds nothing shows too little to tell slips apart
         diagnosis = diagnose(pairs, failed, suspects, as_costly, references if earned else (), hard)
     return _verdict(exercise, findings, runs, diagnosis=diagnosis, failure=failure, failure_case=failure_case)
+
+
+def _readable(got: Observation, expected: Observation) -> Observation:
+    """The same without tensors of many more numbers than any that was asked for: a property looks at each number."""
+    sizes = [value.numel() for value in expected.values.values() if isinstance(value, Tensor)]
+    most = AT_LEAST + TIMES * max(sizes, default=0)
+    large = {key: value for key, value in got.values.items() if isinstance(value, Tensor) and value.numel() > most}
+    words = {key: f"<tensor of shape {tuple(value.shape)}: larger than any asked for>" for key, value in large.items()}
+    return dataclasses.replace(got, values={**got.values, **words}) if large else got
 
 
 def _as_costly(exercise: Exercise, runs: Sequence[_Judged], findings: Sequence[Finding], witness: Witness) -> bool:
