@@ -24,7 +24,7 @@ from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict
 from course.performing import blocks
 from course.performing.exercise import Case, Observation, Source
-from course.performing.oracle import with_costs
+from course.performing.oracle import told, with_costs
 from course.performing.perform import perform, perform_all
 from course.tree import flatten
 
@@ -39,7 +39,7 @@ def outside(bank: Bank, answer, case: Case, kernel: dict) -> Observation:
     """One case as a runner performs it: the oracle answers elsewhere, and the kernel measures."""
     oracle = bank.exercise.oracle(case)
     seen = perform(bank.exercise, answer, dataclasses.replace(case, hidden={}), ask=oracle.ask)
-    return with_costs(with_costs(seen, oracle.ledger(), "broker"), kernel, "kernel")
+    return with_costs(told(seen, oracle, "broker"), kernel, "kernel")
 
 
 @dataclass

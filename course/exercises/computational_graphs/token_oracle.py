@@ -62,6 +62,9 @@ class TokenOracle:
             "tokens_alive": self._most_alive,
         }
 
+    def values(self) -> None:
+        """Nothing."""
+
     def _features(self, *, tokens: Tensor, gains: Tensor, recorded: bool, freed: list[int]) -> Tree:
         if self._matrices is None:
             raise ValueError("nothing is hidden")
