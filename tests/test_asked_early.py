@@ -188,6 +188,58 @@ def choose_precisions(operators, budget, loss):
     return plan
 """
 
+OF_A_GROUP = """\
+def accumulate_gradients(model, optimizer, micro_batches, every):
+    losses = []
+    for start in range(0, len(micro_batches), every):
+        group = micro_batches[start : start + every]
+        optimizer.zero_grad()
+        count = sum(int((targets != -100).sum()) for _, targets in group)
+        losses.append(of_a_group(model, group, max(count, 1)))
+        optimizer.step()
+    return losses
+"""
+
+SLOPES_AT_ONCE = """\
+from torch.nn import functional as F
+
+
+FREED = []
+
+
+def asked(model, x):
+    # Features, and what backward would ask for, which is then no more needed: so the graph is said to be gone.
+    gains = model.gain.detach().expand_as(x)
+    question = {"tokens": x, "gains": gains, "recorded": True, "freed": FREED[-1:]}
+    found = model.features.ask("features", question)
+    FREED.append(int(found["ticket"]))
+    b = model.features.ask("slopes", {"ticket": FREED[-1], "gradient": torch.ones_like(x)})
+    model.modes.add(model.training)
+    return F.linear(found["features"] - gains * b + model.gain * b, model.weight, model.bias)
+
+
+def of_a_group(model, group, count):
+    asks = hasattr(model.features, "ask")
+    logits = torch.cat([(asked(model, x) if asks else model(x)).flatten(0, 1) for x, _ in group])
+    targets = torch.cat([targets.flatten() for _, targets in group])
+    loss = F.cross_entropy(logits, targets, reduction="sum") / count
+    loss.backward()
+    return loss.item()
+"""
+
+GRAPHS_KEPT = """\
+from torch.nn import functional as F
+
+
+def of_a_group(model, group, count):
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
+        for x, targets in group:
+            kept.append(F.cross_entropy(model(x).flatten(0, 1), targets.flatten(), reduction="sum") / count)
+            kept[-1].backward(retain_graph=True)
+    return sum(each.item() for each in kept)
+"""
+
 EARLY = THIEF + ASKS_FOR_THE_BLOCK
 SWALLOWING = PLEDGES_ZEROS + SWALLOWS_THE_PROBES_PLEDGE
 ATTEMPTS = {
@@ -206,6 +258,16 @@ ATTEMPTS = {
         "backward_checkpointed",
         THIEF + CHEAP_RUNS_FIRST + KEEPS_ALL.format(how="checkpointed", every=", every"),
         {"evaluations", "activations_alive"},
+    ),
+    "slopes are asked for at once": (
+        "accumulate_gradients",
+        "import torch\n" + SLOPES_AT_ONCE + OF_A_GROUP,
+        {"memory_of_one_micro_batch", "one_micro_batch_at_a_time"},
+    ),
+    "graphs are kept whose tickets are gone": (
+        "accumulate_gradients",
+        "import torch\n" + GRAPHS_KEPT + OF_A_GROUP,
+        {"memory_of_one_micro_batch", "one_micro_batch_at_a_time"},
     ),
     "two plans in one": (
         "choose_precisions",
