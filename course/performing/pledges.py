@@ -59,6 +59,11 @@ class Sample:
         self._values: dict[str, Leaf] = {}
         self._stage, self._peeked = 0, not case.hidden
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What is pledged, in its order."""
+        return self._look.stages
+
     def ask(self, verb: str, arguments: Tree) -> Tree:
         """`pledge` the results of the next stage, each by hashes or by words that say what it is instead; or `show`
         the pieces. Raises UnknownQuestion.
@@ -102,7 +107,7 @@ class Sample:
         return {name: self._hidden[name] for name in stage.tells}
 
     def _show(self, pieces: dict[str, Tensor]) -> Tree:
-        if self._stage < len(self._look.stages) or self._values.keys() & pieces.keys():
+        if not 0 < self._stage == len(self._look.stages) or self._values.keys() & pieces.keys():
             raise ValueError("too early, or once more")
         at = self._look.at(self._hidden)
         if any(not torch.equal(_hash(piece), self._pledged[name][at[name]]) for name, piece in pieces.items()):
