@@ -24,7 +24,7 @@ from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict
 from course.performing import blocks
 from course.performing.exercise import Case, Observation, Source
-from course.performing.oracle import with_costs
+from course.performing.oracle import told, with_costs
 from course.performing.perform import perform, perform_all
 from course.tree import flatten
 
@@ -32,14 +32,15 @@ OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})
 MIB = 2**20
 SMALL = {"peak_bytes": 30 * MIB, "cpu_seconds": 0.03}  # of the layers of SaveLess
 LIGHT = {"peak_bytes": 2 * MIB, "cpu_seconds": 0.01}  # of hvp's long x
-UNITS = {"backward": {}, "accumulate_gradients": {}, "SaveLess": SMALL, "hvp": LIGHT}
+ALONE = {"peak_bytes": 14 * MIB, "cpu_seconds": 0.1}  # of a group's long micro-batches, one at a time
+UNITS = {"backward": {}, "accumulate_gradients": ALONE, "SaveLess": SMALL, "hvp": LIGHT}
 
 
 def outside(bank: Bank, answer, case: Case, kernel: dict) -> Observation:
     """One case as a runner performs it: the oracle answers elsewhere, and the kernel measures."""
     oracle = bank.exercise.oracle(case)
     seen = perform(bank.exercise, answer, dataclasses.replace(case, hidden={}), ask=oracle.ask)
-    return with_costs(with_costs(seen, oracle.ledger(), "broker"), kernel, "kernel")
+    return with_costs(told(seen, oracle, "broker"), kernel, "kernel")
 
 
 @dataclass
@@ -86,16 +87,18 @@ def failed(found: Verdict) -> list[str]:
     return [each.property for each in found.findings if not each.held]
 
 
+GROUP = {"peak_bytes": 38 * MIB, "cpu_seconds": 0.1}
+BOTH = "memory_of_one_micro_batch one_micro_batch_at_a_time"
 LARGE = {"peak_bytes": 41 * MIB, "cpu_seconds": 0.03}
 HESSIAN = {"peak_bytes": 80 * MIB, "cpu_seconds": 0.4}
 COSTLY = [
     ("backward", "one_pass_per_leaf", 0, {}, "each_local_derivative_used_once"),
-    ("accumulate_gradients", "concatenates", 1, {}, "one_micro_batch_at_a_time"),
-    ("accumulate_gradients", "concatenates", 2, {}, "one_micro_batch_at_a_time"),
-    ("accumulate_gradients", "one_backward_at_the_end", 0, {}, "one_micro_batch_at_a_time"),
-    ("accumulate_gradients", "retains_the_graph", 0, {}, "one_micro_batch_at_a_time"),
-    ("accumulate_gradients", "runs_the_model_twice", 0, {}, "each_micro_batch_once"),
-    ("accumulate_gradients", "steps_once_more", 0, {}, "one_step_per_group"),
+    ("accumulate_gradients", "concatenates", 1, GROUP, BOTH),
+    ("accumulate_gradients", "concatenates", 2, GROUP, BOTH),
+    ("accumulate_gradients", "one_backward_at_the_end", 0, GROUP, BOTH),
+    ("accumulate_gradients", "retains_the_graph", 0, ALONE, "one_micro_batch_at_a_time"),
+    ("accumulate_gradients", "runs_the_model_twice", 0, ALONE, "each_micro_batch_once"),
+    ("accumulate_gradients", "steps_once_more", 0, ALONE, "one_step_per_group"),
     ("SaveLess", "keeps_intermediates", 3, LARGE, "keeps_only_x"),
     ("SaveLess", "keeps_intermediates", 4, LARGE, "keeps_only_x"),
     ("hvp", "builds_the_hessian", 0, HESSIAN, "never_builds_the_hessian"),
@@ -107,7 +110,7 @@ COSTLY = [
 def test_what_only_costs_too_much_loses_the_cost_and_is_named(trial, name, wrong, witness, kernel, cost):
     of = trial(name)
     found = of.verdict(of.seen(of.wrong(wrong, witness), kernel), of.suspects)
-    assert (failed(found), found.diagnosis.name) == ([cost], wrong)
+    assert (failed(found), found.diagnosis.name) == (cost.split(), wrong)
 
 
 ALIKE = [("keeps_intermediates", LARGE), ("keeps_sigmoid_for_x", SMALL), ("breaks_double_backward", SMALL)]
@@ -307,6 +310,19 @@ def test_a_call_that_was_not_recorded_lives_no_longer_and_has_no_slopes(trial):
     assert alive(oracle) == 5
     with pytest.raises(CourseError, match="must be asked as the model asks it"):
         slopes(first, 5)
+
+
+def test_matrices_are_told_where_a_process_is_measured_instead_and_nowhere_else(trial):
+    of = trial("accumulate_gradients")
+    oracle, features, _ = questions(trial)
+    with pytest.raises(CourseError):
+        oracle.ask("matrices", {})
+    features(5)
+    assert alive(oracle) == 5
+    long = next(case for case in of.cases if "repeated" in case.inputs)
+    oracle = of.bank.exercise.oracle(long)
+    assert torch.equal(oracle.ask("matrices", {}), long.hidden["matrices"])
+    assert oracle.ledger() == {"optimizer_steps": 0}
 
 
 def test_an_oracle_ends_a_flood_of_tokens(trial):

@@ -1,4 +1,4 @@
-"""The table of docs/security.md is what exercises declare, and what grading does to somebody else's right answers."""
+"""The tables of docs/security.md are what exercises declare, and what grading does to somebody else's right answers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from course import exercises
 from course.judging.judge import judge
 from course.performing.cells import CodeCell
 from course.performing.exercise import Answer, Exercise
+from course.performing.oracle import UnknownQuestion
 from course.performing.perform import perform_all
+from course.performing.pledges import Sample
 from course.syllabus import entries
 
 DOCS = Path(__file__).parent.parent / "docs" / "security.md"
+ASKING = {entry.id: exercises.load(entry.id) for entry in entries() if exercises.load(entry.id).oracle}
 REMOVING = [entry.id for entry in entries() if exercises.load(entry.id).removes]
 SEED = 5
 
@@ -37,6 +40,35 @@ def test_what_bounds_a_resource_is_tried_by_the_doctor_where_it_can_be():
     (_, _, _, tried), *table = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     assert tried == "tried by `autograder doctor` as"
     assert {row[3] for row in table} - {"nothing"} <= {*doctor.ATTEMPTS, "watchdog and costs counted outside"}
+
+
+def told(exercise: Exercise) -> str:
+    """Which hidden numbers are told for which results; "" where something else is asked for."""
+    cases = [case for case in exercise.draw(SEED) if case.hidden] or exercise.draw(SEED)[:1]
+    oracle = exercise.oracle(cases[0])
+    if not isinstance(oracle, Sample):
+        return ""
+    named = [
+        [", ".join(f"`{name}`" for name in each) for each in (stage.tells, stage.pieces)] for stage in oracle.stages
+    ]
+    return ", then ".join(f"{tells} for {pieces}" for tells, pieces in named) or "nothing"
+
+
+def test_the_table_of_questions_has_a_row_for_each_exercise_with_an_oracle_and_says_what_it_tells():
+    lines = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and line.count("|") == 4]
+    table = {name.strip(" `"): tells.strip() for _, name, tells, *_ in (line.split("|") for line in lines)}
+    assert table.keys() == ASKING.keys()
+    assert all(table[name] == (told(exercise) or table[name]) != "" for name, exercise in ASKING.items())
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_no_probe_is_told_yet_is_told_to_nobody(name):
+    exercise = ASKING[name]
+    for case in exercise.draw(SEED):
+        oracle = exercise.oracle(case)
+        for number in {*case.hidden, "show"} - {"matrices"}:
+            with pytest.raises(UnknownQuestion):
+                oracle.ask(number, {})
 
 
 def others(bank: Bank) -> Iterator[tuple[str, Answer]]:

@@ -6,14 +6,10 @@ outside the answer works on all blocks, elsewhere on few, and one block of the r
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
-from course.performing.exercise import Ask, Case
-from course.performing.oracle import UnknownQuestion
-from course.tree import Leaf, Tree
+from course.tree import Leaf
 
 
 def draw(seed: int, blocks: range, size: int) -> Tensor:
@@ -22,31 +18,6 @@ def draw(seed: int, blocks: range, size: int) -> Tensor:
     for row, block in zip(x, blocks, strict=True):
         row.uniform_(generator=torch.Generator().manual_seed(seed + block))
     return x
-
-
-class Sample:
-    """Tells which block of a result is looked at, and other numbers that a case hides until they are asked for.
-
-    In grading a probe asks when the answer has done its work, so that none of it can be left out.
-    """
-
-    def __init__(self, case: Case) -> None:
-        self._hidden = case.hidden
-
-    def ask(self, verb: str, arguments: Tree) -> Tree:
-        """The hidden number of that name. Raises UnknownQuestion."""
-        if verb not in self._hidden:
-            raise UnknownQuestion(f"a number that the case hides must be asked for, got {verb!r:.40}; leave that out")
-        return self._hidden[verb]
-
-    def ledger(self) -> dict[str, Leaf]:
-        """Nothing: it does not count."""
-        return {}
-
-
-def number(ask: Ask, name: str) -> int:
-    """A hidden number."""
-    return cast(int, ask(name, {}))
 
 
 def over_peak(peak: Leaf, most: int, sentence: str) -> str | None:

@@ -73,7 +73,8 @@ class Form:
 class Oracle(Protocol):
     """Answers a probe's questions about one case, and counts them: in a notebook beside it, in grading in the grader.
 
-    Arguments come from the process of the answer and may be anything; an oracle keeps its own memory bounded.
+    Arguments come from the process of the answer and may be anything, at any time; an oracle keeps its own memory
+    bounded, and tells nothing by which an answer could save work before that is done.
     """
 
     def ask(self, verb: str, arguments: Tree) -> Tree:
@@ -81,6 +82,9 @@ class Oracle(Protocol):
 
     def ledger(self) -> dict[str, Leaf]:
         """What was asked so far: the costs, by name."""
+
+    def values(self) -> dict[str, Leaf] | None:
+        """What it has seen of the results itself, which stands in place of what the probe says; None: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

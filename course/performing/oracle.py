@@ -1,8 +1,10 @@
 """Questions to an oracle: in a notebook answered here, beside the probe; in grading sent to another process.
 
     probe --ask(verb, arguments)--> oracle --> answer       each question is counted where it is answered
+    observation --told--> with what the oracle counted, and with what it has seen of the results itself
 
-What is counted in the process of the answer is only claimed: one line of the answer could change it.
+What is counted in the process of the answer is only claimed: one line of the answer could change it. Whoever runs there
+may also ask in the probe's place, at any time; so an oracle tells nothing early that would save work (pledges.py).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from course.errors import CourseError
-from course.performing.exercise import Ask, Observation, Oracle, Source
+from course.performing.exercise import AFTER, Ask, Observation, Oracle, Source
 from course.tree import Leaf, Tree, clone
 
 
@@ -37,6 +39,15 @@ def is_here(ask: Ask) -> bool:
     A probe whose cost can only be measured from outside works on a small piece of its case then.
     """
     return isinstance(ask, Here)
+
+
+def told(seen: Observation, oracle: Oracle, source: Source) -> Observation:
+    """The observation with what the oracle knows: costs, and values where it knows those better than the probe."""
+    known = oracle.values()
+    if known is not None:
+        after = {key: value for key, value in seen.values.items() if key.startswith(AFTER)}
+        seen = dataclasses.replace(seen, values={**after, **({} if seen.error else known)})
+    return with_costs(seen, oracle.ledger(), source)
 
 
 def with_costs(seen: Observation, costs: Mapping[str, Leaf], source: Source) -> Observation:

@@ -31,7 +31,7 @@ from course.failing import MAX_MESSAGE, message_of, own_lines, type_of
 from course.performing import apart
 from course.performing.exercise import Answer, Ask, Case, Exercise, Failure, Observation, Oracle
 from course.performing.forms import laid_out
-from course.performing.oracle import Here, with_costs
+from course.performing.oracle import Here, told
 from course.performing.simulate import SPARE_SECONDS, after, on_simulated_ranks
 from course.performing.warm import warm
 from course.tree import Tree, clone, readable, to_float64
@@ -77,7 +77,7 @@ def perform(
     spare = 0.0 if exercise.split is None else SPARE_SECONDS
     seen = guarded(functools.partial(probe, answer, *given), exercise.seconds + spare, clock)
     if oracle is not None:
-        seen = with_costs(seen, oracle.ledger(), "claimed")
+        seen = told(seen, oracle, "claimed")
     return dataclasses.replace(seen, values={**seen.values, **({} if simulated else after(exercise, inputs))})
 
 

@@ -26,7 +26,7 @@ from course.cluster import Run
 from course.errors import CourseError
 from course.performing.cells import CodeCell
 from course.performing.exercise import Case, Exercise, Failure, Inputs, Observation, Oracle
-from course.performing.oracle import with_costs
+from course.performing.oracle import told, with_costs
 from course.performing.perform import in_turn, stops
 from course.tree import Tree
 
@@ -116,7 +116,7 @@ class Session:
         if over > 0 and over > waited():  # its own clock may have been changed
             return observed(stream.Late(), "the run", exercise.seconds)
         if oracle is not None:
-            seen = with_costs(seen, oracle.ledger(), "broker")
+            seen = told(seen, oracle, "broker")
         if measured:
             spent = self._alone.container.tell({"do": "spent"})
             self._grown = max(self._grown, spent.pop("grown_bytes"))

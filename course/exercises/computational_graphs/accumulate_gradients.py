@@ -1,6 +1,10 @@
 """`accumulate_gradients(model, optimizer, micro_batches, every)`: a big batch's step in the memory of a small one.
 
 What goes through the model, and what waits for its backward pass, is counted by an oracle that computes its features.
+That a graph is gone is told by the process of the answer, which may say so of graphs that it keeps. So the memory of a
+group is measured from outside as well, in grading, where its micro-batches are made long by repeating their rows: that
+changes no mean.
+
 The optimizer is SGD with momentum: Adam would hide a gradient of the wrong length, because it divides by it.
 """
 
@@ -8,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from course.exercises.computational_graphs.token_model import Asked, Known, Steps, TokenModel
 from course.exercises.computational_graphs.token_oracle import TokenOracle
+from course.performing.blocks import over_peak
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -31,12 +36,17 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.oracle import is_here
 
 FEATURES, CLASSES = 3, 4
 PADDED = -100
 FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are judged on
 IN_EVAL, LEFT = "last group smaller", "gradients left from before"
 PARAMETERS = ("weight", "bias", "gain")
+LONG, REPEATED = "long micro-batches", 2**13  # times that its rows are repeated in grading
+PEAK = 26 * 2**20  # bytes in grading: right answers take 13 to 22 MiB, a whole group 38 MiB and more
+SPARE = 4  # micro-batches alive at once that memory does not tell from one
+SUMMED = 1024  # roundings of sums over half a million tokens, where a mistake is far above them
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -69,7 +79,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         if name == LEFT:
             inputs.update(stale=draw(CLASSES), spare=draw(CLASSES))
         matrices: dict[str, Any] = {"matrices": draw(2, FEATURES, FEATURES)}
-        if name in FULL_GROUPS:
+        if name == LONG:
+            inputs["repeated"] = REPEATED
+        if name in (*FULL_GROUPS, LONG):
             return Case(name=name, inputs=inputs, hidden=matrices)
         return Case(name=name, inputs={**inputs, **matrices})
 
@@ -81,12 +93,15 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(IN_EVAL, 3, [(2, 5)] * 5, [0, 0, 0, 0, 0]),
         case(LEFT, 2, [(2, 5)] * 2, [0, 0]),
         case("a micro-batch of padding only", 2, [(2, 5)] * 4, [10, 3, 0, 10]),
+        case(LONG, 16, [(1, 4)] * 16, [0] * 16),
     ]
 
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """One call on a fresh model and optimizer: parameters and losses, and what was changed besides."""
-    features = Known(inputs["matrices"]) if "matrices" in inputs else Asked(ask)
+    times = 1 if is_here(ask) else inputs.get("repeated", 1)
+    matrices = inputs.get("matrices") if times == 1 else ask("matrices", {})
+    features = Asked(ask) if matrices is None else Known(cast(Tensor, matrices))
     model = TokenModel(inputs["weight"], inputs["bias"], inputs["gain"], features, inputs.get("spare"))
     if "stale" in inputs:
         model.leave(inputs["stale"])
@@ -94,7 +109,10 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     steps = Steps(model, ask)
     optimizer.register_step_post_hook(steps)
-    given = list(zip(inputs["inputs"], inputs["targets"], strict=True))
+    given = [
+        tuple(each if times == 1 else each.repeat(times, *[1] * (each.dim() - 1)) for each in pair)
+        for pair in zip(inputs["inputs"], inputs["targets"], strict=True)
+    ]
     micro_batches = [*given]
     losses = answer(model, optimizer, micro_batches, inputs["every"])
     values: dict[str, Any] = steps.parameters(-(-len(given) // inputs["every"]))
@@ -130,6 +148,18 @@ def _one_micro_batch(inputs: Inputs, got: Values, expected: Values) -> str | Non
     if 0 < called <= largest and 0 < alive <= largest:
         return None
     return f"{called} tokens in one call and {alive} alive at once, where a micro-batch has {largest}"
+
+
+def _memory_of_one(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """In bytes where a process was measured. What that does not tell apart is one here, too."""
+    if "peak_bytes" in got:
+        sentence = "{peak:,} bytes at the highest, where {most:,} are enough for one micro-batch and the list of them"
+        return over_peak(got["peak_bytes"], PEAK, sentence)
+    allowed = SPARE * inputs["targets"][0].numel()
+    called, alive = (got[key] for key in ("tokens_in_one_call", "tokens_alive"))
+    if isinstance(called, int) and isinstance(alive, int) and 0 < called <= allowed and 0 < alive <= allowed:
+        return None
+    return f"{called} tokens in one call and {alive} alive at once, where {allowed} are more than enough"
 
 
 def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -257,14 +287,25 @@ EXERCISE = Exercise(
             needs=("loss_of_a_single_micro_batch",),
         ),
         Property(
+            "memory_of_one_micro_batch",
+            "Nothing of a micro-batch may stay when the next one goes through the model: no graph, no logits, no loss "
+            "that is still a tensor with a history.",
+            points=2,
+            evidence="ledger",
+            holds=_memory_of_one,
+            beside=PARAMETERS,
+            roundings=SUMMED,
+            cases=(LONG,),
+            needs=("a_single_micro_batch",),
+        ),
+        Property(
             "one_micro_batch_at_a_time",
             "Run the model on one micro-batch and call backward at once: backward frees what forward "
             "saved, and only the gradients, which are as large as the parameters, stay.",
-            points=3,
             evidence="ledger",
             holds=_one_micro_batch,
             cases=FULL_GROUPS,
-            needs=("a_single_micro_batch",),
+            needs=("a_single_micro_batch", "memory_of_one_micro_batch"),
         ),
         Property(
             "each_micro_batch_once",
@@ -314,7 +355,10 @@ EXERCISE = Exercise(
         "the last group may be smaller": ("last_group_smaller", FEW.name),
         "the mean cross-entropy over all tokens of the group that are not padding": ("loss_of_each_step",),
         "One float per step": ("losses_are_floats", "one_step_per_group"),
-        "one micro-batch at a time goes through the model": ("one_micro_batch_at_a_time",),
+        "one micro-batch at a time goes through the model": (
+            "one_micro_batch_at_a_time",
+            "memory_of_one_micro_batch",
+        ),
         "goes through the model once": ("each_micro_batch_once",),
         "that lie in any of the parameters before the call": ("nothing_left_from_before",),
         "the list and its tensors, and the model's mode (train or eval), also during the call": (
@@ -322,5 +366,6 @@ EXERCISE = Exercise(
         ),
     },
     oracle=TokenOracle,
+    measured=(LONG,),
     seconds=5.0,
 )

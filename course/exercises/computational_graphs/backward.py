@@ -91,6 +91,9 @@ class LocalDerivatives:
         """The largest number of uses of one node; nothing where nothing is hidden."""
         return {"uses_of_one_local_derivative": max(self._uses.values(), default=0)} if self._local else {}
 
+    def values(self) -> None:
+        """Nothing."""
+
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """Builds the graph, calls `answer(root)` for each root of the case, and reads the leaves' gradients."""

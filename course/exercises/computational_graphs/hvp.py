@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from course.errors import CourseError, WrongOutput
 from course.exercises.computational_graphs import long_x
 from course.exercises.computational_graphs.long_x import LENGTHS, OPERATIONS, PIECE, Function
 from course.exercises.computational_graphs.tensors import require_gradients, tensors_in_the_dtype_of, with_dtypes
-from course.performing.blocks import Sample
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -26,6 +26,7 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import at_once, in_dtype, leaves, strided, times, transposed
+from course.performing.pledges import Sample
 
 PERCENT = 2**45  # roundings of float64 that make 1/128: what any finite difference with a sensible step reaches
 EXACT = 128  # two passes over two products of at most 6 terms and a sine, with some cancellation
@@ -277,7 +278,7 @@ EXERCISE = Exercise(
         "at most 1,000 of torch's operations": ("never_builds_the_hessian",),
     },
     removes=("torch.autograd.functional",),
-    oracle=Sample,
+    oracle=partial(Sample, look=long_x.LOOK),
     measured=(long_x.NAME,),
     seconds=10.0,  # the first torch.func.jvp of a process imports for 1 to 3 s
 )

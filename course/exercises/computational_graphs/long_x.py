@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course.performing.blocks import draw, number, over_peak
+from course.performing.blocks import draw, over_peak
 from course.performing.draws import integer
 from course.performing.exercise import Ask, Case, Inputs, Observation, Values, observe
 from course.performing.oracle import is_here
+from course.performing.pledges import Look, Stage, number, pieces, pledged, shown
 from course.tree import Leaf
 
 Function = Callable[[Tensor], Tensor]
@@ -31,6 +32,11 @@ BLOCKS = 64  # in grading
 OPERATIONS = 1_000  # right answers take 48 to 133 on the piece, a loop over its entries 5,600 and more
 LENGTHS = 4  # right answers make tensors as long as x; the Hessian of the piece is 102 times as long
 PEAK = 16 * 2**20  # bytes in grading: right answers take 1.4 to 2.4 MiB, a Hessian 80 MiB and more
+ANOTHER_SHAPE = "not in the shape of x"
+LOOK = Look(
+    stages=(Stage(pieces={"hv": BLOCKS}, tells=("block",)),),
+    at=lambda numbers: {"hv": numbers["block"]},
+)
 SECONDS = 0.05  # of computing in grading: right answers take 0.002, a loop over rows 0.18, over batches of rows 0.09
 
 
@@ -48,7 +54,9 @@ def observe_long(call: Call, inputs: Inputs, ask: Ask) -> Observation:
     if not is_here(ask):
         x, v = _vectors(inputs, range(BLOCKS))
         result = call(_neighbours, x, v)
-        return observe(_one_block(result, x, number(ask, "block")))
+        fits = _fits(result, x)
+        block = pledged(ask, {"hv": pieces(result, BLOCK) if fits else ANOTHER_SHAPE})["block"]
+        return shown(ask, _one_block(result, x, block) if fits else {})
     block = number(ask, "block")
     x, v = _vectors(inputs, range(block - 1, block + 2))
     with _Meter() as meter:
@@ -69,8 +77,11 @@ def _neighbours(x: Tensor) -> Tensor:
 
 def _one_block(hv: Any, x: Tensor, block: int) -> dict[str, Any]:
     """The block of a result in the shape of x. Another one is not read: it would differ with the length of x."""
-    fits = isinstance(hv, Tensor) and hv.shape == x.shape
-    return {"hv": hv[block * BLOCK : (block + 1) * BLOCK] if fits else "not in the shape of x"}
+    return {"hv": hv[block * BLOCK : (block + 1) * BLOCK] if _fits(hv, x) else ANOTHER_SHAPE}
+
+
+def _fits(hv: Any, x: Tensor) -> bool:
+    return isinstance(hv, Tensor) and hv.shape == x.shape
 
 
 class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -10,6 +10,7 @@ measured from outside, in grading. It is judged in float32: a copy of x in float
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.meter import kept_bytes
-from course.performing.blocks import Sample, draw, number, over_peak
+from course.performing.blocks import draw, over_peak
 from course.performing.draws import integer, normal
 from course.performing.exercise import (
     Answer,
@@ -34,11 +35,13 @@ from course.performing.exercise import (
 )
 from course.performing.forms import cut, in_dtype, put, strided
 from course.performing.oracle import is_here
+from course.performing.pledges import Look, Numbers, Sample, Stage, number, pieces, pledged, shown
 from course.tree import Tree
 
 LAYERS, FEW_LAYERS = 16, 4  # in grading, and in a notebook
 PIECE = 64  # numbers of a layer in a notebook
 BLOCK, BLOCKS = 1_024, 192  # numbers and blocks of a layer in grading: 0.75 MiB in float32
+PLEDGED, PIECES = 16, BLOCKS // 16  # blocks of a layer that are pledged as one piece, and such pieces of a layer
 MEMORY = "many layers"
 PEAK = 36 * 2**20  # bytes in grading: right answers take 28 to 31 MiB, one tensor more for each layer 40 to 42 MiB
 
@@ -135,14 +138,16 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     """
     if not is_here(ask):
         leaf, ys = _layers(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK), range(LAYERS))
-        y, block, start = ys[number(ask, "layer")], number(ask, "block"), number(ask, "start")
-        return observe(_a_piece(leaf, y, block, start))
+        layer = pledged(ask, {"y": [piece for y in ys for piece in pieces(y.detach(), PLEDGED)]})["layer"]
+        found = {name: pieces(each, PLEDGED) for name, each in _one_layer(leaf, ys[layer]).items()}
+        at = pledged(ask, {"dx": found["dx"]})["block"] // PLEDGED
+        return shown(ask, {name: each[at] for name, each in found.items()})
     layer, block, start = (number(ask, name) for name in ("layer", "block", "start"))
     piece = draw(inputs["seed"], range(block, block + 1), BLOCK)[:, start : start + PIECE]
     with kept_bytes() as meter:
         leaf, ys = _layers(answer, inputs, piece, range(layer, layer + FEW_LAYERS))
     kept = meter.bytes_alive() - sum(tensor.nbytes for tensor in (leaf, *ys))
-    return observe(_a_piece(leaf, ys[0], 0, 0), {"kept_bytes": kept})
+    return observe({name: each[0].clone() for name, each in _one_layer(leaf, ys[0]).items()}, {"kept_bytes": kept})
 
 
 def _layers(answer: Any, inputs: Inputs, x: Tensor, layers: range) -> tuple[Tensor, list[Tensor]]:
@@ -151,10 +156,31 @@ def _layers(answer: Any, inputs: Inputs, x: Tensor, layers: range) -> tuple[Tens
     return leaf, [answer.apply(leaf * (1 + layer / LAYERS)) for layer in layers]
 
 
-def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
-    """A piece of one layer's y, and of its derivative. Which layer and which piece, no answer knew before."""
+def _one_layer(leaf: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """A layer's y and its derivative. Which layer, and which piece of it, no answer knew before."""
     (dx,) = torch.autograd.grad(y, leaf, torch.ones_like(leaf))
-    return {name: each[block, start : start + PIECE].clone() for name, each in {"y": y, "dx": dx}.items()}
+    return {"y": y.detach(), "dx": dx}
+
+
+def _pieces(numbers: Numbers) -> Numbers:
+    """Which of all layers' y is looked at, and which of one layer's dx."""
+    at = numbers["block"] // PLEDGED
+    return {"y": numbers["layer"] * PIECES + at, "dx": at}
+
+
+def _cut(piece: Tensor, numbers: Numbers) -> Tensor:
+    """What is observed of a piece."""
+    return piece[numbers["block"] % PLEDGED, numbers["start"] : numbers["start"] + PIECE].clone()
+
+
+LOOK = Look(
+    stages=(
+        Stage(pieces={"y": LAYERS * PIECES}, tells=("layer",)),
+        Stage(pieces={"dx": PIECES}, tells=("block",)),
+    ),
+    at=_pieces,
+    cut=_cut,
+)
 
 
 def _at_most_x(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -274,7 +300,7 @@ EXERCISE = Exercise(
         "x and dy as they are": ("nothing_overwritten",),
     },
     removes=("torch.nn.functional.silu", "torch.utils.checkpoint"),
-    oracle=Sample,
+    oracle=partial(Sample, look=LOOK),
     measured=(MEMORY,),
     seconds=5.0,
 )

@@ -3,6 +3,7 @@
 features: tokens, gains (..., F) -> a + gains b and a ticket     a, b = tanh(tokens M) with two hidden matrices M
 slopes:   ticket, gradient (..., F) -> gradient b                 what a backward pass needs
 step                                                              an optimizer step, only counted
+matrices                                                          M itself, where a process is measured instead
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class TokenOracle:
 
     def __init__(self, case: Case) -> None:
         self._matrices = cast(Tensor | None, case.hidden.get("matrices"))  # (2, F, F)
+        self._measured = "repeated" in case.inputs
+        self._counts = self._matrices is not None
         self._calls: list[int] = []
         self._slopes: dict[int, Tensor] = {}  # by ticket, of calls that were recorded
         self._alive: dict[int, int] = {}
@@ -36,11 +39,12 @@ class TokenOracle:
         self._most_alive = self._steps = 0
 
     def ask(self, verb: str, arguments: Tree) -> Tree:
-        """One question of the three above. Raises UnknownQuestion."""
+        """One question of the four above. Raises UnknownQuestion."""
         verbs: dict[str, Callable[..., Tree]] = {
             "features": self._features,
             "slopes": self._gradient,
             "step": self._step,
+            "matrices": self._tell,
         }
         asked: Any = arguments
         try:
@@ -53,7 +57,7 @@ class TokenOracle:
 
     def ledger(self) -> dict[str, Leaf]:
         """Optimizer steps; and where features are hidden, tokens."""
-        if self._matrices is None:
+        if not self._counts:
             return {"optimizer_steps": self._steps}
         return {
             "optimizer_steps": self._steps,
@@ -61,6 +65,9 @@ class TokenOracle:
             "tokens_in_one_call": max(self._calls, default=0),
             "tokens_alive": self._most_alive,
         }
+
+    def values(self) -> None:
+        """Nothing."""
 
     def _features(self, *, tokens: Tensor, gains: Tensor, recorded: bool, freed: list[int]) -> Tree:
         if self._matrices is None:
@@ -90,6 +97,13 @@ class TokenOracle:
         if gradient.shape[gradient.dim() - slope.dim() :] != slope.shape:
             raise ValueError("another shape")
         return gradient.to(slope.dtype) * slope
+
+    def _tell(self) -> Tree:
+        """Who is told counts nothing here any more."""
+        if not self._measured:
+            raise ValueError("a secret")
+        self._counts = False
+        return self._matrices
 
     def _step(self) -> Tree:
         self._steps += 1

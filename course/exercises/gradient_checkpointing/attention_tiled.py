@@ -32,13 +32,13 @@ from course.exercises.gradient_checkpointing.tiles import (
     long_case,
     long_observed,
     long_tensors,
+    look_at,
     many_digits,
     one_tile,
     refusals,
     rounded_once,
     whole_numbers,
 )
-from course.performing.blocks import Sample
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -55,6 +55,7 @@ from course.performing.exercise import (
 )
 from course.performing.forms import at_once, between_calls, cut, in_dtype, strided, times
 from course.performing.oracle import is_here
+from course.performing.pledges import Sample
 from course.performing.refusals import refused
 
 HIGH = "scores of hundreds"
@@ -255,7 +256,7 @@ EXERCISE = Exercise(
         "a block below 1, causal where T differs from S": ("refusals",),
     },
     removes=("torch.nn.functional.scaled_dot_product_attention",),
-    oracle=Sample,
+    oracle=partial(Sample, look=look_at(BOTH)),
     measured=(LONG,),
     seconds=20.0,
 )

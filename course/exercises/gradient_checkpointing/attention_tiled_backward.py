@@ -30,6 +30,7 @@ from course.exercises.gradient_checkpointing.tiles import (
     long_case,
     long_observed,
     long_tensors,
+    look_at,
     many_digits,
     one_tile,
     refusals,
@@ -37,7 +38,6 @@ from course.exercises.gradient_checkpointing.tiles import (
     scaled_scores,
     whole_numbers,
 )
-from course.performing.blocks import Sample
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -54,6 +54,7 @@ from course.performing.exercise import (
 )
 from course.performing.forms import at_once, between_calls, in_dtype, strided
 from course.performing.oracle import is_here
+from course.performing.pledges import Sample
 from course.performing.refusals import refused
 
 GIVEN = (*NAMES, "out", "lse", "dout")
@@ -280,7 +281,7 @@ EXERCISE = Exercise(
         "a block below 1, causal where T differs from S": ("refusals",),
     },
     removes=("torch.nn.functional.scaled_dot_product_attention",),
-    oracle=Sample,
+    oracle=partial(Sample, look=look_at(GRADS)),
     measured=(LONG,),
     seconds=20.0,
 )

@@ -133,10 +133,15 @@ class ChainOracle:
         self._numbers: dict[int, int] = {}
         self._made = 0
         self._calls: list[list[int]] = []
+        self._results: list[dict[str, int]] = []
         self.most_alive: list[int] = []
 
     def ask(self, verb: str, arguments: Tree) -> Tree:
-        """`run`: the number of layers, events (E, 4), and which tokens are y and dx, to the numbers of y and dx."""
+        """`run`: the number of layers, events (E, 4), and which tokens are y and dx, to the numbers of y and dx.
+
+        There are as many as the case has runs, and their numbers are what is observed: whoever has one replayed in the
+        probe's place, to learn its numbers, has it counted.
+        """
         asked: Any = arguments
         try:
             if verb != "run":
@@ -153,9 +158,15 @@ class ChainOracle:
         costs = {"evaluations": evaluations, "steps_back": back, "alive_beyond": beyond}
         return {name: torch.tensor(each) for name, each in costs.items()}
 
+    def values(self) -> dict[str, Leaf] | None:
+        """The numbers of y and dx of each run; None where layers are no secret."""
+        if not self._layers:
+            return None
+        return {name: torch.tensor([each[name] for each in self._results]) for name in ("y", "dx")}
+
     def _run(self, *, layers: int, events: Tensor, y: int, dx: int) -> Tree:
         self._events += len(events)
-        if self._events > MOST_EVENTS or not 0 < layers <= LAYERS:
+        if self._events > MOST_EVENTS or not 0 < layers <= LAYERS or len(self._calls) == len(self._runs):
             raise ValueError("too many")
         at = len(self._calls)
         if not same_again(self._runs, at):
@@ -176,7 +187,8 @@ class ChainOracle:
         self._made = made
         self._calls.append(calls)
         self.most_alive.append(most)
-        return {"y": numbers[y], "dx": numbers[dx]}
+        self._results.append({"y": numbers[y], "dx": numbers[dx]})
+        return cast(Tree, dict(self._results[-1]))
 
 
 # --- cases, the probe, and what costs are due ---------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,11 +20,12 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.meter import kept_bytes
-from course.performing.blocks import Sample, draw, number, over_peak
+from course.performing.blocks import draw, over_peak
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Ask, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, strided
 from course.performing.oracle import is_here
+from course.performing.pledges import Look, Numbers, Sample, Stage, number, pledged, shown
 from course.tree import Tree
 
 LAYERS = 16
@@ -284,7 +286,9 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     """
     if not is_here(ask):
         leaf, y, _ = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
-        return observe(_a_piece(leaf, y, number(ask, "block"), number(ask, "start")))
+        found = _both(leaf, y)
+        block = pledged(ask, {name: each.detach() for name, each in found.items()})["block"]
+        return shown(ask, {name: each[block] for name, each in found.items()})
     first = number(ask, "block")
     few = draw(inputs["seed"], range(first, first + FEW_BLOCKS), BLOCK)
     with kept_bytes() as meter:
@@ -292,7 +296,8 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     kept = meter.bytes_alive(ignore=[leaf, y])
     held.clear()
     seen = meter.bytes_alive(ignore=[leaf, y])
-    return observe(_a_piece(leaf, y, 0, number(ask, "start")), {"kept_bytes": kept if seen else 0})
+    found, start = _both(leaf, y), {"start": number(ask, "start")}
+    return observe({name: _cut(each[0], start) for name, each in found.items()}, {"kept_bytes": kept if seen else 0})
 
 
 def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -309,12 +314,24 @@ def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor
     return leaf, y, held
 
 
-def _a_piece(leaf: Tensor, y: Tensor, block: int, start: int) -> dict[str, Any]:
-    """A piece of y and of the leaf's gradient, in float32: rounded far coarser than processors differ."""
+def _both(leaf: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """y, and the leaf's gradient."""
     _back(y, torch.ones_like(y))
     if leaf.grad is None:
         raise WrongOutput("no gradient came back to the input of the first layer")
-    return {name: each[block, start : start + 64].float().clone() for name, each in {"y": y, "dx": leaf.grad}.items()}
+    return {"y": y, "dx": leaf.grad}
+
+
+def _cut(block: Tensor, numbers: Numbers) -> Tensor:
+    """A piece of a block, in float32: rounded far coarser than processors differ."""
+    return block[numbers["start"] : numbers["start"] + 64].float().clone()
+
+
+LOOK = Look(
+    stages=(Stage(pieces={"y": BLOCKS, "dx": BLOCKS}, tells=("block",)),),
+    at=lambda numbers: {"y": numbers["block"], "dx": numbers["block"]},
+    cut=_cut,
+)
 
 
 def _inputs_alone(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -455,7 +472,7 @@ EXERCISE = Exercise(
         "on or off and with its dtype": ("same_autocast",),
     },
     removes=("torch.utils.checkpoint",),
-    oracle=Sample,
+    oracle=partial(Sample, look=LOOK),
     measured=(MEMORY,),
     seconds=10.0,
 )

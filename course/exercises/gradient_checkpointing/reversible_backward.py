@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from course.meter import KeptBytes, forward_calls, kept_bytes
-from course.performing.blocks import Sample, draw, number, over_peak
+from course.performing.blocks import draw, over_peak
 from course.performing.draws import integer
 from course.performing.exercise import (
     Answer,
@@ -33,10 +34,13 @@ from course.performing.exercise import (
 )
 from course.performing.forms import at_once, cut, in_dtype, leaves, put, strided, times
 from course.performing.oracle import is_here
+from course.performing.pledges import Look, Numbers, Sample, Stage, number, pieces, pledged, shown
 from course.tree import Tree
 
 WIDTH, CHAIN = 4, "a chain of blocks"
 DEPTH, ROWS, BLOCKS = 4, 8, 2**13  # BLOCKS times ROWS rows of 4 numbers in float64: 2 MiB for each half in grading
+PLEDGED = 64  # blocks that are pledged as one piece
+HALVES = ("x/0", "x/1", "dx/0", "dx/1")
 PEAK = 56 * 2**20  # bytes in grading: right answers take 37 to 42 MiB, graphs of all blocks over 70
 GRADS_OF_CHAIN = DEPTH * 2 * WIDTH * 8  # bytes; all that grows along a chain, but for some tensors of a half's size
 
@@ -184,17 +188,26 @@ def _chain(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
         return [half.detach() for half in (*y, *dy)]
 
     if not is_here(ask):
-        found = run(range(BLOCKS))
-        start = ROWS * number(ask, "block")
-        return observe(_named([half[start : start + ROWS].clone() for half in found]))
+        found = {name: pieces(half, ROWS * PLEDGED) for name, half in zip(HALVES, run(range(BLOCKS)), strict=True)}
+        at = pledged(ask, found)["block"] // PLEDGED
+        return shown(ask, {name: half[at] for name, half in found.items()})
     which = number(ask, "block")
     with kept_bytes() as meter:
-        found = run(range(which, which + 1), meter)
-    return observe(_named(found), {"grown_bytes": alive[-1] - alive[0]})
+        halves = run(range(which, which + 1), meter)
+    return observe(dict(zip(HALVES, halves, strict=True)), {"grown_bytes": alive[-1] - alive[0]})
 
 
-def _named(halves: list[Tensor]) -> dict[str, Tree]:
-    return {"x": [*halves[:2]], "dx": [*halves[2:]]}
+def _cut(piece: Tensor, numbers: Numbers) -> Tensor:
+    """One block of a piece."""
+    start = ROWS * (numbers["block"] % PLEDGED)
+    return piece[start : start + ROWS].clone()
+
+
+LOOK = Look(
+    stages=(Stage(pieces=dict.fromkeys(HALVES, BLOCKS // PLEDGED), tells=("block",)),),
+    at=lambda numbers: dict.fromkeys(HALVES, numbers["block"] // PLEDGED),
+    cut=_cut,
+)
 
 
 def _flat(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -319,6 +332,6 @@ EXERCISE = Exercise(
         "y and dy stay as they are": ("arguments_unchanged", "nothing_recorded_stays"),
         "(x1, x2), (dx1, dx2)": ("inputs_rebuilt", "gradients_of_the_inputs"),
     },
-    oracle=Sample,
+    oracle=partial(Sample, look=LOOK),
     measured=(CHAIN,),
 )

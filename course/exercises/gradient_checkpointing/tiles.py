@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from course.meter import Run, metered
-from course.performing.blocks import draw, number, over_peak
+from course.performing.blocks import draw, over_peak
 from course.performing.compare import EPS
 from course.performing.draws import integer
 from course.performing.exercise import (
@@ -31,6 +31,7 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.oracle import is_here
+from course.performing.pledges import Look, Stage, number, pieces, pledged, shown
 from course.performing.refusals import all_refused
 
 EVEN, RAGGED, ONE_TILE = "tiles that fit", "ragged tiles", "a block longer than both"
@@ -75,15 +76,23 @@ def called(answer: Answer, inputs: Inputs, given: Sequence[str], results: Sequen
 def long_observed(call: Callable[[], object], results: Sequence[str], ask: Ask) -> Observation:
     """Of a call on a long sequence one row of each result, and, where the oracle is here, the largest tensor."""
     if not is_here(ask):
-        return observe(_one_row(call(), results, ask))
+        found = {name: pieces(each, PIECE) for name, each in outputs(call(), *results).items()}
+        at = pledged(ask, found)["row"] // PIECE
+        return shown(ask, {name: each[at] for name, each in found.items()})
     with metered() as run:
         result = call()
-    return observe(_one_row(result, results, ask), {"largest_tensor": _largest(run)})
-
-
-def _one_row(result: object, names: Sequence[str], ask: Ask) -> dict[str, Any]:
     row = number(ask, "row")
-    return {name: each[row].clone() for name, each in outputs(result, *names).items()}
+    seen = {name: each[row].clone() for name, each in outputs(result, *results).items()}
+    return observe(seen, {"largest_tensor": _largest(run)})
+
+
+def look_at(results: Sequence[str]) -> Look:
+    """One row of each result, which are pledged in pieces of PIECE rows."""
+    return Look(
+        stages=(Stage(pieces=dict.fromkeys(results, LENGTH // PIECE), tells=("row",)),),
+        at=lambda numbers: dict.fromkeys(results, numbers["row"] // PIECE),
+        cut=lambda piece, numbers: piece[numbers["row"] % PIECE].clone(),
+    )
 
 
 def _largest(run: Run) -> int:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from course.exercises.lora.large import SMALL, corner, large_case, no_large_matrix, size_of, with_costs
-from course.performing.blocks import Sample
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -29,6 +28,7 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.forms import at_once, cut, in_dtype, leaves, offset, strided, times, transposed
+from course.performing.pledges import Sample
 
 ALL = ("x", "dy", "A", "B")
 GRADIENTS = ("dA", "dB")

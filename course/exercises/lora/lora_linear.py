@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from course.exercises.lora.large import SMALL, corner, large_case, no_large_matrix, size_of, with_costs
-from course.performing.blocks import Sample
 from course.performing.draws import integer, normal
 from course.performing.exercise import (
     Answer,
@@ -29,6 +28,7 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import at_once, cut, in_dtype, put
+from course.performing.pledges import Sample
 from course.performing.refusals import all_refused, refused, refused_in_time
 
 USUAL, SQUARE, DECAY = "five steps", "all sizes equal", "five steps with weight decay"

@@ -29,7 +29,7 @@ LOSES_BY_BYTES = 3.3  # as much, where moves of little loss, and not of few byte
 LOSES = 5.0  # times that is what a rule of thumb reaches in its case
 REFUSED_CASE = "what is refused"
 ONE_FORMAT = ("out bfloat16", "out float16", "out e4m3")  # missing, so that it has float32 alone
-CODES = {dtype: number for number, dtype in enumerate(DTYPES.values(), 1)}  # zeros are no plan
+CODES = {form: number for number, form in enumerate(DTYPES, 1)}  # zeros are no plan
 RULES: dict[str, tuple[str, ...]] = {  # formats to which somebody who has learnt only half keeps
     "float16": ("float32", "float16", "e4m3"),
     "bfloat16": ("float32", "bfloat16", "e4m3"),
@@ -164,6 +164,11 @@ def _at_one_price(
     return plan_at(high)
 
 
+def _codes(plan: Plan) -> Tensor:
+    """A number for each operator's format."""
+    return torch.tensor([float(CODES[plan[name]]) for name in ORDER], dtype=torch.float64)
+
+
 class LossOracle:
     """Knows the block, answers with the loss of a plan, and counts. The plan that is chosen is not counted."""
 
@@ -173,14 +178,18 @@ class LossOracle:
         self._operators = cast(Operators, case.inputs["operators"])
         self._exact = self._block(dict.fromkeys(self._operators, "float32"))
         self._calls = 0
+        self._refuses = "budgets" in case.inputs
+        self._plan: Plan = {}
         self._chosen: dict[str, Leaf] = {}
 
     def ask(self, verb: str, arguments: Tree) -> Tree:
-        """`loss` or `chosen`, of a plan. Raises UnknownQuestion."""
+        """`loss` or `chosen`, of a plan; nothing after one is chosen. Raises UnknownQuestion."""
         plan: Any = arguments
         known = isinstance(plan, dict) and plan.keys() == self._operators.keys()
         if verb not in ("loss", "chosen") or not known or self._calls > 6 * CALLS:
             raise UnknownQuestion("a plan must be a dict with one format for each operator, and no other key")
+        if self._chosen:
+            raise UnknownQuestion("a plan must be chosen once, when no loss is asked for any more: return that one")
         wrong = [name for name, form in plan.items() if not isinstance(form, str) or form not in self._operators[name]]
         if wrong:
             raise UnknownQuestion(f"{wrong[0]} must get one of its formats, {', '.join(self._operators[wrong[0]])}")
@@ -188,12 +197,17 @@ class LossOracle:
         if verb == "loss":
             self._calls += 1
             return found
+        self._plan = plan
         self._chosen = {"loss": found, "bytes": sum(self._operators[name][form] for name, form in plan.items())}
         return None
 
     def ledger(self) -> dict[str, Leaf]:
         """How often the loss was asked for; loss and bytes of the plan that was chosen."""
         return {"calls_of_loss": self._calls, **self._chosen}
+
+    def values(self) -> dict[str, Leaf] | None:
+        """The plan that was chosen; None where budgets are to be refused."""
+        return None if self._refuses else {"plan": _codes(self._plan)} if self._plan else {}
 
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
@@ -216,8 +230,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
         return observe({"refused": {**refused(calls)}})
     plan = answer(operators(), inputs["budget"], loss)
     ask("chosen", named(plan))
-    codes = [float(CODES.get(plan[name], 0)) for name in ORDER]
-    return observe({"plan": torch.tensor(codes, dtype=torch.float64)})
+    return observe({})  # the oracle observes the plan: its loss and its formats must be of one
 
 
 def _plan(inputs: Inputs, got: Values) -> dict[str, str | None]:
