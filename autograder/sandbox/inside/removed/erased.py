@@ -1,6 +1,6 @@
-"""The machine code of what is removed, overwritten in this process's own copy of torch's libraries.
+"""The machine code of what is removed, overwritten in this process's own copy of torch's library.
 
-    names, symbol tables of torch's libraries --code_of--> where functions lie --erase--> traps: who gets there dies
+    names, symbol table of torch's library --code_of--> where functions lie --erase--> traps: who gets there dies
 
 What cut and override change is data, and whoever writes to memory can change it back. Code that is gone nobody can,
 once no memory becomes executable any more (`policy.EXECUTABLE`). So those two tell an answer what it may not use, and
@@ -27,7 +27,8 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]  # first address and length of ea
 PROCESSOR = "x86_64"
 TRAP = 0xCC  # int3: one byte, so that who jumps into the middle of a function meets it as well
 READ, WRITE, EXECUTE = 1, 2, 4
-LIBRARIES = ("libtorch_cpu.so", "libtorch_python.so")
+LIBRARY = "libtorch_cpu.so"
+DISPATCHING = b"_ZN2at4_ops"  # begins names of what only asks the dispatcher, which tells who may not
 SYMTAB, FUNCTION = 2, 2
 SYMBOL = np.dtype([("name", "<u4"), ("kind", "u1"), ("", "u1"), ("section", "<u2"), ("at", "<u8"), ("size", "<u8")])
 PADDING = 16  # bytes: functions begin at multiples of it
@@ -40,9 +41,8 @@ _AUTOGRAD = (
     rb"_ZN5torch8autograd12VariableType12_GLOBAL__N_1(?!\d+\w+?_outE)\d+\w+?EN3c1014DispatchKeySetE",
     rb"5torch8autograd(?:6Engine|9GraphTask|10CopySlices|14AccumulateGrad|12AutogradMeta11set_fw_grad)",
     rb"5torch8autograd4impl17set_gradient_edge",
-    rb"_ZN2at4_ops\d+(?:\w+_backward|_make_dual)",
+    rb"_ZN2at6native(?:12_GLOBAL__N_1)?\d+(?:\w+?_backward|_make_dual)",
     rb"5torch3jit13differentiate",
-    rb"THPEngine_run_backward",
 )
 CODE = {
     "torch": _AUTOGRAD,
@@ -99,7 +99,9 @@ def _code() -> dict[str, Spans]:
         known, starts = np.sort(symbols["name"]), np.sort(code["at"])
         for patterns, spans in found.items():
             hits = [at for pattern in patterns for at in _hits(pattern, names)]
-            meant = code[_among(code["name"], known[np.searchsorted(known, hits, side="right") - 1])]
+            found_names = set(known[np.searchsorted(known, hits, side="right") - 1].tolist())
+            wanted = [at for at in found_names if not names.startswith(DISPATCHING, at)]
+            meant = code[_among(code["name"], np.array(wanted, "<u4"))]
             own = np.sort(meant["at"])
             meant = meant[_count(starts, meant["at"]) == _count(own, meant["at"])]
             spans += [(base + first, last - first) for first, last in _joined(meant, starts)]
@@ -128,10 +130,10 @@ def _count(ordered: Any, values: Any) -> Any:
 
 
 def _libraries() -> Iterator[tuple[Path, int]]:
-    """Torch's libraries, and the addresses at which they begin."""
+    """Torch's library of operators, and the address at which it begins."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, _, offset, _, _, *path = line.split(maxsplit=5)
-        if path and Path(path[0]).name in LIBRARIES and int(offset, 16) == 0:
+        if path and Path(path[0]).name == LIBRARY and int(offset, 16) == 0:
             yield Path(path[0]), int(span.partition("-")[0], 16)
 
 
