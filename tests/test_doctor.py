@@ -17,6 +17,7 @@ def test_every_protection_is_tried_and_active_here():
     found = doctor.protections()
     assert [each.name for each in found if not each.active] == []
     assert {*doctor.ATTEMPTS, "no network", "watchdog and costs counted outside"} <= {each.name for each in found}
+    assert [each.detail for each in found if each.name == "removed machine code stays away"] == [""]
 
 
 def test_a_missing_bubblewrap_is_told_with_its_package(monkeypatch):

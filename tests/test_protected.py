@@ -12,6 +12,7 @@ from autograder import edits, recording
 from autograder.bank import Bank
 from autograder.engine.grade import COUNTED_OUTSIDE
 from autograder.sandbox import open_runner
+from autograder.sandbox.inside.removed.erased import CODE
 from autograder.sandbox.outside import doctor
 from course import exercises
 from course.judging.judge import judge
@@ -26,11 +27,12 @@ DOCS = Path(__file__).parent.parent / "docs" / "security.md"
 ASKING = {entry.id: exercises.load(entry.id) for entry in entries() if exercises.load(entry.id).oracle}
 REMOVING = [entry.id for entry in entries() if exercises.load(entry.id).removes]
 SEED = 5
+MORE = ("watchdog and costs counted outside", "removed machine code stays away")  # that the doctor tries
 
 
 def rows() -> dict[tuple[str, str], list[str]]:
     """By exercise and answer: the cells of each row."""
-    lines = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and line.count("|") == 7]
+    lines = [line for line in DOCS.read_text().splitlines() if line.startswith("| `") and line.count("|") == 8]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {(row[0].strip("`"), row[2]): row for row in cells}
 
@@ -39,7 +41,7 @@ def test_what_bounds_a_resource_is_tried_by_the_doctor_where_it_can_be():
     lines = [line for line in DOCS.read_text().splitlines() if line.count("|") == 5 and not line.startswith("| ---")]
     (_, _, _, tried), *table = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     assert tried == "tried by `autograder doctor` as"
-    assert {row[3] for row in table} - {"nothing"} <= {*doctor.ATTEMPTS, "watchdog and costs counted outside"}
+    assert {row[3] for row in table} - {"nothing"} <= {*doctor.ATTEMPTS, *MORE}
 
 
 def told(exercise: Exercise) -> str:
@@ -87,8 +89,9 @@ def test_the_table_has_a_row_for_each_exercise_that_does_without_something():
     for name in REMOVING:
         bank = banks.load(name)
         without = ", ".join(f"`{each}`" for each in bank.exercise.removes)
-        expected |= {(name, label): (without, counted(bank.exercise)) for label, _ in others(bank)}
-    assert {key: (row[1], row[5]) for key, row in rows().items()} == expected
+        erased = ", ".join(f"`{each}`" for each in bank.exercise.removes if each in CODE) or "nothing"
+        expected |= {(name, label): (without, counted(bank.exercise), erased) for label, _ in others(bank)}
+    assert {key: (row[1], *row[5:7]) for key, row in rows().items()} == expected
 
 
 @pytest.mark.soak

@@ -112,6 +112,15 @@ class Parsed:
         missing = Failure(type="NameError", message=f"`{name}` is not defined in the notebook")
         return Loaded(failure=next(iter(own), missing))
 
+    def imports(self, name: str) -> set[str]:
+        """The modules that the statements which `name` needs import, wherever in them; some may be no modules."""
+        nodes = [node for each in _slice(self._statements, self._owners, [name]) for node in ast.walk(each.node)]
+        found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        return found
+
 
 def source_of(module: str, name: str) -> str:
     """The part of a module's source that the definition of `name` needs, the definition included."""

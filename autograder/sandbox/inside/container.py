@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -146,6 +146,8 @@ def _performers(parsed: Parsed, program: bytes | None, sock: socket.socket) -> N
 
 def _without_autograd(parsed: Parsed, program: bytes | None, sock: socket.socket) -> None:
     removed.disable_autograd()
+    if program is not None:
+        removed.erase(removed.AUTOGRAD)
     _performers(parsed, program, sock)
 
 
@@ -161,15 +163,18 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
         return
     exercise = exercises.load(request["exercise"])
     removed.disable(exercise.removes)
-    hide()
+    is_erased = program is not None and removed.erase(exercise.removes)
+    _import(request["imports"] if request["measured"] else ())
+    if is_erased:  # no library can be loaded after the filter
+        _import(parsed.imports(exercise.name))
     if request["measured"]:
-        for module in request["imports"]:
-            with contextlib.suppress(Exception):
-                importlib.import_module(module)
         isolation.keep_everything(program)
         _return_large_blocks()
         stream.send(sock, "empty")
         stream.receive(sock, time.monotonic() + PATIENCE)  # the base line is taken
+    if program is not None and is_erased:
+        isolation.stay_erased(program)
+    hide()
     known = len(sys.modules) - len(STAND_INS)  # a look at all their names would copy pages: 2 ms
     loaded = parsed.load(exercise.name)
     answer = _answer(loaded)
@@ -192,6 +197,14 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
             later = set(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - known)))
             reply["modules"] = " ".join(messages.outermost(later))
         stream.send(sock, reply, token=token)
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in sorted(modules):
+        home, _, name = module.rpartition(".")
+        with contextlib.suppress(Exception):
+            if not hasattr(sys.modules.get(home), name):  # in `from math import exp` it is no module
+                importlib.import_module(module)
 
 
 def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:

@@ -31,7 +31,7 @@ from autograder.sandbox.wire import seccomp
 from autograder.sandbox.wire.policy import USER, Limits, writable
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-NOSUID, NODEV, READ_ONLY, BIND = 2, 4, 1, 4096
+READ_ONLY, NOSUID, NODEV, NOEXEC, BIND = 1, 2, 4, 8, 4096
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 4, 24, 47, 4
 LAST_CAPABILITY = 63
 CAPABILITY_VERSION = 0x20080522
@@ -59,7 +59,7 @@ def unshare_namespaces() -> None:
 def mount_private(limits: Limits) -> None:
     """Empty folders in place of everything that can be written or that tells of others; no terminal."""
     for folder in writable():
-        _mount("tmpfs", folder, f"size={limits.scratch},nr_inodes={limits.files},mode=0755", NODEV)
+        _mount("tmpfs", folder, f"size={limits.scratch},nr_inodes={limits.files},mode=0755", NODEV | NOEXEC)
     # No /proc of our own either: nobody inside needs one, and it is the way to other processes' memory and peaks.
     _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
     _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0000,mode=620")
@@ -124,6 +124,11 @@ def keep_everything(program: bytes | None) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if program is not None:
         seccomp.put_on(program, seccomp.MEASURED)
+
+
+def stay_erased(program: bytes) -> None:
+    """From here on no memory of this process becomes executable, and who meets code that was erased dies."""
+    seccomp.put_on(program, seccomp.ERASED)
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:

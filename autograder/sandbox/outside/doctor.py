@@ -32,6 +32,7 @@ NAMESPACES = (
     "and on Ubuntu 24.04 and later `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
 )
 WARM_UP = "running_mean"
+ERASED = ("linear_vjp", "SaveLess", "sgd_step", "attention_tiled")  # exercises without one family each
 BLOCK = 64 * 2**20  # bytes that the measured attempt takes
 OURS = "this is a defect of the sandbox: do not grade with it, and report it"
 
@@ -157,6 +158,7 @@ def _inside() -> Iterator[Protection]:
             said = _printed(shown, number)
             yield Protection(name=name, active=said == HELD, detail="" if said == HELD else said, remedy=OURS)
         yield _costs(runner)
+        yield _code(runner)
 
 
 def attempt(name: str, port: int) -> str:
@@ -189,6 +191,23 @@ def _costs(runner: Runner) -> Protection:
     return Protection(
         name=name, active=BLOCK <= size < 2 * BLOCK, detail=f"{size >> 20} of {BLOCK >> 20} MiB seen", remedy=remedy
     )
+
+
+def _code(runner: Runner) -> Protection:
+    """Whether new machine code is refused where some of what is removed was erased; if there is none to erase, that."""
+    name, kept = "removed machine code stays away", list[str]()
+    for each in ERASED:
+        exercise = exercises.load(each)
+        source = f"import ctypes\ndef {exercise.name}(_={{}}[ctypes.CDLL(None).mmap(None, 4096, 7, 0x22, -1, 0)]): pass"
+        try:
+            with runner.session([CodeCell(source=source, answers=exercise.name)]) as session:
+                (seen,) = session.perform(exercise, exercise.draw(PUBLIC_SEED)[:1])
+        except RunnerError as error:
+            return Protection(name=name, active=False, detail=str(error), remedy=OURS)
+        if seen.error is None or seen.error.message != "-1":
+            kept.append(exercise.removes[0])
+    why = "code is known on x86-64 only, where torch's libraries name all of it (`file libtorch_cpu.so`: not stripped)"
+    return Protection(name=name, active=True, detail=f"not of {', '.join(kept)}: {why}" if kept else "")
 
 
 @contextlib.contextmanager

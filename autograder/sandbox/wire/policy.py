@@ -256,4 +256,10 @@ ELSEWHERE = (
     *("link", "linkat", "rename", "renameat", "renameat2", "setxattr", "lsetxattr", "fsetxattr", "creat"),
 )
 CREATING = 0x40  # O_CREAT, of open's flags: names of files hold bytes as well
+# Besides, where machine code was erased: none comes back and none is added, and whoever meets the gap dies.
+EXECUTABLE = 0x4  # PROT_EXEC, the third argument of these
+MAPPING = ("mmap", "mprotect", "pkey_mprotect")
+AROUND = ("mremap", "remap_file_pages", "shmat")  # with these, more of a mapped file becomes executable as well
+KEPT = (*range(4), *range(14, 18))  # of madvise: what only advises. Others drop what was written, and the file is back
+FATAL = (4, 5, 7, 11)  # signals: SIGILL, SIGTRAP, SIGBUS, SIGSEGV, which nobody may handle
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)  # of sockets, in a network of its own

@@ -1,7 +1,7 @@
 """The system call filters, compiled by libseccomp outside and put on inside as plain bytes.
 
-policy --compiled--> a BPF program for ALL, ANSWERS, MEASURED --(sent to the warm process)--> put_on: each adds to those
-before it, and none comes off
+policy --compiled--> a BPF program for ALL, ANSWERS, MEASURED, ERASED --(sent to the warm process)--> put_on: each adds
+to those before it, and none comes off
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autograder.sandbox.wire import policy
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
 INSTRUCTION = 8  # bytes; as many before each program tell its length
-ALL, ANSWERS, MEASURED = range(3)  # who a program is for
+ALL, ANSWERS, MEASURED, ERASED = range(4)  # who a program is for
 LATER = 100  # system calls that may come to be
 
 
@@ -30,7 +30,7 @@ def compiled() -> bytes:
             "`apt install libseccomp2`, then `pip install pyseccomp`"
         ) from None
     rules = _allowed()
-    alone, measured = (library.SyscallFilter(library.ALLOW) for _ in range(2))
+    alone, measured, erased = (library.SyscallFilter(library.ALLOW) for _ in range(3))
     for name in policy.OTHERS:
         _add(alone, library.ERRNO(errno.EPERM), name)
     _add(alone, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, policy.THREAD, 0))
@@ -44,7 +44,18 @@ def compiled() -> bytes:
     _add(measured, library.ERRNO(errno.ENOSYS), "openat2")  # its flags cannot be read by a filter; all take openat then
     for advice in policy.PAGED_OUT:
         _add(measured, library.ERRNO(errno.EPERM), "madvise", library.Arg(2, library.EQ, advice))
-    programs = [_exported(each) for each in (rules, alone, measured)]
+    for name in policy.MAPPING:
+        executable = library.Arg(2, library.MASKED_EQ, policy.EXECUTABLE, policy.EXECUTABLE)
+        _add(erased, library.ERRNO(errno.EPERM), name, executable)
+    for name in policy.AROUND:
+        _add(erased, library.ERRNO(errno.EPERM), name)
+    for advice in set(range(max(policy.KEPT))) - set(policy.KEPT):
+        _add(erased, library.ERRNO(errno.EPERM), "madvise", library.Arg(2, library.EQ, advice))
+    _add(erased, library.ERRNO(errno.EPERM), "madvise", library.Arg(2, library.GT, max(policy.KEPT)))
+    for number in policy.FATAL:
+        handled = library.Arg(0, library.MASKED_EQ, 0xFFFFFFFF, number)
+        _add(erased, library.ERRNO(errno.EPERM), "rt_sigaction", handled)
+    programs = [_exported(each) for each in (rules, alone, measured, erased)]
     return b"".join(len(each).to_bytes(INSTRUCTION, "big") + each for each in programs)
 
 
@@ -94,7 +105,7 @@ class _Program(ctypes.Structure):
 
 
 def put_on(programs: bytes, which: int) -> None:
-    """Filter this process and all that it starts, for ever; `which` is ALL, ANSWERS or MEASURED. Raises OSError."""
+    """Filter this process and all that it starts, for ever; `which` is one of the four. Raises OSError."""
     for _ in range(which):
         _, programs = _first(programs)
     _put_on(_first(programs)[0])

@@ -4,9 +4,10 @@
                                   their files    --files-->     cannot be opened
                                   kernels        --operators--> the dispatcher raises it, or records no graph
     "torch"                       --guard-->                    no operator at all while the answer runs
+    their machine code            --erased-->                   kills who gets there all the same
 
-Nothing here can be undone in the process, and nothing keeps what it replaced. What that can and cannot promise
-stands in CONTRIBUTING.md: no score may rest on it alone.
+Nothing keeps what it replaced. Whoever writes to memory can undo it, up to what was erased. What that can and cannot
+promise stands in CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
 
+from autograder.sandbox.inside.removed import erased
 from autograder.sandbox.inside.removed.cut import block_imports, cut
 from autograder.sandbox.inside.removed.families import Family, family
 from autograder.sandbox.inside.removed.files import close_files
@@ -27,7 +29,16 @@ from course.performing import uses
 from course.performing.exercise import Answer, Observation
 from course.performing.removals import AUTOGRAD, TORCH
 
-__all__ = ["AUTOGRAD", "RemovedError", "disable", "disable_autograd", "explained", "prepare"]
+__all__ = [
+    "AUTOGRAD",
+    "RemovedError",
+    "disable",
+    "disable_autograd",
+    "erase",
+    "explained",
+    "prepare",
+    "prepare_erasing",
+]
 
 
 def prepare(names: Sequence[str]) -> None:
@@ -38,6 +49,13 @@ def prepare(names: Sequence[str]) -> None:
     with _no_warnings():
         for name in names:
             family(name)
+
+
+def prepare_erasing() -> None:
+    """Looks up what `erase` needs, which takes 0.6 s; in the children there is no /proc to look at."""
+    for name in erased.CODE:
+        erased.code_of(name)
+    erased.writable_code()
 
 
 def disable(names: Sequence[str]) -> None:
@@ -82,7 +100,19 @@ def disable_autograd() -> None:
         _remove(family(AUTOGRAD[-1]))
 
 
+def erase(names: Sequence[str]) -> bool:
+    """Overwrites the machine code of every family of `names` in this process: whether there is any.
+
+    It is gone for good only where no memory becomes executable afterwards. Raises OSError where the system refuses.
+    """
+    here = [name for name in names if erased.code_of(name)]
+    erased.erase([span for name in here if name not in _ERASED for span in erased.code_of(name)])
+    _ERASED.update(here)
+    return bool(here)
+
+
 _GONE: set[str] = set()  # in this process
+_ERASED: set[str] = set()
 
 
 def _remove(each: Family) -> None:
