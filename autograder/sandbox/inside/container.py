@@ -1,7 +1,8 @@
 """One container, as it runs: a first process that runs no student's code, and forks that do.
 
     first --fork--> reader: what the cells say --fork--> performer: loads one answer, performs it case by case
-                                               --fork--> the reader without autograd --fork--> performer
+                                               --fork--> performer of several exercises, one after the other
+                                               --fork--> the reader without autograd --fork--> performers
     first --fork--> display: what the student wrote, for people
 
 The reader parses and runs nothing, so that what a performer may not do or use is taken from it before any line of the
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import importlib
 import itertools
@@ -26,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from autograder.sandbox.inside import display, isolation, removed
+from autograder.sandbox.inside import display, isolation, removed, traces
 from autograder.sandbox.inside.rank_port import RankPort
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.messages import DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
@@ -149,7 +151,7 @@ def _without_autograd(parsed: Parsed, program: bytes | None, sock: socket.socket
 
 
 def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> None:
-    """One exercise: load its answer, and perform each case that comes."""
+    """One exercise, or several in turn; what may not be done or used is taken away before a line is loaded."""
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     stream.send(sock, "begun")
     if program is not None:
@@ -157,6 +159,9 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     isolation.close_lists()
     if "function" in request:
         _caller(parsed.load(request["function"]), sock, RankCall(**request))
+        return
+    if "together" in request:
+        _several(parsed, sock, request["together"])
         return
     exercise = exercises.load(request["exercise"])
     removed.disable(exercise.removes)
@@ -168,6 +173,25 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
         _return_large_blocks()
         stream.send(sock, "empty")
         stream.receive(sock, time.monotonic() + PATIENCE)  # the base line is taken
+    _one(parsed, sock, exercise, measured=request["measured"])
+
+
+def _several(parsed: Parsed, sock: socket.socket, removes: list[str]) -> None:
+    """One exercise after the other without what any of them does without, until one has left a trace for the next."""
+    removed.disable(removes)
+    traces.watch()
+    before = traces.found()
+    stream.send(sock, "ready")
+    request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
+    while True:
+        exercise = dataclasses.replace(exercises.load(request["exercise"]), seconds=request["seconds"])
+        request = _one(parsed, sock, exercise)
+        if traces.found() != before:
+            return
+
+
+def _one(parsed: Parsed, sock: socket.socket, exercise: Exercise, *, measured: bool = False) -> Tree:
+    """Load the answer of an exercise, and perform each case that comes; what comes after them is returned."""
     known = len(sys.modules) - len(STAND_INS)  # a look at all their names would copy pages: 2 ms
     loaded = parsed.load(exercise.name)
     answer = _answer(loaded)
@@ -176,6 +200,10 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     stream.send(sock, "ready")
     while True:
         tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)
+        if not token:
+            if not isinstance(answer, Failure):
+                removed.over(exercise.removes)
+            return tree
         if isinstance(answer, Failure):
             seen = Observation(error=answer)
         elif exercise.split is not None:
@@ -186,7 +214,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
             seen = loaded.explained(perform(exercise, answer, case, ask=ask, clock="cpu"))
             seen = removed.explained(seen, exercise.removes, answer)
         reply: dict[str, Tree] = {"seen": messages.from_observations([seen])}
-        if request["measured"] and exercise.split is None:
+        if measured and exercise.split is None:
             later = set(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - known)))
             reply["modules"] = " ".join(messages.outermost(later))
         stream.send(sock, reply, token=token)
