@@ -20,19 +20,20 @@ import functools
 import importlib
 import itertools
 import os
+import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from autograder.sandbox.inside import display, isolation, removed, traces
 from autograder.sandbox.inside.rank_port import RankPort
 from autograder.sandbox.wire import messages, stream
-from autograder.sandbox.wire.messages import DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
-from autograder.sandbox.wire.policy import Limits
+from autograder.sandbox.wire.messages import CLEAN, DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.policy import Limits, writable
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from autograder.start import STAND_INS
 from course import exercises
@@ -78,6 +79,9 @@ def first(sock: socket.socket, place: Place) -> None:
         if message == SWEEP:
             _sweep(groups, isolated=isolated)
             sock.sendall(SWEEP)
+        elif message == CLEAN:
+            _clean(writable() if isolated else [place.home])
+            sock.sendall(CLEAN)
         elif descriptors and message in serving:
             groups.append(_fork(serving[message], descriptors[0], sock))
         else:
@@ -93,6 +97,16 @@ def _sweep(groups: list[int], *, isolated: bool) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
     groups.clear()
+
+
+def _clean(folders: Sequence[str]) -> None:
+    """Remove all that lies in these. Raises OSError or RecursionError where that cannot be done: the container ends."""
+    for folder in folders:
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
 
 
 def _fork(serve: Serve, descriptor: int, ours: socket.socket) -> int:
