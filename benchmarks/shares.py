@@ -20,7 +20,7 @@ from classes import LESSON, make, submitted
 from autograder import bank
 from autograder.engine import grade as engine
 from autograder.engine.grade import Release, Submission, grade
-from autograder.sandbox import Runner, Session, open_runner
+from autograder.sandbox import Runner, Session, Together, open_runner
 
 Clock = Callable[[], float]
 
@@ -87,10 +87,17 @@ class TimedRunner:
 
 
 class TimedSession:
-    """A session, with its calls timed."""
+    """A session, or its process for several exercises, with its calls timed."""
 
-    def __init__(self, session: Session, watch: Stopwatch) -> None:
+    def __init__(self, session: Session | Together, watch: Stopwatch) -> None:
         self._session, self._watch = session, watch
+
+    @contextlib.contextmanager
+    def together(self, *args: Any) -> Iterator[TimedSession]:
+        """One process for several exercises."""
+        assert isinstance(self._session, Session)
+        with self._session.together(*args) as together:
+            yield TimedSession(together, self._watch)
 
     def perform(self, *args: Any) -> Any:
         """One exercise."""

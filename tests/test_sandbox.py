@@ -429,6 +429,26 @@ def test_nothing_of_one_submission_is_left_for_the_next(sandbox):
     assert told(sandbox, f"[each for each in {PLACES} if os.path.exists(each + '/left')]") == "[]"
 
 
+FILES = {
+    "a file": "open('left', 'w').write('7')",
+    "a folder": "os.makedirs('left/below'); open('left/below/file', 'w').close()",
+    "a link": "os.symlink('/usr', 'left')",
+    "many folders in each other": "[(os.mkdir('left'), os.chdir('left')) for _ in range(1_500)]",
+}
+
+
+@pytest.mark.parametrize("leave", FILES)
+def test_no_file_of_one_exercise_reaches_the_next(sandbox, leave):
+    first, second = map(exercises.load, NAMES)
+    given = [
+        CodeCell(source=f"import os\ndef {NAMES[0]}(*_):\n    {FILES[leave]}", answers=NAMES[0]),
+        CodeCell(source=f"import os\ndef {NAMES[1]}(*_):\n    raise KeyError(os.listdir('.'))", answers=NAMES[1]),
+    ]
+    with sandbox.session(given) as session:
+        session.perform(first, first.draw(1)[:1])
+        assert session.perform(second, second.draw(1)[:1])[0].error.message == "[]"
+
+
 def test_no_other_process_can_be_seen(sandbox):
     assert told(sandbox, "os.listdir('/proc')") == "[]"
     assert told(sandbox, "os.getppid()") in ("2", "3")

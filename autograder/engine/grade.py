@@ -5,8 +5,8 @@
 
 The inputs are drawn here from a secret seed; the student's process gets the cases, after the student's cells were
 loaded, and nothing else. Every verdict is made in this process, and no cost counts that was claimed there. What a seed
-draws, and what references and misconceptions show on it, is computed once for all students who have it. The engine
-knows nothing of nbgrader and of where scores are kept.
+draws, and what references and misconceptions show on it, is computed once for all students who have it. Exercises that
+can share a process do (shared.py). The engine knows nothing of nbgrader and of where scores are kept.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from autograder.engine.cells import Cell, Release, code_cells
 from autograder.engine.outputs import Outputs, safe
 from autograder.engine.read import Unreadable, read_file
 from autograder.engine.rebuild import rebuild
+from autograder.engine.shared import shares
 from autograder.engine.suspects import Known, suspected
 from autograder.sandbox import Limits, Runner, Session, WarmProcessEnded, open_runner
 from autograder.undisturbed import undisturbed
+from course.judging.diagnosis import Suspects
 from course.judging.judge import judge
 from course.judging.verdict import Verdict
 from course.performing.exercise import Case, Exercise, Failure, Observation, Source
@@ -185,18 +187,37 @@ def _verdicts(cells: Sequence[Cell], release: Release, runner: Runner, seed: int
     found: dict[str, Verdict] = {}
     if written:
         with runner.session(code_cells(cells)) as session:
-            found = {exercise.id: _verdict(exercise, session, seed) for exercise in written}
+            found = _found(written, session, seed)
     return tuple(found.get(exercise.id) or _not_attempted(exercise) for exercise in release.exercises)
 
 
+def _found(written: Sequence[Exercise], session: Session, seed: int) -> dict[str, Verdict]:
+    """By exercise. Those that share a process first: full marks count there, all else is performed alone."""
+    found: dict[str, Verdict] = {}
+    for exercises in shares(written):
+        with session.together(exercises) as together:
+            for exercise in exercises:
+                known = _known(exercise.id, seed)
+                seen = together.perform(exercise, known.cases)
+                verdict = _judged(known, seen) if seen else None
+                if verdict and verdict.points == verdict.possible:
+                    found[exercise.id] = verdict
+    alone = [exercise for exercise in written if exercise.id not in found]
+    return {**found, **{exercise.id: _verdict(exercise, session, seed) for exercise in alone}}
+
+
 def _verdict(exercise: Exercise, session: Session, seed: int) -> Verdict:
-    """One exercise: cases here, observations there, verdict here. Misconceptions are computed only if it failed."""
+    """One exercise, alone. Misconceptions are computed only if it failed."""
     known = _known(exercise.id, seed)
     seen = session.perform(exercise, known.cases)
     if _busy() and any(each.error and each.error.type == "TimeLimit" for each in seen):
         seen = session.perform(exercise, known.cases)  # it may have been the others: nobody loses a point to them
-    suspects = () if nothing_ran(seen) else lambda: suspected(known, seen)
-    return judge(exercise, known.cases, seen, known.references, suspects, sources=COUNTED_OUTSIDE)
+    return _judged(known, seen, () if nothing_ran(seen) else lambda: suspected(known, seen))
+
+
+def _judged(known: Known, seen: Sequence[Observation], suspects: Suspects = ()) -> Verdict:
+    """Cases here, observations there, verdict here."""
+    return judge(known.bank.exercise, known.cases, seen, known.references, suspects, sources=COUNTED_OUTSIDE)
 
 
 @functools.lru_cache(maxsize=DRAWN)

@@ -7,6 +7,7 @@ outside/  trusted
     runner        asks it for runs
     loading       one container of a submission: its cells read, performers forked
     session       one submission: conversations with its performers, and their deadlines
+    together      several exercises in one performer
     ranks         exercises with several ranks, a container for each
     broker        does the ranks' collectives, and counts them; connection: what it hears of one rank
     brokered      the same for `run_ranks`, from a notebook
@@ -24,6 +25,7 @@ inside/   runs beside students' code
     container     one submission: first process, reader, performers, display run
     rank_port     how a rank calls the others, through the broker
     removed       what an answer may not use
+    traces        what one exercise may leave behind for another in its process
     display       the notebook as people shall see it
     needed        which cells of the lesson the student's own need; cell_names, cell_forms: what it reads in a cell
     cell_outputs  the outputs of one cell
@@ -39,6 +41,7 @@ from autograder.sandbox.outside.loading import RunnerError, WarmProcessEnded
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.outside.session import Session
 from autograder.sandbox.outside.stage import exposed
+from autograder.sandbox.outside.together import Together
 from autograder.sandbox.wire.messages import Output
 from autograder.sandbox.wire.policy import Limits
 
@@ -49,6 +52,7 @@ __all__ = [
     "Runner",
     "RunnerError",
     "Session",
+    "Together",
     "WarmProcessEnded",
     "exposed",
     "open_runner",

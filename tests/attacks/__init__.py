@@ -16,6 +16,7 @@ from attacks import (
     markup,
     network,
     reading,
+    sharing,
     writing,
 )
 from attacks.attack import Attack, Places
@@ -27,6 +28,7 @@ FAMILIES: dict[str, list[Attack]] = {
     "hoards": hoards.ATTACKS,
     "insiders": insiders.ATTACKS,
     "frames": frames.ATTACKS,
+    "sharing": sharing.ATTACKS,
     "reading": reading.ATTACKS,
     "writing": writing.ATTACKS,
     "network": network.ATTACKS,

@@ -1,7 +1,8 @@
 """One container, as it runs: a first process that runs no student's code, and forks that do.
 
     first --fork--> reader: what the cells say --fork--> performer: loads one answer, performs it case by case
-                                               --fork--> the reader without autograd --fork--> performer
+                                               --fork--> performer of several exercises, one after the other
+                                               --fork--> the reader without autograd --fork--> performers
     first --fork--> display: what the student wrote, for people
 
 The reader parses and runs nothing, so that what a performer may not do or use is taken from it before any line of the
@@ -14,24 +15,26 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import importlib
 import itertools
 import os
+import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from autograder.sandbox.inside import display, isolation, removed
+from autograder.sandbox.inside import display, isolation, removed, traces
 from autograder.sandbox.inside.hidden import hide
 from autograder.sandbox.inside.rank_port import RankPort
 from autograder.sandbox.wire import messages, stream
-from autograder.sandbox.wire.messages import DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
-from autograder.sandbox.wire.policy import Limits
+from autograder.sandbox.wire.messages import CLEAN, DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.policy import Limits, writable
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from autograder.start import STAND_INS
 from course import exercises
@@ -77,6 +80,9 @@ def first(sock: socket.socket, place: Place) -> None:
         if message == SWEEP:
             _sweep(groups, isolated=isolated)
             sock.sendall(SWEEP)
+        elif message == CLEAN:
+            _clean(writable() if isolated else [place.home])
+            sock.sendall(CLEAN)
         elif descriptors and message in serving:
             groups.append(_fork(serving[message], descriptors[0], sock))
         else:
@@ -92,6 +98,16 @@ def _sweep(groups: list[int], *, isolated: bool) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
     groups.clear()
+
+
+def _clean(folders: Sequence[str]) -> None:
+    """Remove all that lies in these. Raises OSError or RecursionError where that cannot be done: the container ends."""
+    for folder in folders:
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
 
 
 def _fork(serve: Serve, descriptor: int, ours: socket.socket) -> int:
@@ -152,7 +168,7 @@ def _without_autograd(parsed: Parsed, program: bytes | None, sock: socket.socket
 
 
 def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> None:
-    """One exercise: load its answer, and perform each case that comes."""
+    """One exercise, or several in turn; what may not be done or used is taken away before a line is loaded."""
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     stream.send(sock, "begun")
     if program is not None:
@@ -160,6 +176,9 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     isolation.close_lists()
     if "function" in request:
         _caller(parsed.load(request["function"]), sock, RankCall(**request))
+        return
+    if "together" in request:
+        _several(parsed, program, sock, request["together"])
         return
     exercise = exercises.load(request["exercise"])
     removed.disable(exercise.removes)
@@ -175,6 +194,28 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     if program is not None and is_erased:
         isolation.stay_erased(program)
     hide()
+    _one(parsed, sock, exercise, measured=request["measured"])
+
+
+def _several(parsed: Parsed, program: bytes | None, sock: socket.socket, removes: list[str]) -> None:
+    """One exercise after the other without what any of them does without, until one has left a trace for the next."""
+    removed.disable(removes)
+    if program is not None and removed.erase(removes):
+        isolation.stay_erased(program)
+    hide()
+    traces.watch()
+    before = traces.found()
+    stream.send(sock, "ready")
+    request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
+    while True:
+        exercise = dataclasses.replace(exercises.load(request["exercise"]), seconds=request["seconds"])
+        request = _one(parsed, sock, exercise)
+        if traces.found() != before:
+            return
+
+
+def _one(parsed: Parsed, sock: socket.socket, exercise: Exercise, *, measured: bool = False) -> Tree:
+    """Load the answer of an exercise, and perform each case that comes; what comes after them is returned."""
     known = len(sys.modules) - len(STAND_INS)  # a look at all their names would copy pages: 2 ms
     loaded = parsed.load(exercise.name)
     answer = _answer(loaded)
@@ -183,6 +224,10 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     stream.send(sock, "ready")
     while True:
         tree, token = stream.receive_request(sock, time.monotonic() + PATIENCE)
+        if not token:
+            if not isinstance(answer, Failure):
+                removed.over(exercise.removes)
+            return tree
         if isinstance(answer, Failure):
             seen = Observation(error=answer)
         elif exercise.split is not None:
@@ -193,7 +238,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
             seen = loaded.explained(perform(exercise, answer, case, ask=ask, clock="cpu"))
             seen = removed.explained(seen, exercise.removes, answer)
         reply: dict[str, Tree] = {"seen": messages.from_observations([seen])}
-        if request["measured"] and exercise.split is None:
+        if measured and exercise.split is None:
             later = set(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - known)))
             reply["modules"] = " ".join(messages.outermost(later))
         stream.send(sock, reply, token=token)

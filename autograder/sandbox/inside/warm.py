@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 
-from autograder.sandbox.inside import container, display, huge_pages, isolation, rehearsal, removed
+from autograder.sandbox.inside import container, display, hidden, huge_pages, isolation, rehearsal, removed, traces
 from autograder.sandbox.inside.accounting import Costs, Process, memory, own_memory, processes, waited
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
@@ -132,7 +132,9 @@ def warm_up(*, with_display: bool) -> None:
         display.warm_up()
     for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
         removed.prepare(exercises.load(entry.id).removes)
+    hidden.prepare()
     rehearsal.rehearse()
+    traces.prepare()
 
 
 def _start(

@@ -16,7 +16,7 @@ from typing import Any
 
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.frame import BadFrame
-from autograder.sandbox.wire.messages import PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.messages import CLEAN, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits
 from course.errors import CourseError
 from course.performing.cells import CodeCell
@@ -105,6 +105,7 @@ class Loading:
         self._cells = cells
         self._reader: socket.socket | None = None
         self._without_autograd: socket.socket | None = None
+        self._performed = False  # whether a performer has run in this container
 
     def close(self) -> None:
         """End the container."""
@@ -112,7 +113,8 @@ class Loading:
         self._stack.close()
 
     def start(self, task: PerformerTask) -> socket.socket:
-        """A new performer, which has loaded its answer. Raises NotStarted."""
+        """A new performer, which has loaded its answer. It finds no file of one before. Raises NotStarted."""
+        self._clean()
         for _ in range(ATTEMPTS):
             self._read()
             sock = self._performer(task)
@@ -130,9 +132,26 @@ class Loading:
             if byte(first, REPLY_SECONDS) == SWEEP:
                 return ""
         why = str(self.container.tell({"do": "why"})["why"])
+        self._another()
+        return why
+
+    def _clean(self) -> None:
+        """Remove what earlier performers have left in its folders; where that cannot be done, begin another."""
+        if not self._performed:
+            return
+        with contextlib.suppress(OSError):
+            first = self.container.first()
+            first.sendall(CLEAN)
+            if byte(first, REPLY_SECONDS) == CLEAN:
+                return
+        self._let_go()
+        self._another()
+
+    def _another(self) -> None:
+        """Begin another container in place of this one."""
         self._stack.close()
         self.container = self._stack.enter_context(self._open())
-        return why
+        self._performed = False
 
     def _let_go(self) -> None:
         """Of the reader, and of its fork."""
@@ -163,6 +182,7 @@ class Loading:
 
     def _performer(self, task: PerformerTask) -> socket.socket | None:
         """None where the reader did not even fork. Raises NotStarted where the answer does not load."""
+        self._performed = True
         try:
             sock = hand(self._parent(task), PERFORM)
         except OSError:

@@ -1,6 +1,6 @@
 """One submission, loaded: the conversations with its performers, and the deadlines.
 
-    performer <--case-- , --questions--> oracle, --observation-->
+    performer <--case-- , --questions--> oracle, --observation-->      of one exercise, or of several (together.py)
     performers, one for each rank <--calls--> broker (broker.py), --observations-->
 
 A performer that dies, hangs, floods or answers nonsense costs its own exercise: the observations from there on hold
@@ -9,6 +9,7 @@ one Failure and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 import time
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from autograder.sandbox.outside.loading import Loading, NotStarted, OpenContainer, PerformerTask, ended, late, observed
 from autograder.sandbox.outside.ranks import Ranks
+from autograder.sandbox.outside.together import BREAKS, Together
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.frame import BadFrame
 from autograder.sandbox.wire.policy import PATIENT, Limits
@@ -69,6 +71,10 @@ class Session:
         if self._grown > LIBRARY and self._modules:  # was it they that took so much?
             seen = self._performed(exercise, cases, self._modules)
         return seen
+
+    def together(self, exercises: Sequence[Exercise]) -> contextlib.closing[Together]:
+        """One process for all of these, which have one rank and are not measured; it ends with the context."""
+        return contextlib.closing(Together(self._alone, exercises, self._observe))
 
     def _performed(
         self, exercise: Exercise, cases: Sequence[Case], imports: Sequence[str] = ()
@@ -177,11 +183,8 @@ class _Answering:
             self.seconds += time.monotonic() - began
 
 
-BROKEN = ("ProcessDied", "BadReply")  # the conversation cannot go on
-
-
 def _broke(failure: Failure | None) -> bool:
-    return failure is not None and failure.type in (*BROKEN, "TimeLimit")
+    return failure is not None and failure.type in BREAKS
 
 
 def _ends(failure: Failure | None) -> bool:

@@ -22,6 +22,7 @@ from autograder.sandbox.inside.removed.cut import block_imports, cut
 from autograder.sandbox.inside.removed.families import Family, family
 from autograder.sandbox.inside.removed.files import close_files
 from autograder.sandbox.inside.removed.guard import guarded
+from autograder.sandbox.inside.removed.guard import over as operators_allowed
 from autograder.sandbox.inside.removed.operators import override
 from autograder.sandbox.inside.removed.refusal import RemovedError, told
 from course.failing import MAX_MESSAGE
@@ -34,8 +35,10 @@ __all__ = [
     "RemovedError",
     "disable",
     "disable_autograd",
+    "disabled",
     "erase",
     "explained",
+    "over",
     "prepare",
     "prepare_erasing",
 ]
@@ -78,6 +81,12 @@ def disabled(names: Sequence[str], answer: Answer) -> Answer:
         for each in [family(name) for name in names]:
             cut(each.loaded_since(), each.name)
     return guarded(answer) if TORCH in names else answer
+
+
+def over(names: Sequence[str]) -> None:
+    """After the last call of an answer that `disabled` gave, where another exercise's is to follow."""
+    if TORCH in names:
+        operators_allowed()
 
 
 def explained(seen: Observation, names: Sequence[str], answer: Answer) -> Observation:

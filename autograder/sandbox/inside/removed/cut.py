@@ -23,7 +23,8 @@ def cut(objects: Iterable[Any], name: str) -> None:
     """Every function in `objects`, and every method of classes there, raises RemovedError for `name` from now on."""
     for each in objects:
         for function in _functions(each):
-            function.__code__ = _refusing(name, function.__code__)
+            if function.__code__.co_consts != _template(name).co_consts:  # not again
+                function.__code__ = _refusing(name, function.__code__)
         if isinstance(each, functools._lru_cache_wrapper):
             each.cache_clear()
 

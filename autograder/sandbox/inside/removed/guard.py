@@ -24,13 +24,18 @@ def guarded(answer: Answer) -> Answer:
 
     A class stays the same class, with each of its methods guarded.
     """
-    _Refusing().__enter__()  # type: ignore[no-untyped-call]
+    _REFUSING.__enter__()  # type: ignore[no-untyped-call]
     if not isinstance(answer, type):
         return _watched(answer)
     for name, method in list(vars(answer).items()):
         if isinstance(method, FunctionType):
             setattr(answer, name, _watched(method))
     return answer
+
+
+def over() -> None:
+    """For the answer of another exercise, which is not guarded: nobody looks at operators any more."""
+    _REFUSING.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _watched(function: Answer) -> Answer:
@@ -51,6 +56,9 @@ class _Refusing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if _in_answer(sys._getframe()):
             raise refusal("torch")
         return func(*args, **(kwargs or {}))
+
+
+_REFUSING = _Refusing()  # type: ignore[no-untyped-call]
 
 
 def _in_answer(frame: FrameType | None) -> bool:
