@@ -61,6 +61,14 @@ def test_the_next_runner_removes_the_folder_of_a_killed_owner_and_leaves_that_of
         assert Path(living).is_dir()
 
 
+def test_a_folder_is_removed_however_deep_it_is(temporary):
+    mine = Folder()
+    descend = f"import os\nos.chdir({str(mine.path)!r})\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')"
+    subprocess.run([sys.executable, "-c", descend], check=True)
+    mine.remove()
+    assert not list(temporary.iterdir())
+
+
 def test_a_folder_of_this_process_stays_until_it_is_removed(temporary):
     mine, other = Folder(), Folder()
     sweep()

@@ -19,7 +19,7 @@ from small_class import RIGHT, hand_in, notebook
 
 from autograder.engine.cells import verbatim
 from autograder.nbgrader_bridge import exporters
-from autograder.nbgrader_bridge.pages import LONGEST, FeedbackExporter
+from autograder.nbgrader_bridge.pages import COLOURED, FeedbackExporter
 
 ATTACKS = [
     "<script>alert(1)</script>",
@@ -127,7 +127,12 @@ def test_verbatim_text_is_a_block_of_code_whatever_it_holds(text):
 
 
 def test_a_long_source_is_shown_without_colours_which_would_make_it_twenty_times_as_long():
-    source = "<1>+" * (LONGEST // 4)
+    source = "<1>+" * (COLOURED // 4)
     coloured, plain = (FeedbackExporter()._highlight("ipython3")(each) for each in (source, source + "1"))
     assert "<span" in coloured
-    assert plain == f'<div class="highlight"><pre>{"&lt;1&gt;+" * (LONGEST // 4)}1</pre></div>'
+    assert plain == f'<div class="highlight"><pre>{"&lt;1&gt;+" * (COLOURED // 4)}1</pre></div>'
+
+
+def test_lines_of_blanks_get_no_colours_which_would_take_minutes():
+    source = " \t\n" * 1_000
+    assert FeedbackExporter()._highlight("ipython3")(source) == f'<div class="highlight"><pre>{source}</pre></div>'

@@ -229,6 +229,20 @@ def test_who_speaks_for_the_display_run_is_not_heard_without_end(monkeypatch):
     assert 2 <= sum(len(output["text"]) >> 20 for cell in shown for output in cell if "text" in output) <= 3
 
 
+def test_no_performer_outlives_its_exercise(sandbox):
+    head = (
+        "import os, socket, threading, time\ndef serve():\n"
+        "    with socket.create_server(('127.0.0.1', 7777)) as server:\n        server.accept()\n"
+    )
+    body = "threading.Thread(target=serve).start()\nos._exit = time.sleep\ntime.sleep(0.2)\nreturn 0.0, 0.0, 0.0"
+    other = "def hinge_backward(*given):\n    socket.create_connection(('127.0.0.1', 7777), timeout=1)"
+    loaded = [cells(body, head)[0], CodeCell(source=f"{head}\n{other}", answers="hinge_backward")]
+    with sandbox.session(loaded) as session:
+        first, second = (session.perform(each, each.draw(1)[:1])[0].error for each in map(exercises.load, NAMES))
+    assert first is None
+    assert second.type == "ConnectionRefusedError"
+
+
 # --- one process ---
 
 

@@ -9,6 +9,7 @@ once for all pages of a class.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -27,7 +28,8 @@ from autograder.nbgrader_bridge.feedback_template import COLOURS, PAGE, STYLE
 from autograder.nbgrader_bridge.folders import take_names_literally
 
 KEPT = 512  # rendered texts: a lesson has some 150, which come again on every page
-LONGEST = 20_000  # characters of a text that is rendered
+LONGEST, COLOURED = 20_000, 5_000  # characters of a text that is rendered, and of code that gets colours
+BLANK = re.compile(r"(?:[^\S\n]*\n){50}")  # over such lines the search for magics takes the square of their number
 UNDESCRIBED = "No description has been provided for this image"
 
 
@@ -71,6 +73,8 @@ class FeedbackExporter(HTMLExporter):
         plain = _remembering(render)
 
         def highlight(source: str, metadata: Any = None) -> str:
+            if len(source) > COLOURED or BLANK.search(source):
+                return _as_written(source)
             own = metadata and "magics_language" in metadata
             return render(source, metadata=metadata) if own else plain(source)
 
@@ -82,9 +86,11 @@ def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
     would make a page of 40 MB of a source of 2.
     """
     known = functools.lru_cache(KEPT)(render)
-    return lambda text: (
-        known(text) if len(text) <= LONGEST else f'<div class="highlight"><pre>{escape(text)}</pre></div>'
-    )
+    return lambda text: known(text) if len(text) <= LONGEST else _as_written(text)
+
+
+def _as_written(text: str) -> str:
+    return f'<div class="highlight"><pre>{escape(text)}</pre></div>'
 
 
 def _page() -> Template:

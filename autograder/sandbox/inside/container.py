@@ -33,7 +33,7 @@ from autograder.sandbox.inside import display, isolation, removed, traces
 from autograder.sandbox.inside.hidden import hide
 from autograder.sandbox.inside.rank_port import RankPort
 from autograder.sandbox.wire import messages, stream
-from autograder.sandbox.wire.messages import CLEAN, DISPLAY, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.messages import CLEAN, DISPLAY, OVER, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits, writable
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from autograder.start import STAND_INS
@@ -153,11 +153,27 @@ def _performers(parsed: Parsed, program: bytes | None, sock: socket.socket) -> N
     """Fork for each exercise; or for all that need a process without autograd, because to remove it takes long."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     serving = {PERFORM: _performer, WITHOUT_AUTOGRAD: _without_autograd}
+    performers: list[int] = []
     while True:
         message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
-        if message not in serving or not descriptors:
+        if message == OVER:
+            _end(performers)
+            sock.sendall(OVER)
+        elif message in serving and descriptors:
+            pid = _fork(functools.partial(serving[message], parsed, program), descriptors[0], sock)
+            performers += [pid] if message == PERFORM else []
+        else:
             return
-        _fork(functools.partial(serving[message], parsed, program), descriptors[0], sock)
+
+
+def _end(performers: list[int]) -> None:
+    """Kill them, and wait until they are gone: one that stayed could work for others, which have to do without more."""
+    for pid in performers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # nobody asks how it ended, so that this comes when it has
+            os.waitpid(pid, 0)
+    performers.clear()
 
 
 def _without_autograd(parsed: Parsed, program: bytes | None, sock: socket.socket) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Folder:
 
     def remove(self) -> None:
         """Remove it with all that is in it; only then may others take it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove(self.path)
         os.close(self._lock)
 
 
@@ -42,8 +43,16 @@ def sweep() -> None:
     for path in Path(tempfile.gettempdir()).glob(PATTERN):
         with contextlib.suppress(OSError):  # it has an owner, is another user's or no folder, or was removed meanwhile
             lock = _lock(path)
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
             os.close(lock)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder in which students' code may have run: as deep as it is, and whatever cannot be removed stays."""
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    except RecursionError:  # `rm` goes down without calling itself
+        subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, check=False)
 
 
 def _owned() -> tuple[Path, int]:

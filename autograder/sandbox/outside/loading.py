@@ -16,7 +16,7 @@ from typing import Any
 
 from autograder.sandbox.wire import messages, stream
 from autograder.sandbox.wire.frame import BadFrame
-from autograder.sandbox.wire.messages import CLEAN, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
+from autograder.sandbox.wire.messages import CLEAN, OVER, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits
 from course.errors import CourseError
 from course.performing.cells import CodeCell
@@ -113,7 +113,8 @@ class Loading:
         self._stack.close()
 
     def start(self, task: PerformerTask) -> socket.socket:
-        """A new performer, which has loaded its answer. It finds no file of one before. Raises NotStarted."""
+        """A new performer, which has loaded its answer. Those before it, and their files, are gone. Raises NotStarted."""
+        self._end()
         self._clean()
         for _ in range(ATTEMPTS):
             self._read()
@@ -134,6 +135,17 @@ class Loading:
         why = str(self.container.tell({"do": "why"})["why"])
         self._another()
         return why
+
+    def _end(self) -> None:
+        """End the performers that there were."""
+        parents = [each for each in (self._without_autograd, self._reader) if each is not None]
+        for parent in parents:
+            with contextlib.suppress(OSError):
+                parent.sendall(OVER)
+                if byte(parent, REPLY_SECONDS) == OVER:
+                    continue
+            self.sweep()
+            return
 
     def _clean(self) -> None:
         """Remove what earlier performers have left in its folders; where that cannot be done, begin another."""

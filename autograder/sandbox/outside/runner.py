@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Self
 
 from autograder.sandbox.outside.control import WarmProcess
+from autograder.sandbox.outside.folder import remove
 from autograder.sandbox.outside.loading import Container, RunnerError, hand
 from autograder.sandbox.outside.session import Session
 from autograder.sandbox.outside.stage import ours
@@ -142,7 +144,7 @@ class Runner:
                     container.tell({"do": "end"})
             finally:
                 if not self._isolated:
-                    shutil.rmtree(home, ignore_errors=True)
+                    remove(Path(home))
 
 
 def _raised(outputs: list[Output]) -> bool:

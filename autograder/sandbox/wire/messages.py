@@ -30,7 +30,7 @@ from course.tree import MAX_LEAVES, MAX_TEXT, Leaf, Tree, map_leaves
 Output: TypeAlias = dict[str, Any]  # one output of a cell, as nbformat 4 has it
 
 # Single bytes to a container's first process and its reader, with a socket beside them where one is handed over.
-READ, PERFORM, WITHOUT_AUTOGRAD, DISPLAY, SWEEP, CLEAN, READY = b"l", b"p", b"w", b"d", b"s", b"c", b"r"
+READ, PERFORM, WITHOUT_AUTOGRAD, DISPLAY, SWEEP, CLEAN, OVER, READY = b"l", b"p", b"w", b"d", b"s", b"c", b"o", b"r"
 LONGEST = 2**16  # bytes of a control message to the warm process, which is JSON
 
 LONG_TEXT = 1_000  # characters

@@ -43,7 +43,8 @@ def compiled() -> bytes:
         _add(measured, library.ERRNO(errno.EPERM), name, creating)
     _add(measured, library.ERRNO(errno.ENOSYS), "openat2")  # its flags cannot be read by a filter; all take openat then
     for advice in policy.PAGED_OUT:
-        _add(measured, library.ERRNO(errno.EPERM), "madvise", library.Arg(2, library.EQ, advice))
+        paged_out = library.Arg(2, library.MASKED_EQ, 0xFFFFFFFF, advice)  # an int in the kernel
+        _add(measured, library.ERRNO(errno.EPERM), "madvise", paged_out)
     for name in policy.MAPPING:
         executable = library.Arg(2, library.MASKED_EQ, policy.EXECUTABLE, policy.EXECUTABLE)
         _add(erased, library.ERRNO(errno.EPERM), name, executable)
