@@ -246,14 +246,14 @@ error_over_nudge(nudging.STEPS, found, nudging.theory(), nudging.BEST, title=tit
 # depends on is in the list. Test your idea on $u + e^{\mathrm{relu}(u)}$, which the check calls *unequal paths*: one
 # path from the root reaches $u$ in one step, another in three.
 #
-# This rule calls for a recursive function. Here is one on a graph 5,000 nodes deep, such as a recurrent network makes
+# This rule calls for a recursive function. Here is one on a graph 2,000 nodes deep, such as a recurrent network makes
 # of a long text:
 
 # %%
 import sys
 
 deep = Node(0.0)
-for _ in range(5_000):
+for _ in range(2_000):
     deep = deep + 1.0
 
 
@@ -284,7 +284,7 @@ def topological_order(root: Node) -> list[Node]:
               exactly once, and each after all of its inputs; so `root` is the last. Any order of this kind is right.
               Nodes are told apart as objects: two may hold the same. The graph is not changed.
     Cost      each node's `inputs` are read a few times (100 are tolerated), however many paths there are.
-    Depth     5,000 nodes and more: Python's stack of calls does not reach that far, and its limit is not to be raised.
+    Depth     2,000 nodes and more: Python's stack of calls does not reach that far, and its limit is not to be raised.
     Example   with x = Node(2.0), y = x * x, z = y + x: topological_order(z) returns [x, y, z].
     Not allowed: torch, graphlib, course.lessons.figures.
     """
@@ -400,7 +400,7 @@ def backward(root: Node) -> None:
     Cost      each node's `local_derivatives()` is asked for once per call (twice is tolerated), and its `inputs` are
               read a few times (100 are tolerated), however many paths there are. In some graphs of the check these
               numbers are the check's own, so that only who asks can know them.
-    Depth     5,000 nodes and more; Python's recursion limit is not to be raised.
+    Depth     2,000 nodes and more; Python's recursion limit is not to be raised.
     Example   with x = Node(3.0): after backward(x * x + x) x.grad is 7.0, after a second such call 14.0.
     You may call your own `topological_order`, or do without it. Not allowed: torch, graphlib, course.lessons.figures.
     """

@@ -1,4 +1,4 @@
-"""A sandbox in which the toy exercise with ranks can be performed."""
+"""Sandboxes that find other files than ours: the toy exercise with ranks, or nothing that hides our modules."""
 
 from __future__ import annotations
 
@@ -16,20 +16,35 @@ STAGED = Path("course/exercises/start_here/running_mean.py")
 
 
 @contextlib.contextmanager
-def staged_with_toy(**changes):
-    """Runners that start in the body find the toy, changed, in place of the exercise whose id it bears."""
+def staged_with(change):
+    """For runners that start in the body, `change` is called with the folder that they find."""
     ours = control.stage
 
     def stage(to: Path) -> None:
         ours(to)
-        changed = f"\nimport dataclasses\n\nEXERCISE = dataclasses.replace(EXERCISE, **{changes!r})\n"
-        (to / STAGED).write_text(Path(toy_ranks.__file__).read_text() + changed)
+        change(to)
 
     control.stage = stage
     try:
         yield
     finally:
         control.stage = ours
+
+
+def staged_with_toy(**changes):
+    """Runners that start in the body find the toy, changed, in place of the exercise whose id it bears."""
+    changed = f"\nimport dataclasses\n\nEXERCISE = dataclasses.replace(EXERCISE, **{changes!r})\n"
+    return staged_with(lambda to: (to / STAGED).write_text(Path(toy_ranks.__file__).read_text() + changed))
+
+
+def nothing_hidden():
+    """In runners that start in the body, answers find all modules of ours: what holds must hold without that wall."""
+
+    def change(to: Path) -> None:
+        with (to / "autograder/sandbox/inside/hidden.py").open("a") as file:
+            file.write("\n\ndef hide() -> None:\n    pass\n")
+
+    return staged_with(change)
 
 
 def perform_ranks(opened, source: str, cases, exercise=toy_ranks.EXERCISE) -> tuple[Observation, ...]:

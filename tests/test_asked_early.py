@@ -7,6 +7,7 @@ the probe, which any cell can do while it is loaded.
 from __future__ import annotations
 
 import pytest
+from ranks_room import nothing_hidden
 
 from autograder import bank as banks
 from autograder import recording
@@ -280,7 +281,7 @@ ATTEMPTS = {
 @pytest.fixture(scope="module")
 def sandbox():
     """One warm process for all tests of this file."""
-    with open_runner(display=False) as opened:
+    with nothing_hidden(), open_runner(display=False) as opened:
         yield opened
 
 

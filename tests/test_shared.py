@@ -92,6 +92,9 @@ def test_exercises_are_performed_in_one_process(runner):
     assert first == second
 
 
+PROPERTY = (
+    "next(each for each in object.__subclasses__() if (each.__name__, each.__module__[:6]) == ('Property', 'course'))"
+)
 LEAVES = {
     "a dtype": "torch.set_default_dtype(torch.float64)",
     "a number of threads": "torch.set_num_threads(2)",
@@ -107,8 +110,8 @@ LEAVES = {
     "a name in a module": "math.left = 7",
     "a name in the builtins": "builtins.left = 7",
     "a name in a class": "torch.Tensor.left = 7",
-    "a patched module of ours": "sys.modules['course.performing.exercise'].observe = print",
-    "a patched probe": "sys.modules['course.exercises.computational_graphs.hinge_backward'].EXERCISE = None",
+    "a patched module of a lesson's": "sys.modules['course.lessons.graph'].named = print",
+    "a patched module of ours": f"{PROPERTY}.__init__.__globals__.update(observe=print)",
     "the code of a function": "json.load.__code__ = (lambda file: 7).__code__",
     "the defaults of a function": "json.load.__defaults__ = (7,)",
     "a hook of a module": "torch.nn.modules.module.register_module_forward_hook(print)",
@@ -133,7 +136,9 @@ def test_who_leaves_a_trace_while_it_is_loaded_is_the_last_in_its_process(runner
     assert first != second
 
 
-@pytest.mark.parametrize("left", ["a dtype", "a file", "a thread", "a name in a module", "a patched probe", "a module"])
+@pytest.mark.parametrize(
+    "left", ["a dtype", "a file", "a thread", "a name in a module", "a patched module of ours", "a module"]
+)
 def test_who_leaves_a_trace_while_it_is_performed_is_the_last_in_its_process(runner, left):
     first, second = seen(runner, cells(f"{LEAVES[left]}; return {PID}, 0.0, 0.0", TELLS))
     assert None not in (first, second)

@@ -26,19 +26,21 @@ import torch
 PROBE = f"""
 import sys
 
-{SIGNATURE}    home = "course.exercises.computational_graphs.{NEXT}"
-    sys.modules[home].observe = lambda *given, **options: won("the next exercise's probe")
-    object.__setattr__(sys.modules[home].EXERCISE, "probe", won)
+{SIGNATURE}    probe = sys.modules.get("course.exercises.computational_graphs.{NEXT}")
+    if probe is not None:
+        probe.observe = lambda *given, **options: won("the next exercise's probe")
+        object.__setattr__(probe.EXERCISE, "probe", won)
     {RIGHT}
 """
 UNSEEN = f"""
 import sys
 
-{SIGNATURE}    from course.performing.exercise import Observation
-    inside = sys.modules["autograder.sandbox.inside.container"]
+{SIGNATURE}    inside = sys.modules.get("autograder.sandbox.inside.container")
     never = type("Never", (), {{"__eq__": lambda *_: True, "__ne__": lambda *_: False}})()
-    sys.modules["autograder.sandbox.inside.traces"].found = lambda: never
-    inside.perform = lambda *given, **options: Observation(values={{"dx": 0.5, "dw": 0.5, "db": 0.5}})
+    if inside is not None:
+        inside.traces.found = lambda: never
+        values = {{"dx": 0.5, "dw": 0.5, "db": 0.5}}
+        inside.perform = lambda *given, **options: inside.Observation(values=values)
     {RIGHT}
 """
 

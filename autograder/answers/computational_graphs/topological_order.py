@@ -73,7 +73,7 @@ RIGHT = (
 
 
 def recursion(root: Node) -> list[Node]:
-    """Right, but 5,000 nodes exceed Python's stack."""
+    """Right, but 2,000 nodes exceed Python's stack."""
     order: list[Node] = []
     seen: set[Node] = set()
 

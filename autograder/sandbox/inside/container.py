@@ -50,6 +50,7 @@ from course.tree import Tree, plain
 PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larger is a block of its own
 Serve: TypeAlias = Callable[[socket.socket], None]
+load = functools.cache(exercises.load)  # in the warm process, because nothing of ours is imported beside an answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +197,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     if "together" in request:
         _several(parsed, program, sock, request["together"])
         return
-    exercise = exercises.load(request["exercise"])
+    exercise = load(request["exercise"])
     removed.disable(exercise.removes)
     is_erased = program is not None and removed.erase(exercise.removes)
     _import(request["imports"] if request["measured"] else ())
@@ -207,24 +208,26 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
         _return_large_blocks()
         stream.send(sock, "empty")
         stream.receive(sock, time.monotonic() + PATIENCE)  # the base line is taken
-    if program is not None and is_erased:
-        isolation.stay_erased(program)
-    hide()
+    if program is not None:
+        if is_erased:
+            isolation.stay_erased(program)
+        hide()
     _one(parsed, sock, exercise, measured=request["measured"])
 
 
 def _several(parsed: Parsed, program: bytes | None, sock: socket.socket, removes: list[str]) -> None:
     """One exercise after the other without what any of them does without, until one has left a trace for the next."""
     removed.disable(removes)
-    if program is not None and removed.erase(removes):
-        isolation.stay_erased(program)
-    hide()
+    if program is not None:
+        if removed.erase(removes):
+            isolation.stay_erased(program)
+        hide()
     traces.watch()
     before = traces.found()
     stream.send(sock, "ready")
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
     while True:
-        exercise = dataclasses.replace(exercises.load(request["exercise"]), seconds=request["seconds"])
+        exercise = dataclasses.replace(load(request["exercise"]), seconds=request["seconds"])
         request = _one(parsed, sock, exercise)
         if traces.found() != before:
             return
@@ -233,7 +236,7 @@ def _several(parsed: Parsed, program: bytes | None, sock: socket.socket, removes
 def _one(parsed: Parsed, sock: socket.socket, exercise: Exercise, *, measured: bool = False) -> Tree:
     """Load the answer of an exercise, and perform each case that comes; what comes after them is returned."""
     known = len(sys.modules) - len(STAND_INS)  # a look at all their names would copy pages: 2 ms
-    loaded = parsed.load(exercise.name)
+    loaded = apart(Parsed.load)(parsed, exercise.name)
     answer = _answer(loaded)
     if not isinstance(answer, Failure):
         answer = apart(removed.disabled(exercise.removes, answer))

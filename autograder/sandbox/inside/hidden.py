@@ -7,12 +7,11 @@ Who is determined finds objects of a process that runs his code all the same; wh
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
-from collections.abc import Sequence
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -27,9 +26,8 @@ OPEN = ("course", "course.cluster", "course.errors", "course.lessons", "course.n
 WHOLE = ("course.lessons", "course.notebook")  # with the modules below them
 CLOSED = tuple(f"course.lessons.{name}" for name in ("experiments", "figures", "widgets"))
 NEEDED = RemovedError.__module__  # by whatever was removed, wherever it is called
-IMPORTS = "<frozen importlib"
+IMPORTS = ("<frozen importlib", importlib.__file__, __file__)  # begin the files of what imports for somebody
 
-_hidden: dict[str, ModuleType] = {}
 _known: list[str] = []  # names of modules to hide, after `prepare`
 _count = 0  # of all modules that were there then
 
@@ -44,15 +42,24 @@ def hide() -> None:
     """From here on only our own code finds these modules."""
     later = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _count + len(STAND_INS)))
     names = [*_known, *(name for name in [*later] if is_hidden(name))]
-    found = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    for name in found:
+    modules = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    for name in names:
         package, _, last = name.rpartition(".")
         if package in sys.modules:
             vars(sys.modules[package]).pop(last, None)
-    if not _hidden:
-        sys.meta_path.insert(0, _OursOnly())
-        sys.addaudithook(_no_files)
-    _hidden.update(found)
+    sys.meta_path.insert(0, _OursOnly())
+    sys.addaudithook(_no_files)
+    sys.addaudithook(_giving(modules))
+
+
+def _giving(modules: dict[str, ModuleType]) -> Callable[[str, tuple[Any, ...]], None]:
+    """Puts a module back where one of ours imports it. Nobody finds a hook, which alone knows these modules."""
+
+    def give(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "import" and arguments[0] in modules and _by_ours(sys._getframe()):
+            sys.modules[arguments[0]] = modules[arguments[0]]
+
+    return give
 
 
 def is_hidden(name: str) -> bool:
@@ -64,38 +71,17 @@ def is_hidden(name: str) -> bool:
 
 
 class _OursOnly:
-    """Finds a hidden module for a module of ours."""
+    """Refuses to find a hidden module for anybody else."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """None where other finders should look. Raises RemovedError."""
-        if not is_hidden(fullname):
-            return None
-        if not _by_ours(sys._getframe()):
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+        """Nothing: other finders should look. Raises RemovedError."""
+        if is_hidden(fullname) and not _by_ours(sys._getframe()):
             raise RemovedError(f"`{fullname}` may not be used in an answer: it is what the course checks answers with")
-        module = _hidden.get(fullname)
-        return None if module is None else ModuleSpec(fullname, _There(module), is_package=hasattr(module, "__path__"))
-
-
-class _There(Loader):
-    """Gives the module that is there, and leaves it as it is."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module, self._spec = module, module.__spec__
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module."""
-        return self._module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing but to put its own spec back."""
-        module.__spec__ = self._spec
 
 
 def _by_ours(frame: FrameType | None) -> bool:
     """Whether it is a module of ours that imports or opens something, and not an answer."""
-    while frame is not None and (frame.f_code.co_filename.startswith(IMPORTS) or frame.f_code.co_filename == __file__):
+    while frame is not None and frame.f_code.co_filename.startswith(IMPORTS):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HOME)
 

@@ -39,7 +39,7 @@ from autograder.sandbox.inside import container, display, hidden, huge_pages, is
 from autograder.sandbox.inside.accounting import Costs, Process, memory, own_memory, processes, waited
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
-from course import exercises, syllabus
+from course import syllabus
 
 WATCH_SECONDS, CLOSELY = 0.05, 0.01  # between two looks; while a case is measured, of which a moment may be the peak
 
@@ -131,7 +131,7 @@ def warm_up(*, with_display: bool) -> None:
     if with_display:
         display.warm_up()
     for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
-        removed.prepare(exercises.load(entry.id).removes)
+        removed.prepare(container.load(entry.id).removes)
     hidden.prepare()
     rehearsal.rehearse()
     traces.prepare()

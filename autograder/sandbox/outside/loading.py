@@ -113,7 +113,7 @@ class Loading:
         self._stack.close()
 
     def start(self, task: PerformerTask) -> socket.socket:
-        """A new performer, which has loaded its answer. Those before it, and their files, are gone. Raises NotStarted."""
+        """A new performer, which has loaded its answer. Earlier ones, and their files, are gone. Raises NotStarted."""
         self._end()
         self._clean()
         for _ in range(ATTEMPTS):

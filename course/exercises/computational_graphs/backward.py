@@ -38,7 +38,7 @@ COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diam
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, a chain of 5,000 nodes; and three whose
+    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, a chain of 2,000 nodes; and three whose
     local derivatives are hidden and have nothing to do with the nodes' values.
     """
 
@@ -62,7 +62,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("two calls", leaves(rng, 2), shared, -1, -1),
         case("two roots, one a leaf", leaves(rng, 2), [["*", 0, 1]], 2, 0),
         case("ladder of 30 diamonds", leaves(rng, 1), ladder(30)),
-        case("chain of 5,000", [1.0, 1e-4 * leaves(rng, 1)[0]], {"chain": 5_000}),
+        case("chain of 2,000", [1.0, 1e-4 * leaves(rng, 1)[0]], {"chain": 2_000}),
         counted(COUNTED[0], 4, tree),
         counted(COUNTED[1], 2, UNEVEN),
         counted(COUNTED[2], 1, ladder(5)),
@@ -193,7 +193,7 @@ EXERCISE = Exercise(
             "Python's stack ends after about 1,000 calls: a loop over an order reaches any depth, and leaves "
             "Python's limit as it is.",
             roundings=20_000,
-            cases=("chain of 5,000",),
+            cases=("chain of 2,000",),
             needs=("shared_nodes_accumulate",),
         ),
         Property(
@@ -225,7 +225,7 @@ EXERCISE = Exercise(
         "two may hold the same": ("equal leaves, and one operation twice",),
         "`local_derivatives()` is asked for once per call": ("each_local_derivative_used_once",),
         "its `inputs` are read a few times": ("thirty_diamonds",),
-        "5,000 nodes and more": ("deep_graphs_end",),
+        "2,000 nodes and more": ("deep_graphs_end",),
         "is not to be raised": ("deep_graphs_end",),
     },
     removes=("torch", "graphlib", "course.lessons.figures"),

@@ -61,7 +61,7 @@ def chain(length: int) -> list[list[Any]]:
 
 
 def rows(inputs: Inputs) -> list[list[Any]]:
-    """The program of a case. A long one is stored as `{"chain": 5000}`: thousands of rows would be copied, compared
+    """The program of a case. A long one is stored as `{"chain": 2000}`: thousands of rows would be copied, compared
     and sent each time that the case is.
     """
     program = inputs["program"]

@@ -40,7 +40,7 @@ STRANGER = -1  # stands for an object that is no node of the graph
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """A graph of each kind that breaks some order, a ladder of 30 diamonds, and a chain of 5,000 nodes."""
+    """A graph of each kind that breaks some order, a ladder of 30 diamonds, and a chain of 2,000 nodes."""
 
     def case(name: str, count: int, program: Any, root: int = -1, calls: int = 1) -> Case:
         values = leaves(rng, count)
@@ -58,7 +58,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("part of a graph", 4, [["*", 0, 1], ["*", 2, 3], ["exp", 4], ["*", 6, 5]], root=6),
         case("the same graph again", 2, diamond, calls=2),
         case("ladder of 30 diamonds", 1, ladder(30)),
-        Case(name="chain of 5,000", inputs={"leaves": [1.0, *leaves(rng, 1)], "program": {"chain": 5_000}, **once}),
+        Case(name="chain of 2,000", inputs={"leaves": [1.0, *leaves(rng, 1)], "program": {"chain": 2_000}, **once}),
     ]
 
 
@@ -230,7 +230,7 @@ EXERCISE = Exercise(
             "for each node takes 25 million steps here. A loop with a stack of your own does neither, and leaves "
             "Python's limit as it is.",
             holds=_right,
-            cases=("chain of 5,000",),
+            cases=("chain of 2,000",),
             needs=("no_node_twice", "inputs_first_on_unequal_paths"),
         ),
         Property(
@@ -274,7 +274,7 @@ EXERCISE = Exercise(
         "Nodes are told apart as objects": ("equal leaves, and one operation twice",),
         "The graph is not changed": ("graph_unchanged",),
         "`inputs` are read a few times": ("visits_nodes_not_paths",),
-        "5,000 nodes and more": ("deep_graphs_end",),
+        "2,000 nodes and more": ("deep_graphs_end",),
         "its limit is not to be raised": ("deep_graphs_end",),
     },
     removes=("torch", "graphlib", "course.lessons.figures"),
