@@ -32,19 +32,27 @@ def staged_with(change):
 
 
 def staged_with_toy(**changes):
-    """Runners that start in the body find the toy, changed, in place of the exercise whose id it bears."""
+    """Runners that start in the body find the toy, changed, in place of the exercise whose id it bears.
+
+    Answers find all modules of ours, so that they can speak to the broker by themselves.
+    """
     changed = f"\nimport dataclasses\n\nEXERCISE = dataclasses.replace(EXERCISE, **{changes!r})\n"
-    return staged_with(lambda to: (to / STAGED).write_text(Path(toy_ranks.__file__).read_text() + changed))
+
+    def change(to: Path) -> None:
+        (to / STAGED).write_text(Path(toy_ranks.__file__).read_text() + changed)
+        _hide_nothing(to)
+
+    return staged_with(change)
 
 
 def nothing_hidden():
     """In runners that start in the body, answers find all modules of ours: what holds must hold without that wall."""
+    return staged_with(_hide_nothing)
 
-    def change(to: Path) -> None:
-        with (to / "autograder/sandbox/inside/hidden.py").open("a") as file:
-            file.write("\n\ndef hide() -> None:\n    pass\n")
 
-    return staged_with(change)
+def _hide_nothing(to: Path) -> None:
+    with (to / "autograder/sandbox/inside/hidden.py").open("a") as file:
+        file.write("\n\ndef hide() -> None:\n    pass\n")
 
 
 def perform_ranks(opened, source: str, cases, exercise=toy_ranks.EXERCISE) -> tuple[Observation, ...]:

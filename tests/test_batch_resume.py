@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -82,6 +84,23 @@ def test_a_file_that_changed_meanwhile_is_graded_with_a_new_seed(room):
     after = room.grade()
     assert room.calls()["ann"] == 2
     assert seeds(after)["ann"] != before
+
+
+def test_who_hands_in_after_the_run_began_has_a_new_seed(room, monkeypatch):
+    run_killed(room, *MOMENTS["finish"], after=True)
+    before = graded_seed(room, "ann")
+    honest = Path.stat
+
+    def later(path: Path, **options: bool) -> os.stat_result:
+        found = honest(path, **options)
+        changed = [*found]
+        changed[9] += 3600 if "fay" in path.parts else 0  # st_ctime
+        return os.stat_result(changed)
+
+    monkeypatch.setattr(Path, "stat", later)
+    after = seeds(room.grade())
+    assert after["fay"] != before
+    assert after["eve"] == before
 
 
 def graded_seed(room: Class, student: str) -> int:

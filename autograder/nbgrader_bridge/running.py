@@ -13,6 +13,8 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 
 from nbgrader.api import InvalidEntry
 from nbgrader.coursedir import CourseDirectory
@@ -79,7 +81,7 @@ class Batch:
         """What the judges get, one at a time: cleared in the gradebook, and started in the journal."""
         for student in students:
             handed_in = submission(self.directory, self.assignment, student, self.release)
-            entry = self._entry(student, digest_of(handed_in.path))
+            entry = self._entry(student, handed_in.path)
             try:
                 with self.stop.whole():
                     self._patiently(functools.partial(self.recorder.clear, student))
@@ -104,9 +106,11 @@ class Batch:
 
     # --- seeds ---
 
-    def _entry(self, student: str, digest: str) -> Entry:
-        """The run's seed; but a new one for a file that came after it was graded, whose feedback may have been read."""
-        before = self.run.entries.get(student)
+    def _entry(self, student: str, path: Path | None) -> Entry:
+        """The run's seed; but a new one for a file that came when feedback may have been read: after this student was
+        graded, or, where nobody graded him yet, after the run began.
+        """
+        digest, before = digest_of(path), self.run.entries.get(student)
         if self.run.seed is not None:
             seed = self.run.seed
         elif before is not None:
@@ -116,8 +120,15 @@ class Batch:
         else:
             if self.run.repeat:
                 self.watcher.said(f"{student}: no earlier seed is in the journal, a new one was drawn")
-            seed = self.run.drawn
+            seed = new_seed() if self._came_later(path) else self.run.drawn
         return Entry(digest=digest, seed=seed)
+
+    def _came_later(self, path: Path | None) -> bool:
+        """Whether a file was put where it lies after the run began; whoever writes it cannot choose that time."""
+        try:
+            return path is not None and path.stat().st_ctime > datetime.fromisoformat(self.run.began).timestamp() + 1.0
+        except OSError:
+            return True
 
     def _is_recorded(self, student: str) -> bool:
         """Whether this file was recorded in this run, also where a kill kept the journal from saying so."""

@@ -50,6 +50,10 @@ _AUTOGRAD = (
 MEMBERS = {TORCH: _AUTOGRAD, "torch.autograd": _AUTOGRAD, "torch.func": _FUNC}
 # What finds nothing any more: where no graph is recorded, and in a kernel that was handed out before.
 _OF_GRAPHS = ("torch.Tensor.grad_fn", "torch._C._EngineBase.run_backward", "torch._C._jit_differentiate")
+# Functions in C that switch torch's own autocast on and off.
+AUTOCAST = ("torch.autocast", "torch.amp")
+SWITCHES = tuple(each for each in dir(torch._C) if each.startswith(("set_autocast", "autocast_", "clear_autocast")))
+_OF_AUTOCAST = tuple(f"{home}.{each}" for home in ("torch", "torch._C") for each in SWITCHES)
 _OF_KERNELS = ("torch._C._SafeKernelFunction.call_boxed",)
 
 # silu -> silu, silu_, silu_backward; nll_loss -> nll_loss_nd, nll_loss2d_forward; layer_norm -> native_layer_norm
@@ -58,6 +62,7 @@ _ALSO = {
     "torch.nn.functional.silu": r"mkldnn::\w*_pointwise_?|onednn::\w*pointwise",  # they fuse "swish" when told to
     "torch.nn.functional.scaled_dot_product_attention": r"aten::_(scaled|flash|efficient|cudnn)\w*attention\w*",
     "torch.optim": r"aten::_fused_(sgd|adam|adamw|adagrad)_?",
+    "torch.amp": r"aten::_amp_\w+",
     "torch.autograd": r"aten::\w*_backward(_\w+)?|aten::_make_dual(_copy)?",
 }
 _WRITTEN_IN_PYTHON = ("torch._decomp", "torch._refs")
@@ -83,6 +88,7 @@ class Removal:
         kinds = inspect.getmro(value if isinstance(value, type) else type(value))
         paths = (path, *(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds))
         lost = (*(_OF_GRAPHS if self.name in AUTOGRAD else ()), *(_OF_KERNELS if self.operators else ()))
+        lost = (*lost, *(_OF_AUTOCAST if self.name in AUTOCAST else ()))
         named = any(lies_in(each, part) for each in paths for part in (*self.parts, *lost))
         return named or any(id(each) in self._ids for each in (value, *kinds)) or self.runs(_operator(value))
 

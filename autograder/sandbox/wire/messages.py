@@ -38,6 +38,7 @@ MAX_LINES = 20  # of a failure's own lines
 MAX_RANK = 2**20
 MAX_MODULES = 100
 MODULE = re.compile(r"\w{1,100}(\.\w{1,100})*", re.ASCII)
+CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 VERB = re.compile(r"[A-Za-z_]{1,64}", re.ASCII)
 
 
@@ -150,7 +151,7 @@ def _observation(tree: Tree) -> Observation:
         ledger=ledger,
         sources=dict.fromkeys(ledger, "claimed"),
         error=to_failure(tree.get("error")),
-        printed=clean_text(tree.get("printed")),
+        printed=_without_controls(clean_text(tree.get("printed"))),
     )
 
 
@@ -163,9 +164,9 @@ def to_failure(tree: Tree) -> Failure | None:
     where, rank = tree.get("where"), tree.get("rank")
     lines = where if isinstance(where, list) else []
     return Failure(
-        type=clean_text(tree.get("type"))[:100] or "Error",
-        message=clean_text(tree.get("message")),
-        where=tuple(clean_text(line) for line in lines[-MAX_LINES:]),
+        type=_without_controls(clean_text(tree.get("type")))[:100] or "Error",
+        message=_without_controls(clean_text(tree.get("message"))),
+        where=tuple(_without_controls(clean_text(line)) for line in lines[-MAX_LINES:]),
         rank=rank if type(rank) is int and 0 <= rank < MAX_RANK else None,
     )
 
@@ -186,6 +187,11 @@ def clean_text(value: object, limit: int = MAX_TEXT) -> str:
     if not isinstance(value, str):
         return ""
     return value[:limit].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _without_controls(text: str) -> str:
+    """The same without what moves a cursor, or turns the direction in which text is read."""
+    return CONTROLS.sub("\ufffd", text)
 
 
 def outermost(modules: Collection[str]) -> list[str]:

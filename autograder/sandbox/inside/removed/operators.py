@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from autograder.sandbox.inside.removed.refusal import refusal
-from course.performing.removals import AUTOGRAD, all_operators
+from course.performing.removals import AUTOCAST, AUTOGRAD, SWITCHES, all_operators
 
 BACKENDS = ("CPU", "SparseCPU", "SparseCsrCPU", "MkldnnCPU", "NestedTensorCPU", "QuantizedCPU", "CUDA", "ZeroTensor")
 KEYS = (*BACKENDS, "Autograd", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -49,11 +49,15 @@ def _recording(besides: set[str]) -> Iterator[Kernel]:
 
 def override(kernels: Sequence[Kernel], name: str) -> None:
     """Replaces them for the rest of the process; about 15 microseconds each."""
-    if not kernels:
-        return
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise refusal(name)
+
+    for switch in SWITCHES if name in AUTOCAST else ():
+        setattr(torch, switch, refuse)
+        setattr(torch._C, switch, refuse)
+    if not kernels:
+        return
 
     for space in {each.operator.partition("::")[0] for each in kernels}:
         library = torch._C._dispatch_library("IMPL", space, "", "", 0)
