@@ -14,7 +14,6 @@ Messages to it and to the reader are single bytes with a socket beside them; eve
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import functools
 import importlib
@@ -33,6 +32,7 @@ from autograder.sandbox.inside import display, isolation, removed, traces
 from autograder.sandbox.inside.hidden import hide
 from autograder.sandbox.inside.rank_port import RankPort
 from autograder.sandbox.wire import messages, stream
+from autograder.sandbox.wire.blocks import return_large_blocks
 from autograder.sandbox.wire.messages import CLEAN, DISPLAY, OVER, PERFORM, READ, READY, SWEEP, WITHOUT_AUTOGRAD
 from autograder.sandbox.wire.policy import Limits, writable
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
@@ -48,7 +48,6 @@ from course.performing.simulate import SPARE_SECONDS
 from course.tree import Tree, plain
 
 PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larger is a block of its own
 Serve: TypeAlias = Callable[[socket.socket], None]
 load = functools.cache(exercises.load)  # in the warm process, because nothing of ours is imported beside an answer
 
@@ -205,7 +204,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
         _import(parsed.imports(exercise.name))
     if request["measured"]:
         isolation.keep_everything(program)
-        _return_large_blocks()
+        return_large_blocks()
         stream.send(sock, "empty")
         stream.receive(sock, time.monotonic() + PATIENCE)  # the base line is taken
     if program is not None:
@@ -317,18 +316,6 @@ def _ask(sock: socket.socket, token: str, verb: str, arguments: Tree) -> Tree:
         raise UnknownQuestion(reply["refused"])
     answer: Tree = reply["answer"]
     return answer
-
-
-def _return_large_blocks() -> None:
-    """Let large blocks of memory go back to the system when they are freed: else the high-water mark tells nothing.
-
-    What the process that was forked had free goes back at once: a block that found its place there would not count.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # no mallopt: not the GNU C library
-        libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, LARGE)
-        libc.mallopt(M_TRIM_THRESHOLD, LARGE)
-        libc.malloc_trim(0)
 
 
 # --- the display run ----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from autograder.sandbox.outside.loading import Container, RunnerError, hand
 from autograder.sandbox.outside.session import Session
 from autograder.sandbox.outside.stage import ours
 from autograder.sandbox.wire import messages, seccomp, stream
+from autograder.sandbox.wire.blocks import return_large_blocks
 from autograder.sandbox.wire.frame import BadFrame
 from autograder.sandbox.wire.messages import DISPLAY, Output
 from autograder.sandbox.wire.policy import HOME, Limits, PolicyError, without
@@ -74,6 +75,7 @@ class Runner:
         self.limits = limits
         self._isolated = program is not None
         self._warm = WarmProcess(program, display=display)
+        return_large_blocks()
 
     def __enter__(self) -> Self:
         return self
@@ -99,6 +101,7 @@ class Runner:
             yield session
         finally:
             session.close()
+            return_large_blocks()
 
     def display(self, sources: Sequence[str], own: Sequence[bool] = ()) -> list[list[Output]]:
         """What each code cell shows, run in order, for people, as far as it came: from nobody to trust.
