@@ -273,6 +273,28 @@ FIGURES = {
     "importlib": "import importlib\n"
     + "def answer(x): return [float(importlib.import_module('course.lessons.figures.words').number(2.5))]",
 }
+ON = """\
+import torch
+def answer(x):
+    {home}.set_autocast_dtype("cpu", torch.bfloat16)
+    {home}.set_autocast_enabled("cpu", True)
+    try:
+        return (x[None] @ torch.eye(3))[0].float()
+    finally:
+        {home}.set_autocast_enabled("cpu", False)
+"""
+AUTOCAST = {
+    "a context": "import torch\ndef answer(x):\n"
+    + "    with torch.autocast('cpu'):\n        return (x[None] @ torch.eye(3))[0].float()",
+    "switches": ON.format(home="torch"),
+    "switches below": ON.format(home="torch._C"),
+    "a cache": "import torch\ndef answer(x):\n    torch.clear_autocast_cache()\n    return x.clone()",
+    "a kernel of scaling": "import torch\ndef answer(x):\n    y = 2 * x\n"
+    + "    torch._amp_foreach_non_finite_check_and_unscale_([y], torch.zeros(1), torch.tensor(0.5))\n    return y",
+    "a kernel of growth": "import torch\ndef answer(x):\n    scale = torch.ones(1)\n"
+    + "    torch._amp_update_scale_(scale, torch.zeros(1, dtype=torch.int32), torch.zeros(1), 2.0, 0.5, 100)\n"
+    + "    return x * scale",
+}
 
 FAMILIES: dict[tuple[str, ...], Attempts] = {
     ("torch.nn.functional.silu",): Attempts(X * X.sigmoid(), SILU),
@@ -284,5 +306,6 @@ FAMILIES: dict[tuple[str, ...], Attempts] = {
     ("torch.Tensor.sum_to_size",): Attempts(X.sum()[None], SUMMED),
     ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"): Attempts(-X.log_softmax(0)[1], ENTROPY),
     ("torch.optim",): Attempts(-0.1 * X, OPTIM),
+    ("torch.autocast", "torch.amp"): Attempts(X, AUTOCAST),
     ("course.lessons.figures",): Attempts(torch.tensor([2.5]), FIGURES),
 }

@@ -73,9 +73,10 @@ class _OursOnly:
     """Refuses to find a hidden module for anybody else."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
-        """Nothing: other finders should look. Raises RemovedError."""
+        """Nothing: other finders should look. Raises ImportError."""
         if is_hidden(fullname) and not _by_ours(sys._getframe()):
-            raise RemovedError(f"`{fullname}` may not be used in an answer: it is what the course checks answers with")
+            words = f"`{fullname}` may not be used in an answer: it is what the course checks answers with"
+            raise ImportError(words, name=fullname)
 
 
 def _by_ours(frame: FrameType | None) -> bool:
