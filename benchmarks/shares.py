@@ -17,7 +17,7 @@ from unittest import mock
 
 from classes import LESSON, make, submitted
 
-from autograder import bank
+from autograder import recording
 from autograder.engine import grade as engine
 from autograder.engine.grade import Release, Submission, grade
 from autograder.sandbox import Runner, Session, Together, open_runner
@@ -115,8 +115,8 @@ def shares(root: Path, submissions: Sequence[bytes], *, display: bool) -> Mappin
         for module, name, part in (
             (engine, "judge", "judge"),
             (engine, "rebuild", "read and rebuild"),
-            (bank, "references", "references"),
-            (bank, "suspects", "misconceptions"),
+            (recording, "references", "references"),
+            (recording, "suspects", "misconceptions"),
         ):
             stack.enter_context(mock.patch.object(module, name, watch.around(part, getattr(module, name))))
         for number in (-1, *range(len(submissions))):
