@@ -105,17 +105,21 @@ def test_product_of_views_is_exact_where_a_size_is_1(m, k, n):
 PRODUCT = """
 import torch
 from course.lessons.int8 import int8_product
+from course.meter import metered
+with metered() as run:
+    int8_product(torch.ones(3, 4, dtype=torch.int8), torch.ones(4, 5, dtype=torch.int8))
+print(run.largest.bytes)
 a, b = torch.full((9, 64), 127, dtype=torch.int8), torch.randint(-128, 128, (64, 33)).to(torch.int8)
 print(torch.equal(int8_product(a, b), a.int() @ b.int()), torch.equal(int8_product(a[:1], b), a[:1].int() @ b.int()))
 """
 
 
 @pytest.mark.parametrize("instructions", ["SSE41", "AVX2", "AVX512_CORE"])
-def test_product_is_exact_on_a_processor_without_instructions_for_int8(instructions):
+def test_product_is_exact_and_makes_nothing_else_on_a_processor_without_instructions_for_int8(instructions):
     command = [sys.executable, "-c", PRODUCT]
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "True"]
+    assert done.stdout.split() == [str(3 * 5 * 4), "True", "True"]
 
 
 def test_codes_stand_for_what_torchs_own_quantizer_gives():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+LARGEST = torch.full((8, 16), 127, dtype=torch.int8)
+
+# Asked of this processor while the module is loaded: later, a meter would see the tensors of the first caller's test.
+SUMS_IN_INT32 = bool((torch._int_mm(LARGEST, LARGEST.T) == 16 * 127 * 127).all())
 
 
 def int8_product(a: Tensor, b: Tensor) -> Tensor:
@@ -24,7 +27,7 @@ def int8_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    if not a.is_cpu or _sums_in_int32():
+    if not a.is_cpu or SUMS_IN_INT32:
         return torch._int_mm(a, b)
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
@@ -32,10 +35,3 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         return torch._int_mm(a, b)
     finally:
         torch._C._set_mkldnn_enabled(before)
-
-
-@functools.cache
-def _sums_in_int32() -> bool:
-    """Whether this processor's product of the largest codes is right."""
-    largest = torch.full((8, 16), 127, dtype=torch.int8)
-    return bool((torch._int_mm(largest, largest.T) == 16 * 127 * 127).all())
