@@ -55,7 +55,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         return {"weights": low, "gradients": low + 9, "states": low + 23, "base": 0.3125 + low / 4, "others": low + 5.5}
 
     matrices: Shapes = {"q_proj": (24, 24), "up": (80, 24), "down": (24, 80)}
-    odd: Shapes = {"q_proj": (2 * integer(rng, 9, 19) + 1, 2 * integer(rng, 9, 19) + 1), "norm": (6,)}
+    rows, columns = (2 * integer(rng, 9, 19) + 1 for _ in range(2))
+    odd: Shapes = {"q_proj": (rows, columns + 20 * (rows == columns)), "norm": (6,)}
     parts: Shapes = {"gate": (40, 24), "gate_up": (48, 24), "up": (56, 24), "up_gate": (72, 24), "g": (8, 24)}
     zeros = [{**IN_16_BITS, part: 0} for part in ("gradients", "states", "others", "base", "weights")]
     found = {
