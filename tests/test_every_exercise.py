@@ -14,14 +14,13 @@ import pytest
 
 from autograder import bank as banks
 from autograder import edits, recording
-from autograder.engine.grade import COUNTED_OUTSIDE
+from autograder.engine.grade import alone
 from autograder.prove import prove, with_worked
 from autograder.release import authored, promises
 from autograder.release.sheets import sheets_differ
 from autograder.sandbox import open_runner
 from autograder.undisturbed import undisturbed
 from course.judging import sheet
-from course.judging.judge import judge
 from course.performing.cells import CodeCell
 from course.performing.exercise import PUBLIC_SEED
 from course.syllabus import entries, find_unit
@@ -74,12 +73,10 @@ def runner():
 @pytest.mark.sandbox
 def test_right_answers_get_full_marks_in_the_sandbox_without_what_is_removed(runner, name):
     bank = banks.load(name)
-    exercise, cases = bank.exercise, bank.exercise.draw(FRESH)
-    references = recording.references(bank, cases)
+    exercise = bank.exercise
     for answer in (bank.reference, *(each.answer for each in bank.alternatives if not each.independent)):
         cells = [CodeCell(source=edits.cell(exercise.name, answer), answers=exercise.name)]
         with runner.session(cells) as session:
-            seen = session.perform(exercise, cases)
-        verdict = judge(exercise, cases, seen, references, sources=COUNTED_OUTSIDE)
-        lost = {each.property: (each.got, each.expected) for each in verdict.findings if not each.held}
-        assert (answer.__name__, lost, [each.error for each in seen if each.error]) == (answer.__name__, {}, [])
+            verdict = alone(exercise, session, FRESH)
+        lost = {each.property: (each.got, each.expected, each.error) for each in verdict.findings if not each.held}
+        assert (answer.__name__, lost) == (answer.__name__, {})

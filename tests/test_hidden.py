@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 import pytest
 
 from autograder.sandbox import open_runner
+from autograder.sandbox.inside import hidden
 from course import exercises
 from course.performing.cells import CodeCell
 
@@ -20,9 +22,30 @@ HIDDEN = {
     "an attribute of what is open": "import course.cluster; course.cluster.protocol",
     "a file": "import course; open(course.__file__.replace('__init__', 'tree'))",
     "a file by another way": "import course, os; os.open(os.path.dirname(course.__file__) + '/../course/tree.py', 0)",
-    "a compiled file": "import course, glob; open(glob.glob(f'{os.path.dirname(course.__file__)}/performing/*.py')[0])",
+    "a compiled file": "import course, glob; open(glob.glob(f'{os.path.dirname(course.__file__)}/meter/*.py')[0])",
+    "a file in a folder that is open": (
+        "import course; at = os.open(os.path.dirname(course.__file__), 0); "
+        "os.open('exercises/fsdp/shardings.py', 0, dir_fd=at)"
+    ),
+    "a file in the words of torch": (
+        "import course, torch; at = os.path.dirname(course.__file__); "
+        "torch.UntypedStorage.from_file(f'{at}/exercises/fsdp/shardings.py', False, 9)"
+    ),
+    "code that says where it lies": (
+        "import course; at = course.__file__.replace('__init__', 'x'); "
+        "exec(compile('import course.exercises.fsdp.shardings', at, 'exec'), {})"
+    ),
+    "code in a module that is open": (
+        "import course; at = course.__file__.replace('__init__', 'x'); "
+        "exec(compile('import course.exercises.fsdp.shardings', at, 'exec'), vars(course))"
+    ),
+    "without its finders": "import sys; sys.meta_path[:] = sys.meta_path[-1:]; import course.tree",
     "run as a program": "import course, runpy; runpy.run_path(course.__file__.replace('__init__', 'tree'))",
 }
+REFUSED = (
+    *("ImportError", "ModuleNotFoundError", "KeyError", "AttributeError"),
+    *("PermissionError", "FileNotFoundError", "RuntimeError"),
+)
 OPEN = (
     "from course.lessons import int8, models, nf4; from course.cluster import Comm, run_ranks; from course import check"
 )
@@ -48,8 +71,19 @@ def failure(opened, body: str, head: str = ""):
 @pytest.mark.parametrize("way", HIDDEN)
 def test_what_the_course_checks_with_is_not_found(sandbox, way):
     found = failure(sandbox, HIDDEN[way])
-    assert found.type in ("ImportError", "PermissionError", "KeyError", "AttributeError")
+    assert found.type in REFUSED
     assert "found" not in found.message
+
+
+def test_an_import_statement_of_ours_is_known_from_a_call():
+    """Our own code calls what an answer gives it: that may be `__import__`."""
+
+    def look(*_):
+        return hidden._imports(sys._getframe(1), frozenset([id(ours)]))
+
+    ours = {"look": look, "__builtins__": {"__import__": look}}
+    exec("import something\ncalled = look()", ours)
+    assert (ours["something"], ours["called"]) == (True, False)
 
 
 @pytest.mark.sandbox

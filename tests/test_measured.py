@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 import textwrap
 
 import pytest
 
 from autograder.sandbox import Limits, open_runner
-from autograder.sandbox.inside.accounting import Costs, Process
+from autograder.sandbox.inside.accounting import Costs, Process, processes
 from autograder.sandbox.wire import messages
 from course import exercises
 from course.performing.cells import CodeCell
@@ -76,6 +79,7 @@ def test_pages_of_files_that_are_let_go_of_make_no_room(sandbox):
         "open('/dev/shm/kept', 'wb')",
         "mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096)",
         "mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).madvise(21)",
+        "mmap.mmap(-1, 2**21, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)",
     ],
 )
 def test_there_is_no_place_that_does_not_count_while_loading_either(sandbox, elsewhere):
@@ -85,8 +89,36 @@ def test_there_is_no_place_that_does_not_count_while_loading_either(sandbox, els
 
 @pytest.mark.sandbox
 def test_what_a_library_takes_is_no_cost_of_the_answer(sandbox):
-    body = "import sympy\nkept = torch.ones(2**20)"
-    assert measured(sandbox, body).ledger["peak_bytes"] == pytest.approx(4 * MIB, abs=4 * MIB)
+    exercise = exercises.load("hvp")
+    (case,) = [each for each in exercise.draw(1) if each.name in exercise.measured]
+    source = "import torch\ndef hvp(f, x, v):\n    import sympy\n    kept = torch.ones(2**20)\n    return x"
+    with sandbox.session([CodeCell(source=source, answers="hvp")]) as session:
+        session.perform(exercise, [case, case])
+        assert "sympy" in session.libraries
+        seen = session.perform(exercise, [case, case], session.libraries)[1]
+    assert seen.ledger["peak_bytes"] == pytest.approx(4 * MIB, abs=4 * MIB)
+
+
+WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, threading, time
+def hold():
+    kept = b"x" * 2**26
+    print("there", flush=True)
+    time.sleep(60)
+threading.Thread(target=hold).start()
+ctypes.CDLL(None).syscall(60, 0)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of the call is that of x86-64")
+def test_memory_counts_when_the_first_thread_has_ended():
+    with subprocess.Popen([sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout.readline() == "there\n"
+            (found,) = [each for each in processes() if each.pid == child.pid]
+        finally:
+            child.kill()
+    assert min(found.own, found.peak, found.resident) >= 2**26
 
 
 def process(pid: int, *, own: int, resident: int, peak: int = 0, cpu: float = 0.0) -> Process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -15,7 +16,7 @@ from autograder.sandbox import Limits, open_runner
 from autograder.sandbox.inside import traces
 from course import exercises, syllabus
 from course.performing.cells import CodeCell
-from course.performing.exercise import AFTER
+from course.performing.exercise import AFTER, Failure, Observation
 
 pytestmark = pytest.mark.sandbox
 
@@ -278,7 +279,33 @@ def test_a_right_answer_that_gets_nothing_beside_others_gets_full_marks_alone(ru
 
 def test_a_solved_submission_is_performed_alone_only_where_it_stands_alone(runner, tmp_path, monkeypatch):
     alone = []
-    verdict = engine._verdict
-    monkeypatch.setattr(engine, "_verdict", lambda each, *given: alone.append(each.name) or verdict(each, *given))
+    verdict = engine.alone
+    monkeypatch.setattr(engine, "alone", lambda each, *given: alone.append(each.name) or verdict(each, *given))
     verdicts(runner, tmp_path)
     assert alone == []
+
+
+class Asked:
+    """A session that performs nothing and remembers the cases; its answers need libraries, and all their time."""
+
+    libraries = ("sympy",)
+
+    def __init__(self):
+        self.cases = []
+
+    def perform(self, exercise, cases, imports=()):
+        self.cases.append(cases)
+        return (Observation(error=Failure(type="TimeLimit", message="late")),) * len(cases)
+
+    @contextlib.contextmanager
+    def together(self, exercises):
+        yield self
+
+
+def test_what_is_performed_again_has_other_cases_each_time(monkeypatch):
+    """What one run was told, and left for the next wherever there is a place, is worth nothing there."""
+    monkeypatch.setattr(engine, "_busy", lambda: True)
+    session = Asked()
+    engine._found(named("quadratic_grads", "hinge_backward"), session, 5)
+    drawn = [repr(cases[0].inputs) for cases in session.cases]
+    assert len(set(drawn)) == len(drawn) == 2 * (1 + 3)

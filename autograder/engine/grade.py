@@ -38,7 +38,9 @@ from course.judging.verdict import Verdict
 from course.performing.exercise import Case, Exercise, Failure, Observation, Source
 
 SEED_BITS = 128
-DRAWN = 32  # exercises of one seed whose cases are kept: more than a lesson has
+DRAWN = 64  # exercises whose cases are kept: three times as many as a lesson has
+# Added to a seed: whatever is performed twice has other cases, so that no run can tell the next one what is hidden.
+SHARED, WITH_LIBRARIES, WHEN_BUSY = 1, 2, 3
 COUNTED_OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})  # ledger sources that may earn points
 
 
@@ -70,7 +72,7 @@ class Graded:
 
     problem  why the file could not be read; it was then graded as untouched
     failed   why grading itself broke: the verdicts are those of an untouched notebook, and nobody should trust them
-    seed     draws the same cases again
+    seed     draws the same cases again; those of what was performed once before, or in a shared process, by a sum
     displayed  what the display run showed, by code cell of the notebook; empty without one
     """
 
@@ -197,21 +199,27 @@ def _found(written: Sequence[Exercise], session: Session, seed: int) -> dict[str
     for exercises in shares(written):
         with session.together(exercises) as together:
             for exercise in exercises:
-                known = _known(exercise.id, seed)
+                known = _known(exercise.id, seed + SHARED)
                 seen = together.perform(exercise, known.cases)
                 verdict = _judged(known, seen) if seen else None
                 if verdict and verdict.points == verdict.possible:
                     found[exercise.id] = verdict
-    alone = [exercise for exercise in written if exercise.id not in found]
-    return {**found, **{exercise.id: _verdict(exercise, session, seed) for exercise in alone}}
+    left = [exercise for exercise in written if exercise.id not in found]
+    return {**found, **{exercise.id: alone(exercise, session, seed) for exercise in left}}
 
 
-def _verdict(exercise: Exercise, session: Session, seed: int) -> Verdict:
-    """One exercise, alone. Misconceptions are computed only if it failed."""
+def alone(exercise: Exercise, session: Session, seed: int) -> Verdict:
+    """One exercise, in a process of its own. Misconceptions are computed only if it failed."""
     known = _known(exercise.id, seed)
     seen = session.perform(exercise, known.cases)
-    if _busy() and any(each.error and each.error.type == "TimeLimit" for each in seen):
-        seen = session.perform(exercise, known.cases)  # it may have been the others: nobody loses a point to them
+    if libraries := session.libraries:  # was it they that took so much?
+        known = _known(exercise.id, seed + WITH_LIBRARIES)
+        seen = session.perform(exercise, known.cases, libraries)
+    if _busy() and any(
+        each.error and each.error.type == "TimeLimit" for each in seen
+    ):  # nobody loses a point to others
+        known = _known(exercise.id, seed + WHEN_BUSY)
+        seen = session.perform(exercise, known.cases, libraries)
     return _judged(known, seen, () if nothing_ran(seen) else lambda: suspected(known, seen))
 
 

@@ -134,9 +134,10 @@ def _process(pid: int, sessions: Collection[int] | None) -> Process | None:
             stat = file.read().rpartition(")")[2].split()
         if sessions is not None and int(stat[3]) not in sessions:
             return None
-        with open(f"/proc/{pid}/status", errors="replace") as file:
-            status = dict(line.split(":", 1) for line in file if ":" in line)
-    except OSError:
+        status = _status(f"/proc/{pid}")
+        if "VmRSS" not in status:  # its first thread has ended: others may go on, and have the memory
+            status = max((_status(each.path) for each in os.scandir(f"/proc/{pid}/task")), key=len)
+    except (OSError, ValueError):
         return None
     return Process(
         pid=pid,
@@ -147,6 +148,11 @@ def _process(pid: int, sessions: Collection[int] | None) -> Process | None:
         own=_bytes(status, "RssAnon") + _bytes(status, "RssShmem"),
         cpu=sum(int(value) for value in stat[11:15]) / TICKS,
     )
+
+
+def _status(folder: str) -> dict[str, str]:
+    with open(f"{folder}/status", errors="replace") as file:
+        return dict(line.split(":", 1) for line in file if ":" in line)
 
 
 def _bytes(status: dict[str, str], name: str) -> int:

@@ -7,11 +7,12 @@ Who is determined finds objects of a process that runs his code all the same; wh
 
 from __future__ import annotations
 
+import dis
 import importlib
 import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -25,6 +26,7 @@ OPEN = ("course", "course.cluster", "course.errors", "course.lessons", "course.n
 WHOLE = ("course.lessons", "course.notebook")  # with the modules below them
 CLOSED = tuple(f"course.lessons.{name}" for name in ("experiments", "figures", "widgets"))
 NEEDED = RemovedError.__module__  # by whatever was removed, wherever it is called
+IMPORT_STATEMENT = dis.opmap["IMPORT_NAME"]
 IMPORTS = ("<frozen importlib", importlib.__file__, __file__)  # begin the files of what imports for somebody
 
 _known: list[str] = []  # names of modules to hide, after `prepare`
@@ -46,19 +48,36 @@ def hide() -> None:
         package, _, last = name.rpartition(".")
         if package in sys.modules:
             vars(sys.modules[package]).pop(last, None)
-    sys.meta_path.insert(0, _OursOnly())
-    sys.addaudithook(_no_files)
-    sys.addaudithook(_giving(modules))
+    sys.addaudithook(_refusing(modules))
 
 
-def _giving(modules: dict[str, ModuleType]) -> Callable[[str, tuple[Any, ...]], None]:
-    """Puts a module back where one of ours imports it. Nobody finds a hook, which alone knows these modules."""
+def _refusing(modules: dict[str, ModuleType]) -> Callable[[str, tuple[Any, ...]], None]:
+    """Puts a module back where one of these imports it. Nobody finds a hook, which alone knows them."""
+    ours = frozenset(id(vars(each)) for each in modules.values())
 
-    def give(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "import" and arguments[0] in modules and _by_ours(sys._getframe()):
-            sys.modules[arguments[0]] = modules[arguments[0]]
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "import" and is_hidden(arguments[0]):
+            if not _imports(sys._getframe(), ours):
+                words = f"`{arguments[0]}` may not be used in an answer: it is what the course checks answers with"
+                raise ImportError(words, name=arguments[0])
+            if arguments[0] in modules:
+                sys.modules[arguments[0]] = modules[arguments[0]]
+        elif event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            if path.startswith(f"{HOME}/") and is_hidden(_module_of(path)):
+                raise PermissionError(f"{path} may not be read by an answer: it is what the course checks answers with")
 
-    return give
+    return refuse
+
+
+def _imports(frame: FrameType | None, ours: frozenset[int]) -> bool:
+    """Whether it is an import statement of a module of ours: a file's name anybody may choose.
+
+    Not a call: ours call what an answer gives them, such as `map(__import__, names)`.
+    """
+    while frame is not None and frame.f_code.co_filename.startswith(IMPORTS):
+        frame = frame.f_back
+    return frame is not None and id(frame.f_globals) in ours and frame.f_code.co_code[frame.f_lasti] == IMPORT_STATEMENT
 
 
 def is_hidden(name: str) -> bool:
@@ -67,32 +86,6 @@ def is_hidden(name: str) -> bool:
         return False
     below = any(lies_in(name, package) for package in WHOLE) and not any(lies_in(name, each) for each in CLOSED)
     return not (below or name in OPEN)
-
-
-class _OursOnly:
-    """Refuses to find a hidden module for anybody else."""
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
-        """Nothing: other finders should look. Raises ImportError."""
-        if is_hidden(fullname) and not _by_ours(sys._getframe()):
-            words = f"`{fullname}` may not be used in an answer: it is what the course checks answers with"
-            raise ImportError(words, name=fullname)
-
-
-def _by_ours(frame: FrameType | None) -> bool:
-    """Whether it is a module of ours that imports or opens something, and not an answer."""
-    while frame is not None and frame.f_code.co_filename.startswith(IMPORTS):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(HOME)
-
-
-def _no_files(event: str, arguments: tuple[Any, ...]) -> None:
-    """Nobody else reads their sources."""
-    if event != "open" or not isinstance(arguments[0], (str, bytes, os.PathLike)):
-        return
-    path = os.path.realpath(os.fsdecode(arguments[0]))
-    if path.startswith(f"{HOME}/") and is_hidden(_module_of(path)) and not _by_ours(sys._getframe()):
-        raise PermissionError(f"{path} may not be read by an answer: it is what the course checks answers with")
 
 
 def _module_of(path: str) -> str:

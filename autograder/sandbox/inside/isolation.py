@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from autograder.sandbox.wire import seccomp
-from autograder.sandbox.wire.policy import USER, Limits, writable
+from autograder.sandbox.wire.policy import COVERED, USER, Limits, writable
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 READ_ONLY, NOSUID, NODEV, NOEXEC, BIND = 1, 2, 4, 8, 4096
@@ -63,6 +63,8 @@ def mount_private(limits: Limits) -> None:
     # No /proc of our own either: nobody inside needs one, and it is the way to other processes' memory and peaks.
     _mount("tmpfs", "/proc", "size=4k,mode=0555", NODEV | READ_ONLY)
     _mount("devpts", "/dev/pts", "newinstance,ptmxmode=0000,mode=620")
+    for folder in COVERED:  # all that lies there has been imported
+        _mount("tmpfs", folder, "size=4k,mode=0555", NODEV | READ_ONLY)
     # Who maps zeros has shared memory, which leaves his account when he unmaps its pages, and stays.
     _call("zeros", _libc.mount(b"/dev/null", b"/dev/zero", None, BIND, None))
     _loopback_up()

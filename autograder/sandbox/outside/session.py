@@ -61,26 +61,30 @@ class Session:
         self._ranks.close()
         self._alone.close()
 
-    def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...]:
-        """One observation per case, in order, in a process that has loaded its answer; in one for each rank."""
+    def perform(
+        self, exercise: Exercise, cases: Sequence[Case], imports: Sequence[str] = ()
+    ) -> tuple[Observation, ...]:
+        """One observation per case, in order, in a process that has loaded its answer; in one for each rank.
+
+        imports  modules to be there before anything is measured, of which what they take is no cost
+        """
+        self._grown, self._modules, self._kept = 0, (), 0
         if time.monotonic() >= self._until:
             return (late(self._limits),) * len(cases)
         if exercise.split is not None:
             return self._ranks.perform(exercise, cases, self._until)
-        seen = self._performed(exercise, cases)
-        if self._grown > LIBRARY and self._modules:  # was it they that took so much?
-            seen = self._performed(exercise, cases, self._modules)
-        return seen
+        return self._performed(exercise, cases, imports)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What the last exercise imported, where it took so much that this may be why."""
+        return self._modules if self._grown > LIBRARY else ()
 
     def together(self, exercises: Sequence[Exercise]) -> contextlib.closing[Together]:
         """One process for all of these, which have one rank and are not measured; it ends with the context."""
         return contextlib.closing(Together(self._alone, exercises, self._observe))
 
-    def _performed(
-        self, exercise: Exercise, cases: Sequence[Case], imports: Sequence[str] = ()
-    ) -> tuple[Observation, ...]:
-        """The same; with these modules imported before anything is measured, which it takes that are libraries'."""
-        self._grown, self._modules, self._kept = 0, (), 0
+    def _performed(self, exercise: Exercise, cases: Sequence[Case], imports: Sequence[str]) -> tuple[Observation, ...]:
         try:
             sock = self._alone.start(PerformerTask.of(exercise, imports))
         except NotStarted as error:

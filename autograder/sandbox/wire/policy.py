@@ -35,6 +35,7 @@ SYSTEM = tuple(
 )
 PATIENT = 4.0  # times its limit, which a case may take where others keep the processors busy
 COURSE = "/course"  # where the staged student side of the course lies inside
+COVERED = tuple(f"{COURSE}/{name}" for name in ("autograder", "course/exercises", "course/performing"))
 
 
 class PolicyError(CourseError):
@@ -236,7 +237,8 @@ ALLOWED = {
         "sendmmsg recvmmsg shutdown setsockopt getsockopt"
     ),
 }
-SHARED, ANONYMOUS = 0x01, 0x20  # of mmap's flags: what is both may leave a process's account, and stay in memory
+HUGE = 0x40000  # of mmap's flags: pages that are on no process's account
+SHARED, ANONYMOUS = 0x01, 0x20  # and these: what is both may leave a process's account, and stay in memory
 PAGED_OUT = (20, 21)  # of madvise: MADV_COLD, MADV_PAGEOUT
 # Of fcntl: duplicates, flags, the size of a pipe; no locks, leases, notices and owners, by which ranks could talk.
 FILE_SETTINGS = (*range(5), 1030, 1032)

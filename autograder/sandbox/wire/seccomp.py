@@ -69,9 +69,9 @@ def _allowed() -> Any:
         for name in names.split():
             _add(rules, library.ALLOW, name)
     _add(rules, library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, policy.NEW_NAMESPACES, 0))
-    both = policy.SHARED | policy.ANONYMOUS
+    looked_at = policy.SHARED | policy.ANONYMOUS | policy.HUGE
     for flags in (0, policy.SHARED, policy.ANONYMOUS):
-        _add(rules, library.ALLOW, "mmap", library.Arg(3, library.MASKED_EQ, both, flags))
+        _add(rules, library.ALLOW, "mmap", library.Arg(3, library.MASKED_EQ, looked_at, flags))
     for name, place, values in (
         ("fcntl", 1, policy.FILE_SETTINGS),
         ("ioctl", 1, policy.DEVICE_SETTINGS),
