@@ -21,7 +21,7 @@ from torch import Tensor
 from course.errors import CourseError
 from course.judging.diagnosis import Suspects, diagnose
 from course.judging.verdict import Diagnosis, Finding, Verdict, Witness
-from course.performing.compare import Comparison, Measured, as_numbers, case_dtype, described, measure
+from course.performing.compare import EPS, Comparison, Measured, as_numbers, case_dtype, described, measure
 from course.performing.exercise import (
     AFTER,
     REFUSED,
@@ -256,10 +256,12 @@ def _told(comparison: Comparison) -> Weighed:
 def _comparisons(each: Property, run: _Judged, sources: frozenset[Source]) -> Iterable[Weighed]:
     """Everything that this property compares in one case."""
     got, expected = _evidence(each, run.got, sources), _evidence(each, run.expected, ALL_SOURCES)
-    beside = _compared(each.beside, run.got.values, run.expected.values, run, each.roundings) if each.beside else []
+    in_half = EPS.get(run.dtype, 0.0) > EPS[torch.float32]
+    roundings = min(each.roundings, each.in_half) if in_half else each.roundings
+    beside = _compared(each.beside, run.got.values, run.expected.values, run, roundings) if each.beside else []
     if each.holds is not None:
         return [*beside, _told(_stated(each, run, got, expected))]
-    return [*beside, *_compared(each.keys, got, expected, run, each.roundings)]
+    return [*beside, *_compared(each.keys, got, expected, run, roundings)]
 
 
 def _compared(

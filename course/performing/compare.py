@@ -145,7 +145,7 @@ def _is_whole(leaf: Leaf) -> bool:
 
 def judged_dtype(got: Leaf, expected: Leaf, dtype: torch.dtype) -> torch.dtype:
     """The case's dtype, or float32 where the answer computed in it although the case was finer; int64 for integers."""
-    if _is_whole(got) and _is_whole(expected):
+    if _is_whole(expected):
         return torch.int64
     coarse = isinstance(got, Tensor) and got.dtype in EPS and EPS[got.dtype] > EPS.get(dtype, 0.0)
     if coarse and EPS.get(dtype, 0.0) < LARGEST_CLAIMED_EPS:

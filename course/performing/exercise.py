@@ -161,6 +161,7 @@ class Property:
                 values but those under `after/` and `refused/`
     evidence    "value", or "ledger" for a statement about cost
     roundings   how many roundings a right answer may accumulate: scales the tolerance
+    in_half     how many of them at most where the case is in 16 bits: 32 would be a quarter of a number in bfloat16
     holds       instead of a comparison: (inputs, got, expected) -> None, or a sentence that says what is wrong
     beside      patterns of values that must be right in the very runs whose cost is judged: no work costs nothing
     shows       a ledger entry that the check draws as two bars, the answer's over ours
@@ -175,6 +176,7 @@ class Property:
     keys: tuple[str, ...] = ()
     evidence: Literal["value", "ledger"] = "value"
     roundings: int = 32
+    in_half: int = 4
     holds: Callable[[Inputs, Values, Values], str | None] | None = None
     beside: tuple[str, ...] = ()
     shows: str = ""
