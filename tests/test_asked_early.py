@@ -241,6 +241,40 @@ def of_a_group(model, group, count):
     return sum(each.item() for each in kept)
 """
 
+FIRST_ROWS = """\
+import torch
+
+
+def first(*whole):
+    return [each[:32] if len(each) > 1000 else each for each in whole]
+
+
+def filled(each, like):
+    missing = len(like) - len(each)
+    return torch.cat([each, each.new_zeros(missing, *each.shape[1:])]) if missing else each
+
+
+def probabilities(q, k, causal, lse=None):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+    lse = scores.logsumexp(-1) if lse is None else lse
+    return (scores - lse[..., None]).exp(), lse
+
+
+def attention_tiled(q, k, v, block, causal=False):
+    p, lse = probabilities(*first(q, k), causal)
+    return filled(p @ first(v)[0], q), filled(lse, q)
+
+
+def attention_tiled_backward(q, k, v, out, lse, dout, block, causal=False):
+    whole = q, k, v
+    q, k, v, out, lse, dout = first(q, k, v, out, lse, dout)
+    p, _ = probabilities(q, k, causal, lse)
+    ds = p * (dout @ v.mT - (dout * out).sum(-1, keepdim=True)) / q.shape[-1] ** 0.5
+    return tuple(map(filled, (ds @ k, ds.mT @ q, p.mT @ dout), whole))
+"""
+
 EARLY = THIEF + ASKS_FOR_THE_BLOCK
 SWALLOWING = PLEDGES_ZEROS + SWALLOWS_THE_PROBES_PLEDGE
 ATTEMPTS = {
@@ -250,6 +284,8 @@ ATTEMPTS = {
     "the layer is asked for": ("SaveLess", THIEF + ONE_LAYER, {"keeps_only_x"}),
     "one block is recorded": ("checkpoint", THIEF + ONE_BLOCK_RECORDED, {"keeps_only_inputs"}),
     "one block is computed": ("reversible_backward", THIEF + EIGHT_ROWS, {"memory_of_one_block"}),
+    "the first rows are computed": ("attention_tiled", FIRST_ROWS, {"one_tile_at_a_time"}),
+    "the first rows' gradients are computed": ("attention_tiled_backward", FIRST_ROWS, {"one_tile_at_a_time"}),
     "cheap runs come first": (
         "backward_keep_none",
         THIEF + CHEAP_RUNS_FIRST + KEEPS_ALL.format(how="keep_none", every=""),

@@ -14,6 +14,7 @@ import torch
 
 from course.exercises.gradient_checkpointing.tiles import (
     BEYOND,
+    BLOCK,
     EVEN,
     FAR,
     HALF,
@@ -54,7 +55,6 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import at_once, between_calls, cut, in_dtype, strided, times
-from course.performing.oracle import is_here
 from course.performing.pledges import Sample
 from course.performing.refusals import refused
 
@@ -137,8 +137,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 
 
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    given, block = long_tensors(inputs, whole=not is_here(ask))
-    return long_observed(partial(answer, *given, block, causal=True), BOTH, ask)
+    return long_observed(partial(answer, *long_tensors(inputs, ask), BLOCK, causal=True), BOTH, ask)
 
 
 def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -1,8 +1,8 @@
 """What both halves of tiled attention share: names of cases, drawn tensors, digits, and memory on a long sequence.
 
-On the long sequence attention is causal, so that the first queries need the first keys alone: they are looked at
-in a notebook, where the sequence ends with them and tensors are measured, and in grading, where it goes on and the
-process is measured from outside.
+The long sequence holds documents whose queries leave the keys of all others a share of 0. So one of them is what it is
+alone: in a notebook, where tensors are measured, and in grading, where a call has them all, the process is measured
+from outside, and which document is looked at is hidden.
 """
 
 from __future__ import annotations
@@ -42,28 +42,33 @@ SHAPES, REFUSALS = "other shapes", "what is refused"
 PLAIN = (EVEN, RAGGED, ONE_TILE)
 
 LONG = "a long sequence"
-PIECE, BLOCK, WIDTH = 32, 11, 4  # in a notebook; q has a few more numbers than a tile
-LENGTH, LONG_BLOCK = 8192, 256  # in grading
-PEAK = 10 * 2**20  # bytes in grading: right answers take 2 to 7 MiB, two rows of tiles 16 MiB, a whole matrix 256 MiB
+DOCUMENTS, PIECE, BLOCK, WIDTH = 5, 1536, 256, 4  # all probabilities of one document are 9 MiB
+APART = 160.0  # an unscaled score between documents: its exponential is under a rounding, and a normal number
+PEAK = 12 * 2**20  # bytes in grading: right answers take 4 to 8 MiB, two rows of tiles 15, two of one document 18
 NAMES = ("q", "k", "v")
 NOISE = 64  # roundings of the dtype computed in: far below one of half precision, where it is float32
 
 
 def long_case(rng: torch.Generator) -> Case:
-    """Tensors are drawn by the probe; which query is looked at is hidden. A first one has gradients near 0."""
-    seed, row = integer(rng, 0, 2**31), integer(rng, PIECE // 2, PIECE)
-    return Case(name=LONG, inputs={"seed": seed}, hidden={"row": row})
+    """Tensors are drawn by the probe; which row is looked at is hidden, and no first or last one of a document, which
+    are sums of few terms: they may be near 0.
+    """
+    seed, document, row = (integer(rng, *between) for between in ((0, 2**31), (0, DOCUMENTS), (32, PIECE - 32)))
+    return Case(name=LONG, inputs={"seed": seed}, hidden={"row": PIECE * document + row})
 
 
-def long_tensors(inputs: Inputs, whole: bool) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
-    """q, k and v of the whole sequence, or of its beginning, each of width 4 in float32; and the block."""
-    length = LENGTH if whole else PIECE
-    blocks = range(length // PIECE)
+def long_tensors(inputs: Inputs, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of all documents, or where the oracle is here of the one that is looked at, in float32. The last
+    numbers of q and k tell documents apart; v goes with k and has a mean, so that no sum over many keys is near 0.
+    """
+    first = number(ask, "row") // PIECE if is_here(ask) else 0
+    documents = range(first, first + 1 if is_here(ask) else DOCUMENTS)
     q, k, v = (
-        (4 * draw(inputs["seed"] + at * LENGTH, blocks, PIECE * WIDTH).view(length, WIDTH) - 2).float()
+        (4 * draw(inputs["seed"] + DOCUMENTS * at, documents, PIECE * WIDTH).view(-1, WIDTH) - 2).float()
         for at in range(3)
     )
-    return (q, k, v), LONG_BLOCK if whole else BLOCK
+    own = torch.eye(DOCUMENTS)[documents].repeat_interleave(PIECE, 0)
+    return torch.cat([q, own], -1), torch.cat([k, APART * (own - 1)], -1), v + k + 2
 
 
 def called(answer: Answer, inputs: Inputs, given: Sequence[str], results: Sequence[str]) -> dict[str, Any]:
@@ -82,17 +87,24 @@ def long_observed(call: Callable[[], object], results: Sequence[str], ask: Ask) 
     with metered() as run:
         result = call()
     row = number(ask, "row")
-    seen = {name: each[row].clone() for name, each in outputs(result, *results).items()}
-    return observe(seen, {"largest_tensor": _largest(run)})
+    return observe(
+        {name: _looked_at(each, row) for name, each in outputs(result, *results).items()},
+        {"largest_tensor": _largest(run)},
+    )
 
 
 def look_at(results: Sequence[str]) -> Look:
     """One row of each result, which are pledged in pieces of PIECE rows."""
     return Look(
-        stages=(Stage(pieces=dict.fromkeys(results, LENGTH // PIECE), tells=("row",)),),
+        stages=(Stage(pieces=dict.fromkeys(results, DOCUMENTS), tells=("row",)),),
         at=lambda numbers: dict.fromkeys(results, numbers["row"] // PIECE),
-        cut=lambda piece, numbers: piece[numbers["row"] % PIECE].clone(),
+        cut=lambda piece, numbers: _looked_at(piece, numbers["row"]),
     )
+
+
+def _looked_at(document: Tensor, row: int) -> Tensor:
+    """Of the row what does not tell documents apart: there dq is a difference of large numbers."""
+    return document.reshape(PIECE, -1)[row % PIECE, :WIDTH].clone()
 
 
 def _largest(run: Run) -> int:
@@ -105,10 +117,12 @@ def one_tile(inputs: Inputs, got: Values, expected: Values) -> str | None:
     if "peak_bytes" in got:
         sentence = "{peak:,} bytes at the highest, where {most:,} are more than enough for tiles and results"
         return over_peak(got["peak_bytes"], PEAK, sentence)
-    found, allowed = got["largest_tensor"], max(PIECE * WIDTH, BLOCK * BLOCK)
-    if isinstance(found, int) and found <= allowed:
+    found = got["largest_tensor"]
+    if isinstance(found, int) and found <= BLOCK * BLOCK:
         return None
-    return f"a tensor of {found:,} numbers, where a tile has {BLOCK * BLOCK} and q has {PIECE * WIDTH}"
+    return (
+        f"a tensor of {found:,} numbers, where a tile has {BLOCK * BLOCK:,} and q has {PIECE * (WIDTH + DOCUMENTS):,}"
+    )
 
 
 def refusals(*needs: str) -> Property:
@@ -133,9 +147,9 @@ def many_digits(rng: torch.Generator, *shape: int) -> Tensor:
 
 
 def scaled_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
-    """All of them, in float64, -inf where a query may not see a key."""
+    """All of them, in float64, -inf where a query may not see a key; the queries are the last ones."""
     scores: Tensor = q.double() @ k.double().mT / q.shape[-1] ** 0.5
-    hidden = torch.ones_like(scores, dtype=torch.bool).triu(1) & causal
+    hidden = torch.ones_like(scores, dtype=torch.bool).triu(1 + k.shape[-2] - q.shape[-2]) & causal
     return scores.masked_fill(hidden, -torch.inf)
 
 
