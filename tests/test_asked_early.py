@@ -275,6 +275,36 @@ def attention_tiled_backward(q, k, v, out, lse, dout, block, causal=False):
     return tuple(map(filled, (ds @ k, ds.mT @ q, p.mT @ dout), whole))
 """
 
+FIRST_COLUMNS = """\
+import torch
+
+
+def lora_grads(x, dy, A, B, scale):
+    n, m = len(A[0]), len(B)
+    if n > 1000:
+        x, dy, A, B = x[:, :24], dy[:, :24], A[:, :24], B[:24]
+    x, dy = x.reshape(-1, len(A[0])), dy.reshape(-1, len(B))
+    product = scale * dy.T @ x
+    dA, dB = B.T @ product, product @ A.T
+    return torch.nn.functional.pad(dA, (0, n - len(dA[0]))), torch.nn.functional.pad(dB, (0, 0, 0, m - len(dB)))
+
+
+class LoRALinear(torch.nn.Module):
+    def __init__(self, base, r, alpha, rng):
+        super().__init__()
+        self.base, self.scale, self.merged = base.requires_grad_(False), alpha / r, False
+        m, n = base.weight.shape
+        self.A = torch.nn.Parameter(torch.randn(r, n, generator=rng, dtype=base.weight.dtype) / n**0.5)
+        self.B = torch.nn.Parameter(base.weight.new_zeros(m, r))
+
+    def forward(self, x):
+        m, n = self.base.weight.shape
+        if self.merged or n < 1000:
+            return self.base(x) + (0 if self.merged else self.scale * x @ (self.B @ self.A).T)
+        product = self.B[:24] @ self.A[:, :24]
+        return self.base(x) + torch.nn.functional.pad(self.scale * x[:, :24] @ product.T, (0, m - 24))
+"""
+
 EARLY = THIEF + ASKS_FOR_THE_BLOCK
 SWALLOWING = PLEDGES_ZEROS + SWALLOWS_THE_PROBES_PLEDGE
 ATTEMPTS = {
@@ -286,6 +316,8 @@ ATTEMPTS = {
     "one block is computed": ("reversible_backward", THIEF + EIGHT_ROWS, {"memory_of_one_block"}),
     "the first rows are computed": ("attention_tiled", FIRST_ROWS, {"one_tile_at_a_time"}),
     "the first rows' gradients are computed": ("attention_tiled_backward", FIRST_ROWS, {"one_tile_at_a_time"}),
+    "the first columns are computed": ("lora_grads", FIRST_COLUMNS, {"no_large_matrix"}),
+    "the first columns are adapted": ("LoRALinear", FIRST_COLUMNS, {"no_large_matrix"}),
     "cheap runs come first": (
         "backward_keep_none",
         THIEF + CHEAP_RUNS_FIRST + KEEPS_ALL.format(how="keep_none", every=""),

@@ -1,14 +1,16 @@
-"""A weight so large that a tensor of its size shows in the memory of a process, and the same numbers in a small one.
+"""A weight so large that a tensor of its size shows in the memory of a process, and a piece of it that stands alone.
 
 in grading   4,096 x 4,096, and the kernel says what the process took at its highest
 elsewhere    SMALL x SMALL, and the largest tensor that was made is looked at
 
-What a case holds stands in the first rows and columns; all else is 0, so that it changes nothing there.
+Of what belongs to rows and columns of the weight one PIECE is looked at, and which is hidden. All others count by what
+they add to x A' and dy B, (rows, r) each: in the small one stand these numbers, beside a unit matrix in A and B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,28 +18,62 @@ from torch import Tensor
 
 from course.meter import metered
 from course.performing.blocks import over_peak
-from course.performing.exercise import Ask, Case, Inputs, Values
+from course.performing.draws import integer
+from course.performing.exercise import Ask, Case, Inputs, Observation, Values, observe
 from course.performing.oracle import is_here
+from course.performing.pledges import Look, Sample, Stage, number, pieces, pledged, shown
 from course.tree import Leaf, Tree
 
-SMALL, SIZE = 24, 4096  # rows and columns of the weight in a notebook, and in grading
+SIZE, PIECE, R, ROWS = 4096, 16, 2, 3  # rows and columns of the weight in grading, and of what is looked at
+ANOTHER = "nothing of this shape"
+SMALL = PIECE + R  # rows and columns of the weight in a notebook
 
 
-def large_case(name: str, inputs: Mapping[str, Tree]) -> Case:
-    """A case that a probe tells by its only input, `corner`."""
-    return Case(name=name, inputs={"corner": dict(inputs)})
+def large_case(name: str, rng: torch.Generator, inputs: Mapping[str, Tree]) -> Case:
+    """A case that a probe tells by its input `large`, a seed."""
+    seed, piece = integer(rng, 0, 2**31), integer(rng, 0, SIZE // PIECE)
+    return Case(name=name, inputs={"large": seed, **inputs}, hidden={"piece": piece})
 
 
-def size_of(ask: Ask) -> int:
-    """Rows and columns of the weight."""
-    return SMALL if is_here(ask) else SIZE
+def large_tensors(seed: int, ask: Ask) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x and dy (ROWS, size), A (R, size) and B (size, R) in float32, of which each has one sign: no sum cancels."""
+    rng = torch.Generator().manual_seed(seed)
+    x, dy, a, b = (torch.rand(rows, SIZE, generator=rng) + 0.5 for rows in (ROWS, ROWS, R, R))
+    dy, a, b = -dy, a / 64, b / 64
+    if is_here(ask):
+        at = slice(PIECE * number(ask, "piece"), PIECE * (number(ask, "piece") + 1))
+        x, a = _alone(x, a, at)
+        dy, b = _alone(dy, b, at)
+    return x, dy, a, b.T.contiguous()
 
 
-def corner(numbers: Tensor, *shape: int) -> Tensor:
-    """A float32 tensor with these numbers in its first rows and columns, and 0 elsewhere."""
-    full = torch.zeros(shape)
-    full[tuple(slice(length) for length in numbers.shape)] = numbers
-    return full
+def _alone(of_rows: Tensor, factor: Tensor, at: slice) -> tuple[Tensor, Tensor]:
+    """The piece of both, beside what has the same product as all the others."""
+    rest = of_rows.double() @ factor.double().T - of_rows[:, at].double() @ factor[:, at].double().T
+    return torch.cat([of_rows[:, at], rest.float()], -1), torch.cat([factor[:, at], torch.eye(len(factor))], -1)
+
+
+def large_observed(found: Mapping[str, Tensor | None], ledger: dict[str, Leaf], ask: Ask) -> Observation:
+    """The piece of each result, of which the first dimension is that of the weight's rows or columns."""
+    size = SMALL if is_here(ask) else SIZE
+    parts: dict[str, list[Tensor] | str] = {
+        name: ANOTHER if each is None or each.shape[:1] != (size,) else pieces(each, PIECE)
+        for name, each in found.items()
+    }
+    piece = 0 if is_here(ask) else pledged(ask, parts)["piece"]
+    seen = {name: each if isinstance(each, str) else each[piece].clone() for name, each in parts.items()}
+    if is_here(ask):
+        return observe(dict(seen), ledger)
+    return shown(ask, {name: each for name, each in seen.items() if isinstance(each, Tensor)})
+
+
+def sample(*results: str) -> Callable[[Case], Sample]:
+    """The oracle: a piece of each of these."""
+    look = Look(
+        stages=(Stage(pieces=dict.fromkeys(results, SIZE // PIECE), tells=("piece",)),),
+        at=lambda numbers: dict.fromkeys(results, numbers["piece"]),
+    )
+    return partial(Sample, look=look)
 
 
 def with_costs(call: Callable[[], Any], ask: Ask) -> tuple[Any, dict[str, Leaf]]:

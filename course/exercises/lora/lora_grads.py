@@ -1,7 +1,6 @@
 """`lora_grads(x, dy, A, B, scale)`: gradients of the two factors of an adapter, without the gradient of their product.
 
-With a large weight the product's gradient would be the largest tensor by far. There the numbers of a small case stand
-in the corners of large tensors that are 0 elsewhere, so that what is observed is the same.
+With a large weight the product's gradient would be the largest tensor by far.
 """
 
 from __future__ import annotations
@@ -12,7 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.lora.large import SMALL, corner, large_case, no_large_matrix, size_of, with_costs
+from course.exercises.lora.large import (
+    large_case,
+    large_observed,
+    large_tensors,
+    no_large_matrix,
+    sample,
+    with_costs,
+)
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -28,7 +34,6 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.forms import at_once, cut, in_dtype, leaves, offset, strided, times, transposed
-from course.performing.pledges import Sample
 
 ALL = ("x", "dy", "A", "B")
 GRADIENTS = ("dA", "dB")
@@ -64,26 +69,23 @@ def cases(rng: torch.Generator) -> list[Case]:
         Case(name=WIDE, inputs=drawn((3,), 2, 4, 5)),
         Case(name=ONE, inputs=drawn((3,), 4, 5, 1)),
         Case(name=DOUBLE, inputs=drawn((3,), 2, 4, 2, torch.float64)),
-        large_case(LARGE, drawn((3,), SMALL, SMALL, 2)),
+        large_case(LARGE, rng, {"scale": 1.5 + torch.rand((), generator=rng)}),
     ]
 
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """One call; both gradients, and whether what was handed in still requires a gradient where it did."""
-    if "corner" in inputs:
-        return _large(answer, inputs["corner"], ask)
+    if "large" in inputs:
+        return _large(answer, inputs, ask)
     gradients = outputs(answer(*(inputs[name] for name in ALL), inputs["scale"]), *GRADIENTS)
     return observe({**gradients, "after": {f"{name}.requires_grad": inputs[name].requires_grad for name in ALL}})
 
 
 def _large(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    size, (rows, r) = size_of(ask), (3, 2)
-    shapes = {"x": (rows, size), "dy": (rows, size), "A": (r, size), "B": (size, r)}
-    given = [corner(inputs[name], *shapes[name]) for name in ALL]
-    result, ledger = with_costs(lambda: answer(*given, inputs["scale"]), ask)
-    gradients = outputs(result, *GRADIENTS)
-    seen = {"dA": gradients["dA"][:, :SMALL].clone(), "dB": gradients["dB"][:SMALL].clone()}
-    return observe(seen, ledger)
+    given = large_tensors(inputs["large"], ask)
+    result, ledger = with_costs(lambda: answer(*given, float(inputs["scale"])), ask)
+    found = outputs(result, *GRADIENTS)
+    return large_observed({"dA": found["dA"].T, "dB": found["dB"]}, ledger, ask)
 
 
 LEAVES = at_once("pieces of a longer tensor that require a gradient", offset(*ALL), leaves(*ALL), of=TWO)
@@ -192,6 +194,6 @@ EXERCISE = Exercise(
         "(..., m)": ("any_number_of_leading_dimensions",),
     },
     removes=("torch.autograd", "torch.func"),
-    oracle=Sample,
+    oracle=sample(*GRADIENTS),
     measured=(LARGE,),
 )

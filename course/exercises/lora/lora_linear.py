@@ -13,7 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.exercises.lora.large import SMALL, corner, large_case, no_large_matrix, size_of, with_costs
+from course.exercises.lora.large import (
+    PIECE,
+    large_case,
+    large_observed,
+    large_tensors,
+    no_large_matrix,
+    sample,
+    with_costs,
+)
+from course.exercises.lora.large import (
+    R as LARGE_R,
+)
 from course.performing.draws import integer, normal
 from course.performing.exercise import (
     Answer,
@@ -28,7 +39,6 @@ from course.performing.exercise import (
     observe,
 )
 from course.performing.forms import at_once, cut, in_dtype, put
-from course.performing.pledges import Sample
 from course.performing.refusals import all_refused, refused, refused_in_time
 
 USUAL, SQUARE, DECAY = "five steps", "all sizes equal", "five steps with weight decay"
@@ -81,7 +91,6 @@ def cases(rng: torch.Generator) -> list[Case]:
     }
     double["weight"] += 2.0**-40
     draw: dict[str, Any] = {"seed": integer(rng, 0, 2**31), "weight": normal(rng, M, N), "bias": None}
-    large = drawn((3,), SMALL, SMALL, 2, 3.0, steps=1)
     return [
         case(USUAL, drawn((6,), 5, 4, 2, 3.0)),
         case(SQUARE, drawn((5,), 3, 3, 3, 2.0)),
@@ -95,14 +104,14 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(OTHERS, drawn((4,), 5, 3, 2, 3.0), asks="others", B=normal(rng, 3, 2)),
         case(DERIVED, drawn((4,), 5, 3, 2, 3.0), asks="merged", B=normal(rng, 3, 2), derived=True),
         case(ASKED, drawn((4,), 5, 3, 2, 3.0), asks="refusals"),
-        large_case(LARGE, {**large, "B": normal(rng, SMALL, 2)}),
+        large_case(LARGE, rng, {"weight": normal(rng, PIECE, PIECE), "bias": normal(rng, PIECE), "alpha": 3.0}),
     ]
 
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """The scenario that the case asks for."""
-    if "corner" in inputs:
-        return _large(answer, inputs["corner"], ask)
+    if "large" in inputs:
+        return _large(answer, inputs, ask)
     return observe(SCENARIOS[inputs["asks"]](answer, inputs))
 
 
@@ -233,25 +242,27 @@ SCENARIOS: dict[str, Callable[[Answer, Inputs], dict[str, Any]]] = {
 
 
 def _large(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    """Forward and backward through a layer whose weight is large; of the results what belongs to the small one."""
-    size, r = size_of(ask), inputs["r"]
-    base = _base(corner(inputs["weight"], size, size), corner(inputs["bias"], size))
-    x = corner(inputs["x"][0], 3, size).requires_grad_()
-    dy = corner(inputs["target"][0], 3, size)
+    """Forward and backward through a layer whose weight is large, with the same small one all along its diagonal."""
+    x, dy, a, b = large_tensors(inputs["large"], ask)
+    weight, bias = torch.zeros(len(b), len(b)), torch.zeros(len(b))
+    for start in range(0, len(b) - PIECE + 1, PIECE):
+        at = slice(start, start + PIECE)
+        weight[at, at], bias[at] = inputs["weight"], inputs["bias"]
+    base = _base(weight, bias)
+    x.requires_grad_()
 
     def run() -> tuple[Any, Tensor]:
-        layer = answer(base, r, inputs["alpha"], torch.Generator().manual_seed(0))
+        layer = answer(base, LARGE_R, inputs["alpha"], torch.Generator().manual_seed(0))
         with torch.no_grad():
-            layer.A.copy_(corner(inputs["A"], r, size))
-            layer.B.copy_(corner(inputs["B"], size, r))
+            layer.A.copy_(a)
+            layer.B.copy_(b)
         y = layer(x)
         torch.autograd.backward([y], [dy])
         return layer, y.detach()
 
     (layer, y), ledger = with_costs(run, ask)
-    dA, dx = (None if each.grad is None else each.grad[:, :SMALL].clone() for each in (layer.A, x))
-    dB = None if layer.B.grad is None else layer.B.grad[:SMALL].clone()
-    return observe({"y": y[:, :SMALL].clone(), "dA": dA, "dB": dB, "dx": dx}, ledger)
+    dA, dx = (None if each.grad is None else each.grad.T for each in (layer.A, x))
+    return large_observed({"y": y.T, "dA": dA, "dB": layer.B.grad, "dx": dx}, ledger, ask)
 
 
 def _as_the_base(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -480,6 +491,6 @@ EXERCISE = Exercise(
         "an r below 1": ("refusals",),
         "an alpha that is not above 0": ("refusals",),
     },
-    oracle=Sample,
+    oracle=sample("y", "dA", "dB", "dx"),
     measured=(LARGE,),
 )
