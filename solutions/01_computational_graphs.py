@@ -286,7 +286,7 @@ def topological_order(root: Node) -> list[Node]:
     Cost      each node's `inputs` are read a few times (100 are tolerated), however many paths there are.
     Depth     2,000 nodes and more: Python's stack of calls does not reach that far, and its limit is not to be raised.
     Example   with x = Node(2.0), y = x * x, z = y + x: topological_order(z) returns [x, y, z].
-    Not allowed: torch, graphlib, course.lessons.figures.
+    Not allowed: torch, graphlib, networkx, sympy, course.lessons.figures.
     """
     order: list[Node] = []
     seen: set[Node] = set()
@@ -402,7 +402,8 @@ def backward(root: Node) -> None:
               numbers are the check's own, so that only who asks can know them.
     Depth     2,000 nodes and more; Python's recursion limit is not to be raised.
     Example   with x = Node(3.0): after backward(x * x + x) x.grad is 7.0, after a second such call 14.0.
-    You may call your own `topological_order`, or do without it. Not allowed: torch, graphlib, course.lessons.figures.
+    You may call your own `topological_order`, or do without it.
+    Not allowed: torch, graphlib, networkx, sympy, course.lessons.figures.
     """
     uses_left = {root: 0}  # how many uses of a node have not handed on their share yet
     found = [root]

@@ -130,6 +130,19 @@ GRAPHLIB = {
     + f"def answer(x): return list(g.TopologicalSorter{SORT})",
 }
 
+NETWORKX = {
+    "an import": "def answer(x):\n    import networkx as nx\n"
+    + "    return list(nx.topological_sort(nx.DiGraph([(3, 2), (2, 1)])))",
+    "imported before": "import networkx as nx\n"
+    + "def answer(x): return list(nx.topological_sort(nx.DiGraph([(3, 2), (2, 1)])))",
+}
+SYMPY = {
+    "an import": "def answer(x):\n    from sympy.utilities.iterables import topological_sort as f\n"
+    + "    return f(([1, 2, 3], [(3, 2), (2, 1)]))",
+    "imported before": "from sympy.utilities.iterables import topological_sort as f\n"
+    + "def answer(x): return f(([1, 2, 3], [(3, 2), (2, 1)]))",
+}
+
 CUBES = "def cubes(x): return (x ** 3).sum()\n"
 D = "import torch\n" + CUBES
 AUTOGRAD = {
@@ -300,6 +313,8 @@ FAMILIES: dict[tuple[str, ...], Attempts] = {
     ("torch.nn.functional.silu",): Attempts(X * X.sigmoid(), SILU),
     ("torch.utils.checkpoint",): Attempts(2 * X + 1, CHECKPOINT),
     ("graphlib",): Attempts(torch.tensor([3, 2, 1]), GRAPHLIB),
+    ("networkx",): Attempts(torch.tensor([3, 2, 1]), NETWORKX),
+    ("sympy",): Attempts(torch.tensor([3, 2, 1]), SYMPY),
     ("torch.autograd",): Attempts(3 * X * X, AUTOGRAD),
     ("torch.func",): Attempts(3 * X * X, FUNC),
     ("torch",): Attempts(3 * X * X, NUMBERS),

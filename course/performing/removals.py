@@ -26,6 +26,7 @@ from course.errors import DeclarationError
 
 TORCH = "torch"
 TENSOR = "torch.Tensor."
+UNLOADED = ("networkx", "sympy")  # they lie beside torch: an import is refused, and takes too long to look at
 AUTOGRAD = (TORCH, "torch.autograd")  # removals that end the recording of graphs
 CUT = (FunctionType, type, functools._lru_cache_wrapper)
 
@@ -110,10 +111,11 @@ def removal(name: str) -> Removal:
     """What `name` covers among the modules that are loaded now. Raises DeclarationError where nothing of it can be."""
     with warnings.catch_warnings():  # of names that are deprecated, at which we look
         warnings.simplefilter("ignore")
-        module = importlib.import_module(name) if _is_module(name) else None
+        module = importlib.import_module(name) if name not in UNLOADED and _is_module(name) else None
         found = [*in_modules(name, list(sys.modules)), *_attributes(name)]
         operators = _operators_named(name, _words(name, found, module))
-        if not (operators or hasattr(module, "__path__") or any(isinstance(each, CUT) for each in found)):
+        known = operators or name in UNLOADED or hasattr(module, "__path__")
+        if not (known or any(isinstance(each, CUT) for each in found)):
             raise DeclarationError(
                 f"`{name}` must be Python code or an operator of torch to be removed, but is neither"
             )

@@ -81,15 +81,15 @@ def _covers(each: Removal, thing: Thing) -> bool:
     return each.covers(value if each.name != TORCH else None, path) or any(each.covers(every) for every in inner)
 
 
-def _inside(value: Any) -> Iterator[object]:
-    """What runs when a value is called: of a partial, a method or a wrapper."""
-    if isinstance(value, (type, ModuleType)) or value is None:
+def _inside(value: Any, deep: int = 8) -> Iterator[object]:
+    """What runs when a value is called: of a partial, a method or a wrapper, which may be endless."""
+    if isinstance(value, (type, ModuleType)) or value is None or not deep:
         return
     for name in ("func", "__func__", "__wrapped__", "__self__"):
         inner = _attribute(value, name)
         if inner is not None and not isinstance(inner, (ModuleType, torch.Tensor)):
             yield inner
-            yield from _inside(inner)
+            yield from _inside(inner, deep - 1)
 
 
 def _maker(value: Any) -> object:

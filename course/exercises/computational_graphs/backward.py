@@ -228,7 +228,7 @@ EXERCISE = Exercise(
         "2,000 nodes and more": ("deep_graphs_end",),
         "is not to be raised": ("deep_graphs_end",),
     },
-    removes=("torch", "graphlib", "course.lessons.figures"),
+    removes=("torch", "graphlib", "networkx", "sympy", "course.lessons.figures"),
     oracle=LocalDerivatives,
     seconds=2.0,
 )

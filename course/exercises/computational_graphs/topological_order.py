@@ -277,5 +277,5 @@ EXERCISE = Exercise(
         "2,000 nodes and more": ("deep_graphs_end",),
         "its limit is not to be raised": ("deep_graphs_end",),
     },
-    removes=("torch", "graphlib", "course.lessons.figures"),
+    removes=("torch", "graphlib", "networkx", "sympy", "course.lessons.figures"),
 )
