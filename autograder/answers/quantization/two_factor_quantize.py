@@ -143,7 +143,6 @@ WRONG = (
         "too_few_steps",
         "You split in one step or two. What is left then is in neither factor.",
         edit(("STEPS, ROUNDS = 30", "STEPS, ROUNDS = 1")),
-        edit(("STEPS, ROUNDS = 30", "STEPS, ROUNDS = 2")),
         by_chance=True,
     ),
     wrong(

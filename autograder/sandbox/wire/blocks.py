@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**18  # bytes: what is larger is a block of its own
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2**17  # bytes: what is larger is a block of its own
 
 
 def return_large_blocks() -> None:
