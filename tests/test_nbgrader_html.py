@@ -13,13 +13,14 @@ from conftest import soak
 from hypothesis import given
 from hypothesis import strategies as st
 from nbconvert.filters import markdown2html
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 from plain_nbgrader import autograde, formgrader_page, make_feedback, open_course, page
 from small_class import RIGHT, hand_in, notebook
 
 from autograder.engine.cells import verbatim
 from autograder.nbgrader_bridge import exporters
-from autograder.nbgrader_bridge.pages import COLOURED, FeedbackExporter
+from autograder.nbgrader_bridge import pages as pages_of_feedback
+from autograder.nbgrader_bridge.pages import COLOURED, ON_A_PAGE, FeedbackExporter
 
 ATTACKS = [
     "<script>alert(1)</script>",
@@ -133,6 +134,26 @@ def test_a_long_source_is_shown_without_colours_which_would_make_it_twenty_times
     assert plain == f'<div class="highlight"><pre>{"&lt;1&gt;+" * (COLOURED // 4)}1</pre></div>'
 
 
-def test_lines_of_blanks_get_no_colours_which_would_take_minutes():
-    source = " \t\n" * 1_000
+@pytest.mark.parametrize("line", [" \t\n", " \r", "\x0c\r\n"])
+def test_lines_of_blanks_get_no_colours_which_would_take_minutes(line):
+    source = line * 1_000
     assert FeedbackExporter()._highlight("ipython3")(source) == f'<div class="highlight"><pre>{source}</pre></div>'
+
+
+def coloured(cells: int) -> list[bool]:
+    """Of so many cells of code on a page, each as long as one with colours may be: whether it has them."""
+    book = new_notebook(
+        cells=[new_code_cell("1+" * (COLOURED // 2)) for _ in range(cells)],
+        metadata={"language_info": {"name": "python"}},
+    )
+    text, _ = FeedbackExporter().from_notebook_node(book)
+    return ["<span" in each for each in re.findall(r"<pre>.*?</pre>", text, re.DOTALL)]
+
+
+def test_a_page_of_many_cells_has_colours_up_to_a_number_of_characters():
+    assert coloured(ON_A_PAGE // COLOURED + 10) == [True] * (ON_A_PAGE // COLOURED) + [False] * 10
+
+
+def test_a_page_has_colours_up_to_a_time(monkeypatch):
+    monkeypatch.setattr(pages_of_feedback, "SECONDS", 0.0)
+    assert coloured(3) == [False] * 3

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -29,7 +30,8 @@ from autograder.nbgrader_bridge.folders import take_names_literally
 
 KEPT = 512  # rendered texts: a lesson has some 150, which come again on every page
 LONGEST, COLOURED = 20_000, 5_000  # characters of a text that is rendered, and of code that gets colours
-BLANK = re.compile(r"(?:[^\S\n]*\n){50}")  # over such lines the search for magics takes the square of their number
+ON_A_PAGE, SECONDS = 200_000, 10.0  # characters of code that get colours on a page, four times a lesson's; time for it
+BLANK = re.compile(r"(?:[^\S\n\r]*[\n\r]){50}")  # over them the search for magics takes the square of their number
 UNDESCRIBED = "No description has been provided for this image"
 
 
@@ -49,7 +51,7 @@ class FeedbackExporter(HTMLExporter):
         given = self._init_resources(resources)  # type: ignore[no-untyped-call]
         nb, given = super(TemplateExporter, self).from_notebook_node(nb, given, **kwargs)
         language = nb.metadata.get("language_info", {})
-        highlight = self._highlight(language.get("pygments_lexer", language.get("name")))
+        highlight = _sparing(self._highlight(language.get("pygments_lexer", language.get("name"))))
         html = self._page.render(
             page=view(nb, given),
             style=f"{STYLE}{COLOURS}{HtmlFormatter().get_style_defs('.highlight')}",
@@ -87,6 +89,20 @@ def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
     """
     known = functools.lru_cache(KEPT)(render)
     return lambda text: known(text) if len(text) <= LONGEST else _as_written(text)
+
+
+def _sparing(highlight: Callable[..., str]) -> Callable[..., str]:
+    """The same function for one page, on which the code after so much of it is shown as it was written: a hundred cells
+    of colours would make a page of 10 MB, and lexers may be slow.
+    """
+    left, until = ON_A_PAGE, time.thread_time() + SECONDS
+
+    def sparing(source: str, metadata: Any = None) -> str:
+        nonlocal left
+        left -= len(source) if len(source) <= COLOURED else 0
+        return highlight(source, metadata=metadata) if left >= 0 and time.thread_time() < until else _as_written(source)
+
+    return sparing
 
 
 def _as_written(text: str) -> str:
