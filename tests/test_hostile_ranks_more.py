@@ -122,6 +122,14 @@ return x
     assert failed == ((seen.error.type, seen.error.rank) if seen.error else None)
 
 
+def test_what_all_ranks_give_in_all_cases_takes_no_more_memory_than_is_ours_to_give(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.outside.kept.KEPT", 3 * 2**20 + 2**19)
+    seen = perform_ranks(sandbox, answer("return torch.zeros(2**17)"), EXERCISE.draw(3)[:4], EXERCISE)
+    assert [each.error is None for each in seen] == [True, True, True, False]  # 1 rank, 2, 3, 4
+    assert seen[3].error.type == "BadReply"
+    assert "what all cases give must not take more than 3 MiB together" in seen[3].error.message
+
+
 # past the broker
 
 LOCKED = """

@@ -213,7 +213,7 @@ def test_a_reply_that_is_no_observation_costs_its_own_exercise_only(sandbox, dat
 
 
 def test_what_all_cases_give_takes_no_more_memory_than_is_ours_to_give(sandbox, monkeypatch):
-    monkeypatch.setattr("autograder.sandbox.outside.session.KEPT", 3 * 2**20)
+    monkeypatch.setattr("autograder.sandbox.outside.kept.KEPT", 3 * 2**20)
     seen, other = beside(sandbox, "return numpy.zeros(2**18), 0.0, 0.0", head="import numpy")
     assert [each.error for each in seen] == [None, seen[1].error]
     assert seen[1].error.message == "what all cases give must not take more than 3 MiB together"

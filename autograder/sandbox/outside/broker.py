@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from autograder.sandbox.outside.connection import Connection, stop
+from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.wire.rank_messages import CallMessage, Computed, Waits
 from course.cluster.account.ledger import Ledger
 from course.cluster.account.network import fully_connected
@@ -64,6 +65,7 @@ class Broker:
     seed      shuffles what happens at the same time, as on simulated ranks
     deadline  on the monotonic clock; later: asked for another one when it has passed
     look      called now and then when calls are made: the ranks wait then
+    kept      counts what ranks give that have ended
     """
 
     def __init__(
@@ -76,9 +78,10 @@ class Broker:
         deadline: float,
         later: Callable[[], float],
         look: Callable[[], object] = lambda: None,
+        kept: Kept,
     ) -> None:
         size = len(socks)
-        self._ranks = [_Rank(Connection(number, size, sock, token)) for number, sock in enumerate(socks)]
+        self._ranks = [_Rank(Connection(number, size, sock, token, kept)) for number, sock in enumerate(socks)]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
         self._later, self._look, self._next_look = later, look, 0.0
         self._given, self._looked = weakref.WeakValueDictionary[int, Tensor](), 0

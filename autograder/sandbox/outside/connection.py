@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.wire import stream
 from autograder.sandbox.wire.frame import BadFrame
 from autograder.sandbox.wire.rank_messages import RankEnded, Said, Waits, to_said
@@ -25,13 +26,16 @@ LEAVING_SECONDS = 0.3  # for ranks that were told to stop
 
 
 class Connection:
-    """One rank of `size`. said: what was heard and is not done yet; seen: its observation, when it has ended."""
+    """One rank of `size`. said: what was heard and is not done yet; seen: its observation, when it has ended.
 
-    def __init__(self, number: int, size: int, sock: socket.socket, token: str) -> None:
+    kept  counts what it gives, with what others and earlier cases gave
+    """
+
+    def __init__(self, number: int, size: int, sock: socket.socket, token: str, kept: Kept) -> None:
         self.number, self.sock = number, sock
         self.said: deque[Said] = deque()
         self.seen: Observation | None = None
-        self._size, self._reader = size, stream.Reader(sock, token)
+        self._size, self._reader, self._kept = size, stream.Reader(sock, token), kept
 
     @property
     def bytes(self) -> int:
@@ -48,7 +52,11 @@ class Connection:
         try:
             came = self._reader.read()
             if came is not None:
-                self.said.extend(to_said(came[0], self.number, self._size))
+                said = to_said(came[0], self.number, self._size)
+                for each in said:
+                    if isinstance(each, RankEnded):
+                        self._kept.add(each.seen)
+                self.said.extend(said)
         except stream.Closed:
             raise self.died() from None
         except BadFrame as error:

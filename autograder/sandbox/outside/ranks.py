@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from autograder.sandbox.outside.broker import Broker
+from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended, late
 from autograder.sandbox.wire import stream
 from autograder.sandbox.wire.policy import PATIENT, Limits
@@ -38,6 +39,7 @@ class Ranks:
     def __init__(self, limits: Limits, first: Loading, another: Callable[[], Loading]) -> None:
         self._limits, self._loadings, self._another = limits, [first], another
         self._performers: dict[int, socket.socket] = {}
+        self._kept = Kept()
 
     def close(self) -> None:
         """End the containers of all ranks but the first."""
@@ -48,7 +50,7 @@ class Ranks:
 
     def perform(self, exercise: Exercise, cases: Sequence[Case], until: float) -> tuple[Observation, ...]:
         """One observation per case; none begins at the time `until` or later."""
-        seeds = itertools.count()
+        seeds, self._kept = itertools.count(), Kept()
 
         def observe(case: Case) -> Observation:
             over = time.monotonic() >= until
@@ -86,9 +88,11 @@ class Ranks:
         measured = case.name in exercise.measured
         if measured:
             self._let_go(list(self._performers))
+            kept = self._kept.bytes
             seen = self._performed(exercise, case, seed=seed, measured=False)
             if seen.error is not None:
                 return seen
+            self._kept.bytes = kept  # nobody judges it
         return self._performed(exercise, case, seed=seed, measured=measured)
 
     def _performed(self, exercise: Exercise, case: Case, *, seed: int, measured: bool) -> Observation:
@@ -137,7 +141,9 @@ class Ranks:
             if measured:
                 self._loadings[0].container.tell({"do": "look"})
 
-        broker = Broker(socks, token, verbs=verbs, seed=seed, deadline=deadline, later=later, look=look)
+        broker = Broker(
+            socks, token, verbs=verbs, seed=seed, deadline=deadline, later=later, look=look, kept=self._kept
+        )
         for rank, part in enumerate(parts):
             with contextlib.suppress(stream.Late, stream.Closed):  # the broker hears that it has gone
                 given = Case(name="", inputs=part)

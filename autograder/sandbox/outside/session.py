@@ -15,8 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
-
+from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.outside.loading import Loading, NotStarted, OpenContainer, PerformerTask, ended, late, observed
 from autograder.sandbox.outside.ranks import Ranks
 from autograder.sandbox.outside.together import BREAKS, Together
@@ -34,8 +33,6 @@ from course.tree import Tree
 
 MOST = 1.5  # times its limit, which a case may take by our clock: sleep counts there, and what goes to and fro
 LIBRARY = 2**21  # bytes: who takes more before a measured case may have imported something
-KEPT = 64 * 2**20  # bytes that all observations of an exercise may take, each value with its name as one of LEAF
-LEAF = 200
 READING = 2.0  # seconds in which a performer that has asked must read the answer, even at its limit
 
 
@@ -45,7 +42,7 @@ class Session:
     def __init__(self, opener: OpenContainer, limits: Limits, cells: Sequence[CodeCell]) -> None:
         self._limits = limits
         self._until = time.monotonic() + limits.submission_seconds
-        self._grown, self._modules, self._kept = 0, tuple[str, ...](), 0
+        self._grown, self._modules, self._kept = 0, tuple[str, ...](), Kept()
         self._alone = Loading(opener, limits, cells)
         self._ranks = Ranks(limits, self._alone, lambda: Loading(opener, limits, cells))
 
@@ -68,7 +65,7 @@ class Session:
 
         imports  modules to be there before anything is measured, of which what they take is no cost
         """
-        self._grown, self._modules, self._kept = 0, (), 0
+        self._grown, self._modules, self._kept = 0, (), Kept()
         if time.monotonic() >= self._until:
             return (late(self._limits),) * len(cases)
         if exercise.split is not None:
@@ -119,7 +116,7 @@ class Session:
             look = functools.partial(self._alone.container.tell, {"do": "look"}) if measured else None
             reply = _converse(sock, case, answering, started + seconds, deadline, look)
             (seen,) = messages.to_observations(reply["seen"], 1)
-            self._keep(seen)
+            self._kept.add(seen)
         except (stream.Late, BadFrame, stream.Closed) as error:
             return observed(error, "the run", seconds)
         over = time.monotonic() - started - answering.seconds - MOST * exercise.seconds
@@ -133,13 +130,6 @@ class Session:
             self._modules = messages.to_modules(reply.get("modules"))
             seen = with_costs(seen, spent, "kernel")
         return seen
-
-    def _keep(self, seen: Observation) -> None:
-        """Raises BadFrame where all that was observed so far takes too much of our memory."""
-        tensors = [value.nbytes for value in seen.values.values() if isinstance(value, Tensor)]
-        self._kept += sum(tensors) + LEAF * (len(seen.values) + len(seen.ledger))
-        if self._kept > KEPT:
-            raise BadFrame(f"what all cases give must not take more than {KEPT >> 20} MiB together")
 
 
 def _converse(

@@ -1,0 +1,25 @@
+"""What the cases of an exercise have given: all of it is kept until they are judged."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from autograder.sandbox.wire.frame import BadFrame
+from course.performing.exercise import Observation
+
+KEPT = 64 * 2**20  # bytes that all observations of an exercise may take, each value with its name as one of LEAF
+LEAF = 200
+
+
+class Kept:
+    """Counts the bytes of what one exercise has given so far, on all of its ranks."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def add(self, seen: Observation) -> None:
+        """Raises BadFrame where all that was observed so far takes too much of our memory."""
+        tensors = [value.nbytes for value in seen.values.values() if isinstance(value, Tensor)]
+        self.bytes += sum(tensors) + LEAF * (len(seen.values) + len(seen.ledger))
+        if self.bytes > KEPT:
+            raise BadFrame(f"what all cases give must not take more than {KEPT >> 20} MiB together")
