@@ -1,6 +1,7 @@
 """Attempts that nobody makes by mistake, so that `check` need not remark them: see removed_attempts.py.
 
-AGAIN[removes] = {attempt: cells}: a library loaded a second time, another interpreter, TorchScript, fused operators.
+AGAIN[removes] = {attempt: cells}: a library loaded a second time, another interpreter, TorchScript and its own
+operators, fused operators.
 """
 
 from __future__ import annotations
@@ -234,10 +235,29 @@ def f(x: List[float]) -> List[float]:
 def answer(x): return f(x)
 """,
 }
+SUMMED_AGAIN = {
+    "TorchScript's own operator": """\
+import torch
+def answer(x): return torch._C._jit_get_operation("aten::_grad_sum_to_size")[0](x, [1])
+""",
+    "a graph of TorchScript's own": """\
+import torch
+def answer(x):
+    graph = torch._C.parse_ir("graph(%g : Tensor, %s : int[]?):\\n"
+                              "  %r : Tensor = aten::_grad_sum_to_size(%g, %s)\\n  return (%r)")
+    return torch._C._create_function_from_graph("f", graph)(x, [1])
+""",
+    "a method in a script": """\
+import torch
+UNIT = "def f(x: Tensor, shape: List[int]):\\n    return x._grad_sum_to_size(shape)\\n"
+def answer(x): return torch.jit.CompilationUnit(UNIT).f(x, [1])
+""",
+}
 
 AGAIN: dict[tuple[str, ...], dict[str, str]] = {
     ("torch.nn.functional.silu",): SILU_AGAIN,
     ("graphlib",): GRAPHLIB_AGAIN,
+    ("torch.Tensor.sum_to_size",): SUMMED_AGAIN,
     ("torch.autograd",): AUTOGRAD_AGAIN,
     ("torch",): NUMBERS_AGAIN,
     ("torch.optim",): OPTIM_AGAIN,

@@ -36,8 +36,10 @@ ATTEMPTS = [(removes, attempt) for removes, (_, cells) in TRIED.items() for atte
 # These meet no function of ours that could say so: torch finds no graph, or somebody else handles the error.
 TOLD_BY_TORCH = ("a sparse leaf", "nodes by hand", "the engine")
 TOLD_BY_TORCHSCRIPT = ("TorchScript", "a script", "a graph of TorchScript's", "a scripted gradient")
+UNKNOWN_TO_TORCHSCRIPT = ("TorchScript's own operator", "a graph of TorchScript's own", "a method in a script")
 TOLD_OTHERWISE = {
-    *(*TOLD_BY_TORCH, *TOLD_BY_TORCHSCRIPT, "a scripted product of lists", "a fused AdamW, scripted"),
+    *(*TOLD_BY_TORCH, *TOLD_BY_TORCHSCRIPT, *UNKNOWN_TO_TORCHSCRIPT),
+    *("a scripted product of lists", "a fused AdamW, scripted"),
     *("autograd in a finalizer", "another interpreter"),
 }
 

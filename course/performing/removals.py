@@ -58,7 +58,8 @@ _OF_AUTOCAST = tuple(f"{home}.{each}" for home in ("torch", "torch._C") for each
 _OF_KERNELS = ("torch._C._SafeKernelFunction.call_boxed",)
 
 # silu -> silu, silu_, silu_backward; nll_loss -> nll_loss_nd, nll_loss2d_forward; layer_norm -> native_layer_norm
-_NAMED = r"aten::(_|native_|_?linalg_)?{}(_loss)?(_nd|2d)?(_forward|_backward)?(_data)?_?"
+# sum_to_size -> _grad_sum_to_size
+_NAMED = r"aten::(_|_grad_|native_|_?linalg_)?{}(_loss)?(_nd|2d)?(_forward|_backward)?(_data)?_?"
 _ALSO = {
     "torch.nn.functional.silu": r"mkldnn::\w*_pointwise_?|onednn::\w*pointwise",  # they fuse "swish" when told to
     "torch.nn.functional.scaled_dot_product_attention": r"aten::_(scaled|flash|efficient|cudnn)\w*attention\w*",
@@ -76,7 +77,7 @@ class Removal:
 
     parts      dotted names of modules, functions, classes or attributes: they, and what lies below them
     objects    Python functions and classes
-    operators  of torch, as its dispatcher calls them, overloads included
+    operators  of torch, as its dispatcher or TorchScript calls them, overloads included
     """
 
     name: str
@@ -140,6 +141,14 @@ def lies_in(name: str, path: str) -> bool:
 def all_operators() -> tuple[str, ...]:
     """Everything that torch's dispatcher knows."""
     return tuple(torch._C._dispatch_get_all_op_names())
+
+
+@functools.cache
+def scripted_operators() -> dict[str, Any]:
+    """What TorchScript knows besides, and calls past the dispatcher: schemas by names."""
+    dispatched, schemas = set(all_operators()), torch._C._jit_get_all_schemas()
+    named = {f"{each.name}.{each.overload_name}".rstrip("."): each for each in schemas}
+    return {name: schema for name, schema in named.items() if name not in dispatched}
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -219,7 +228,8 @@ def _operators_named(name: str, words: Iterable[str]) -> tuple[str, ...]:
     patterns = [_NAMED.format(re.escape(word)) for word in words]
     also = _ALSO.get(name)
     wanted = re.compile("|".join([*patterns, *([also] if also else [])]))
-    return tuple(each for each in all_operators() if wanted.fullmatch(each.partition(".")[0]))
+    known = (*all_operators(), *scripted_operators())
+    return tuple(each for each in known if wanted.fullmatch(each.partition(".")[0]))
 
 
 def _python_kernels(operators: Sequence[str]) -> tuple[Any, ...]:

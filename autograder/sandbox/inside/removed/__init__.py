@@ -23,7 +23,7 @@ from autograder.sandbox.inside.removed.families import Family, family
 from autograder.sandbox.inside.removed.files import close_files
 from autograder.sandbox.inside.removed.guard import guarded
 from autograder.sandbox.inside.removed.guard import over as operators_allowed
-from autograder.sandbox.inside.removed.operators import override
+from autograder.sandbox.inside.removed.operators import forget, override
 from autograder.sandbox.inside.removed.refusal import RemovedError, told
 from course.failing import MAX_MESSAGE
 from course.performing import uses
@@ -133,6 +133,7 @@ def _remove(each: Family) -> None:
     cut(each.objects, each.name)
     close_files(each.files, each.name)
     override(each.kernels, each.name)
+    forget(each.scripts)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autograder.sandbox.inside.removed.files import files_of
-from autograder.sandbox.inside.removed.operators import Kernel, kernels_of
+from autograder.sandbox.inside.removed.operators import Kernel, kernels_of, scripts_of
 from autograder.start import STAND_INS
 from course.performing.removals import in_modules, removal
 
@@ -25,6 +25,7 @@ class Family:
     objects  Python functions and classes
     files    that its modules were loaded from
     kernels  those of torch's operators, with what becomes of each
+    scripts  operators of TorchScript's own
     modules  how many were loaded when this was looked up
     """
 
@@ -32,6 +33,7 @@ class Family:
     objects: tuple[Any, ...]
     files: frozenset[str]
     kernels: tuple[Kernel, ...]
+    scripts: tuple[Any, ...]
     modules: int
 
     def loaded_since(self) -> Iterator[Any]:
@@ -50,5 +52,6 @@ def family(name: str) -> Family:
         objects=covered.objects,
         files=files_of(name),
         kernels=kernels_of(name, covered.operators),
+        scripts=scripts_of(covered.operators),
         modules=len(sys.modules),
     )

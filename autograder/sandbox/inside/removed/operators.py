@@ -1,15 +1,18 @@
 """Kernels of torch's dispatcher that raise, or that no longer record.
 
     F.silu, nn.SiLU, torch._C._nn.silu, torch.ops.aten.silu --dispatcher--> kernel of aten::silu: raises
+    aten::_grad_sum_to_size --TorchScript's table--> known to nobody
     any operator --Autograd key: falls through--> kernel of the CPU: a value, and no graph
 
-All of Python, C++, TorchScript and every thread go through the one table that is changed here. Under the Autograd key
+All of Python, C++, TorchScript and every thread go through the one table that is changed here; what TorchScript has in
+one of its own goes from there. Under the Autograd key
 stand the formulas of reverse and of forward mode, so without those kernels nothing in the process is differentiated.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +20,7 @@ from typing import Any
 import torch
 
 from autograder.sandbox.inside.removed.refusal import refusal
-from course.performing.removals import AUTOCAST, AUTOGRAD, SWITCHES, all_operators
+from course.performing.removals import AUTOCAST, AUTOGRAD, SWITCHES, all_operators, scripted_operators
 
 BACKENDS = ("CPU", "SparseCPU", "SparseCsrCPU", "MkldnnCPU", "NestedTensorCPU", "QuantizedCPU", "CUDA", "ZeroTensor")
 KEYS = (*BACKENDS, "Autograd", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -35,7 +38,8 @@ class Kernel:
 def kernels_of(name: str, operators: Sequence[str]) -> tuple[Kernel, ...]:
     """The kernels to replace: all of the family's operators, and for autograd those that record graphs."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    raising = [Kernel(operator=each, key=key, raises=True) for each in operators for key in KEYS if has(each, key)]
+    dispatched = [each for each in operators if each not in scripted_operators()]
+    raising = [Kernel(operator=each, key=key, raises=True) for each in dispatched for key in KEYS if has(each, key)]
     return (*raising, *(_recording(set(operators)) if name in AUTOGRAD else ()))
 
 
@@ -71,3 +75,24 @@ def override(kernels: Sequence[Kernel], name: str) -> None:
         torch._C._jit_differentiate = refuse  # type: ignore[attr-defined]
     # A kernel that torch.library.get_kernel handed out before does not go through the table.
     torch._C._SafeKernelFunction.call_boxed = refuse  # type: ignore[method-assign]
+
+
+def scripts_of(operators: Sequence[str]) -> tuple[Any, ...]:
+    """The schemas of those that TorchScript alone knows."""
+    _forgetting()
+    return tuple(scripted_operators()[each] for each in operators if each in scripted_operators())
+
+
+def forget(schemas: Sequence[Any]) -> None:
+    """Takes operators out of TorchScript's table for the rest of the process; 30 microseconds each."""
+    for each in schemas:
+        held = ctypes.c_void_p.from_address(id(each) + object.__basicsize__)  # where pybind11 keeps what it wraps
+        _forgetting()(held)
+
+
+@functools.cache
+def _forgetting() -> Any:
+    """torch::jit::deregisterOperator, which Python has no name for."""
+    function = ctypes.CDLL(torch._C.__file__)["_ZN5torch3jit18deregisterOperatorERKN3c1014FunctionSchemaE"]
+    function.restype, function.argtypes = None, [ctypes.c_void_p]
+    return function
