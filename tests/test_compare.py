@@ -140,7 +140,9 @@ def test_whole_numbers_compare_exactly_whatever_the_dtype_of_the_case(one, round
 
 def test_a_float_may_stand_for_a_whole_number():
     assert held(3.0, 3)
-    assert held(torch.tensor(3 + 2**-22), 3)
+    assert held(torch.tensor(3.0), 3)
+    assert not held(torch.tensor(3 + 2**-22), 3)
+    assert not held(torch.tensor(2.0**24), 2**24 + 1)
 
 
 # whose roundings

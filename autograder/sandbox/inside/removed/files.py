@@ -37,10 +37,12 @@ def close_files(files: Collection[str], name: str) -> None:
 
 
 def _is_one(path: object, files: Collection[str], short: Collection[str]) -> bool:
-    """Whether it leads to one of the files, compiled or not; `short` are their names, where it says no folder."""
+    """Whether it leads to one of the files, compiled or not; `short` are their names, where it begins at any folder."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         return False
-    found = Path(os.path.realpath(os.fsdecode(path)))
+    told = os.fsdecode(path)
+    found = Path(os.path.realpath(told))
     if found.parent.name == "__pycache__":
         found = found.parent.parent / f"{found.name.partition('.')[0]}.py"
-    return str(found) in files or (not found.exists() and found.name in short)
+    elsewhere = not os.path.isabs(told) and not found.exists()
+    return str(found) in files or (elsewhere and found.name in short)
