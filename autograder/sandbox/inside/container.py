@@ -207,20 +207,22 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
         return_large_blocks()
         stream.send(sock, "empty")
         stream.receive(sock, time.monotonic() + PATIENCE)  # the base line is taken
+    _close(program, is_erased=is_erased)
+    _one(parsed, sock, exercise, measured=request["measured"])
+
+
+def _close(program: bytes | None, *, is_erased: bool) -> None:
+    """From here on the student's lines may come."""
     if program is not None:
         if is_erased:
             isolation.stay_erased(program)
         hide()
-    _one(parsed, sock, exercise, measured=request["measured"])
 
 
 def _several(parsed: Parsed, program: bytes | None, sock: socket.socket, removes: list[str]) -> None:
     """One exercise after the other without what any of them does without, until one has left a trace for the next."""
     removed.disable(removes)
-    if program is not None:
-        if removed.erase(removes):
-            isolation.stay_erased(program)
-        hide()
+    _close(program, is_erased=program is not None and removed.erase(removes))
     traces.watch()
     before = traces.found()
     stream.send(sock, "ready")

@@ -151,7 +151,7 @@ def _observation(tree: Tree) -> Observation:
         ledger=ledger,
         sources=dict.fromkeys(ledger, "claimed"),
         error=to_failure(tree.get("error")),
-        printed=_without_controls(clean_text(tree.get("printed"))),
+        printed=_told(tree.get("printed")),
     )
 
 
@@ -164,9 +164,9 @@ def to_failure(tree: Tree) -> Failure | None:
     where, rank = tree.get("where"), tree.get("rank")
     lines = where if isinstance(where, list) else []
     return Failure(
-        type=_without_controls(clean_text(tree.get("type")))[:100] or "Error",
-        message=_without_controls(clean_text(tree.get("message"))),
-        where=tuple(_without_controls(clean_text(line)) for line in lines[-MAX_LINES:]),
+        type=_told(tree.get("type"))[:100] or "Error",
+        message=_told(tree.get("message")),
+        where=tuple(_told(line) for line in lines[-MAX_LINES:]),
         rank=rank if type(rank) is int and 0 <= rank < MAX_RANK else None,
     )
 
@@ -189,9 +189,9 @@ def clean_text(value: object, limit: int = MAX_TEXT) -> str:
     return value[:limit].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _without_controls(text: str) -> str:
-    """The same without what moves a cursor, or turns the direction in which text is read."""
-    return CONTROLS.sub("\ufffd", text)
+def _told(value: object) -> str:
+    """The same for people to read: without what moves a cursor, or turns the direction in which text is read."""
+    return CONTROLS.sub("\ufffd", clean_text(value))
 
 
 def outermost(modules: Collection[str]) -> list[str]:
