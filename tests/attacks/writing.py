@@ -153,6 +153,8 @@ for name in ("torch", "numpy", "IPython", "course", "autograder"):
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         continue
+    if spec.origin is None:
+        continue
     for path in (spec.origin, os.path.dirname(spec.origin), os.path.dirname(os.path.dirname(spec.origin))):
         if os.access(path, os.W_OK):
             won("may write " + path)
