@@ -149,6 +149,13 @@ WRONG = (
         edit((BOTH, "U * (S * (torch.arange(len(S)) < r)), Vh")),
     ),
     wrong(
+        "all_of_delta",
+        "You give all of delta, whatever r is. No matrix is nearer, but it is not of rank r, and nothing is saved.",
+        edit((BOTH, "delta.clone(), torch.eye(delta.shape[1], dtype=delta.dtype)")),
+        edit((BOTH, "torch.eye(len(delta), dtype=delta.dtype), delta.clone()")),
+        edit((BOTH, "U * S, Vh")),
+    ),
+    wrong(
         "the_other_order",
         "You return A first. The product is B A, and B comes first.",
         edit((BOTH, f"{A}, {B}")),

@@ -1,7 +1,7 @@
 """`best_rank_r(delta, r)`: two factors of the nearest matrix of rank r.
 
 Factors are not unique, nor is the nearest matrix where singular values are equal. So what is judged is the error of the
-product, beside that of the singular values left out.
+product, beside that of the singular values left out: of rank r no matrix has less.
 """
 
 from __future__ import annotations
@@ -94,15 +94,17 @@ def _kind(value: object) -> str:
 
 
 def _nearest(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: no matrix of rank r is nearer, but for roundings."""
+    """What `Property.holds` takes: it is of rank r, and none is nearer, but for roundings."""
     delta, product = inputs["delta"].detach().double(), as_numbers(got["product"])
     if product is None or product.shape != delta.shape:
         return f"B A has the shape {(*cast(Tensor, got['product']).shape,)}, and delta {(*delta.shape,)}"
     values = torch.linalg.svdvals(delta)
     least = float(values[inputs["r"] :].norm())
     error = float((product - delta).norm())
-    allowed = least + ROUNDINGS * EPS[case_dtype(inputs)] * float(values.max())
-    if error <= allowed:
+    allowed = ROUNDINGS * EPS[case_dtype(inputs)] * float(values.max())
+    if error < least - allowed:
+        return f"an error of {error:.6g}, where no matrix of rank {inputs['r']} has one below {least:.6g}"
+    if error <= least + allowed:
         return None
     return f"an error of {error:.6g}, where {least:.6g} is possible" if math.isfinite(error) else "not finite numbers"
 
@@ -135,9 +137,9 @@ EXERCISE = Exercise(
     properties=(
         Property(
             "the_least_error",
-            "Another matrix of rank r is nearer to delta. Write delta as a sum of matrices of rank 1 that are "
-            "orthogonal to each other: which r of them would you keep? (torch.svd_lowrank multiplies by a random "
-            "matrix, and is only about the nearest.)",
+            "Another matrix of rank r is nearer to delta, or yours is not of rank r. Write delta as a sum of matrices "
+            "of rank 1 that are orthogonal to each other: which r of them would you keep? (torch.svd_lowrank "
+            "multiplies by a random matrix, and is only about the nearest.)",
             points=3,
             holds=_nearest,
             cases=USUAL,
@@ -151,8 +153,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "all_of_it",
-            "Where r is the smaller of m and n, the product is delta itself, to the last digits of its dtype.",
-            holds=_nearest,
+            "Where r is the smaller of m and n, the product is delta itself, to the last digits of its dtype, and the "
+            "factors still have r columns and rows.",
+            holds=_both,
             cases=ALL_OF_IT,
         ),
         Property(
