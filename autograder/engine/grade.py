@@ -215,9 +215,8 @@ def alone(exercise: Exercise, session: Session, seed: int) -> Verdict:
     if libraries := session.libraries:  # was it they that took so much?
         known = _known(exercise.id, seed + WITH_LIBRARIES)
         seen = session.perform(exercise, known.cases, libraries)
-    if _busy() and any(
-        each.error and each.error.type == "TimeLimit" for each in seen
-    ):  # nobody loses a point to others
+    too_long = any(each.error and each.error.type == "TimeLimit" for each in seen)
+    if too_long and _busy():  # nobody loses a point to others
         known = _known(exercise.id, seed + WHEN_BUSY)
         seen = session.perform(exercise, known.cases, libraries)
     return _judged(known, seen, () if nothing_ran(seen) else lambda: suspected(known, seen))

@@ -5,8 +5,8 @@
     any operator --Autograd key: falls through--> kernel of the CPU: a value, and no graph
 
 All of Python, C++, TorchScript and every thread go through the one table that is changed here; what TorchScript has in
-one of its own goes from there. Under the Autograd key
-stand the formulas of reverse and of forward mode, so without those kernels nothing in the process is differentiated.
+one of its own goes from there. Under the Autograd key stand the formulas of reverse and of forward mode, so without
+those kernels nothing in the process is differentiated.
 """
 
 from __future__ import annotations
