@@ -79,8 +79,10 @@ def override(kernels: Sequence[Kernel], name: str) -> None:
 
 def scripts_of(operators: Sequence[str]) -> tuple[Any, ...]:
     """The schemas of those that TorchScript alone knows."""
-    _forgetting()
-    return tuple(scripted_operators()[each] for each in operators if each in scripted_operators())
+    found = tuple(scripted_operators()[each] for each in operators if each in scripted_operators())
+    if found:
+        _forgetting()  # once, for all processes that are forked from this one
+    return found
 
 
 def forget(schemas: Sequence[Any]) -> None:
