@@ -78,8 +78,19 @@ def _small_after_large(n: int, dtype: torch.dtype, rng: torch.Generator) -> Tens
 
 
 def _of_one_size(n: int, rng: torch.Generator) -> Tensor:
-    """(n, 2, 2) in float16, a little above 1 or below -1: added to a sum above 16, each loses 5 to 7 / 1024."""
-    return ((1 + torch.randint(5, 8, (n, 2, 2), generator=rng) / 1024) * torch.tensor([1.0, -1.0])).half()
+    """(n, 2, 2) in float16, a little above 1 or below -1: added to a sum above 16, each loses 5 to 7 / 1024.
+
+    Drawn until a sum is far off from which losses are taken once more.
+    """
+    while True:
+        xs = ((1 + torch.randint(5, 8, (n, 2, 2), generator=rng) / 1024) * torch.tensor([1.0, -1.0])).half()
+        total = lost = torch.zeros_like(xs[0])
+        for x in xs:
+            y = x - lost
+            lost, total = y - (total + y - total), total + y
+        off = (total.double() - xs.double().sum(0)).abs() / xs.double().abs().sum(0)
+        if off.max() > 1.5 * BOUND * torch.finfo(torch.float16).eps / 2:
+            return xs
 
 
 def _side_by_side(rng: torch.Generator) -> Tensor:
