@@ -16,7 +16,7 @@ import toy
 from IPython.core import getipython
 
 import course
-from course import exercises
+from course import exercises, meter
 from course.errors import CourseError, NotAnAnswer, SheetError, UnknownExercise
 from course.judging import sheet
 from course.notebook import progress_file, report
@@ -210,6 +210,15 @@ def test_what_an_exercise_asks_to_do_without_is_remarked(monkeypatch, removes, r
     remark = "This exercise is to be done without `toy`, but your answer uses `toy.with_sum`; grading gives no points"
     assert (remark in str(shown)) == remarked
     assert repr(shown) == "8"
+
+
+def test_what_no_answer_finds_in_grading_is_remarked():
+    def running_mean(x, numbers, square):
+        with meter.metered():
+            return toy.running_mean(x, numbers, square)
+
+    remark = "to be done without `course.meter`, but your answer uses `meter.metered`; grading gives no points for it"
+    assert remark in str(check(running_mean))
 
 
 def test_a_result_of_a_coarser_dtype_is_asked_about(capfd):
