@@ -92,6 +92,9 @@ class TimedSession:
     def __init__(self, session: Session | Together, watch: Stopwatch) -> None:
         self._session, self._watch = session, watch
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
     @contextlib.contextmanager
     def together(self, *args: Any) -> Iterator[TimedSession]:
         """One process for several exercises."""
