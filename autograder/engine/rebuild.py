@@ -92,8 +92,8 @@ def _match(work: _Work) -> None:
 
 def _free(work: _Work) -> list[int]:
     """Submitted cells that are no release cell and were not dropped."""
-    taken = {number for numbers in work.matched.values() for number in numbers}
-    return [number for number in range(len(work.submitted)) if number not in taken | work.dropped]
+    gone = {number for numbers in work.matched.values() for number in numbers} | work.dropped
+    return [number for number in range(len(work.submitted)) if number not in gone]
 
 
 # --- answers ----------------------------------------------------------------------------------------
