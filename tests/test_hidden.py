@@ -10,6 +10,7 @@ import pytest
 from autograder.sandbox import open_runner
 from autograder.sandbox.inside import hidden
 from course import exercises
+from course.notebook.check import NOT_THERE
 from course.performing.cells import CodeCell
 
 EXERCISE = exercises.load("quantization.best_step")
@@ -73,6 +74,10 @@ def test_what_the_course_checks_with_is_not_found(sandbox, way):
     found = failure(sandbox, HIDDEN[way])
     assert found.type in REFUSED
     assert "found" not in found.message
+
+
+def test_what_a_check_remarks_is_what_is_hidden():
+    assert all(map(hidden.is_hidden, NOT_THERE))
 
 
 def test_an_import_statement_of_ours_is_known_from_a_call():

@@ -24,9 +24,9 @@ from course.performing.oracle import is_here
 from course.performing.pledges import Look, Sample, Stage, number, pieces, pledged, shown
 from course.tree import Leaf, Tree
 
-SIZE, PIECE, R, ROWS = 4096, 16, 2, 3  # rows and columns of the weight in grading, and of what is looked at
+SIZE, PIECE, LARGE_R, ROWS = 4096, 16, 2, 3  # rows and columns of the weight in grading, and of what is looked at
 ANOTHER = "nothing of this shape"
-SMALL = PIECE + R  # rows and columns of the weight in a notebook
+SMALL = PIECE + LARGE_R  # rows and columns of the weight in a notebook
 
 
 def large_case(name: str, rng: torch.Generator, inputs: Mapping[str, Tree]) -> Case:
@@ -36,9 +36,9 @@ def large_case(name: str, rng: torch.Generator, inputs: Mapping[str, Tree]) -> C
 
 
 def large_tensors(seed: int, ask: Ask) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x and dy (ROWS, size), A (R, size) and B (size, R) in float32, of which each has one sign: no sum cancels."""
+    """x and dy (ROWS, size), A (r, size) and B (size, r) in float32, of which each has one sign: no sum cancels."""
     rng = torch.Generator().manual_seed(seed)
-    x, dy, a, b = (torch.rand(rows, SIZE, generator=rng) + 0.5 for rows in (ROWS, ROWS, R, R))
+    x, dy, a, b = (torch.rand(rows, SIZE, generator=rng) + 0.5 for rows in (ROWS, ROWS, LARGE_R, LARGE_R))
     dy, a, b = -dy, a / 64, b / 64
     if is_here(ask):
         at = slice(PIECE * number(ask, "piece"), PIECE * (number(ask, "piece") + 1))
@@ -60,11 +60,12 @@ def large_observed(found: Mapping[str, Tensor | None], ledger: dict[str, Leaf], 
         name: ANOTHER if each is None or each.shape[:1] != (size,) else pieces(each, PIECE)
         for name, each in found.items()
     }
-    piece = 0 if is_here(ask) else pledged(ask, parts)["piece"]
-    seen = {name: each if isinstance(each, str) else each[piece].clone() for name, each in parts.items()}
     if is_here(ask):
-        return observe(dict(seen), ledger)
-    return shown(ask, {name: each for name, each in seen.items() if isinstance(each, Tensor)})
+        return observe(
+            {name: each if isinstance(each, str) else each[0].clone() for name, each in parts.items()}, ledger
+        )
+    piece = pledged(ask, parts)["piece"]
+    return shown(ask, {name: each[piece].clone() for name, each in parts.items() if not isinstance(each, str)})
 
 
 def sample(*results: str) -> Callable[[Case], Sample]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from course.exercises.lora.large import (
+    LARGE_R,
     PIECE,
     large_case,
     large_observed,
@@ -21,9 +22,6 @@ from course.exercises.lora.large import (
     no_large_matrix,
     sample,
     with_costs,
-)
-from course.exercises.lora.large import (
-    R as LARGE_R,
 )
 from course.performing.draws import integer, normal
 from course.performing.exercise import (
