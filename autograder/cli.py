@@ -47,7 +47,10 @@ def prove(
     rng.manual_seed(rng.seed() if seed is None else seed)
     drawn = prover.seeds(seeds, rng)
     names = [entry.id for name in what for entry in find_entries(name)] if what else [each.id for each in entries()]
-    proofs = prover.prove_all(names, drawn, root=root.resolve(), jobs=jobs, right=right)
+    proofs = []
+    for proof in prover.prove_all(names, drawn, root=root.resolve(), jobs=jobs, right=right):
+        proofs.append(proof)
+        _tell_proof(proof)
     _print_proofs(proofs, drawn)
     raise typer.Exit(1 if any(proof.misses for proof in proofs) else 0)
 
@@ -209,6 +212,14 @@ def _report(root: Path, result: ClassResult) -> None:
 
     class_report.show(result)
     typer.echo(f"report:   {class_report.write(result, root / 'report.html')}")
+
+
+def _tell_proof(proof: Proof) -> None:
+    """One line on stderr, and one for each miss: the tables come when all has been proven, perhaps in hours."""
+    found = len(proof.misses)
+    typer.echo(f"{proof.exercise}: {proof.runs} runs, {found} miss{'' if found == 1 else 'es'}", err=True)
+    for miss in proof.misses:
+        typer.echo(f"  {miss}", err=True)
 
 
 def _print_proofs(proofs: list[Proof], drawn: list[int]) -> None:

@@ -101,8 +101,11 @@ def prove(bank: Bank, seeds: Sequence[int], *, public: Recorded | None = None, m
     return _together(bank, [_prove_seed(bank, seed, public, moved=moved) for seed in seeds])
 
 
-def prove_all(names: Sequence[str], seeds: Sequence[int], *, root: Path, jobs: int, right: bool = False) -> list[Proof]:
-    """Prove these exercises (ids or entry names), shared by `jobs` processes; the proofs come in their order.
+def prove_all(
+    names: Sequence[str], seeds: Sequence[int], *, root: Path, jobs: int, right: bool = False
+) -> Iterator[Proof]:
+    """Prove these exercises (ids or entry names), shared by `jobs` processes; each proof comes when it and those before
+    it have ended.
 
     root   the checkout, whose lessons hold the worked solutions
     right  only that right answers get full marks: on thousands of seeds, one may be found on which roundings decide
@@ -110,10 +113,8 @@ def prove_all(names: Sequence[str], seeds: Sequence[int], *, root: Path, jobs: i
     prove_one = _right_in_worker if right else _prove_in_worker
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         parts = [[pool.submit(prove_one, name, seed, root) for seed in seeds] for name in names]
-        return [
-            _together(with_worked(banks.load(name), root), [part.result() for part in row], right=right)
-            for name, row in zip(names, parts, strict=True)
-        ]
+        for name, row in zip(names, parts, strict=True):
+            yield _together(with_worked(banks.load(name), root), [part.result() for part in row], right=right)
 
 
 def with_worked(bank: Bank, root: Path) -> Bank:

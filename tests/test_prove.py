@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import toy
+from typer.testing import CliRunner
 
 from autograder import bank as banks
 from autograder.bank import Alternative, Bank, Misconception, right
+from autograder.cli import app
 from autograder.edits import edited
 from autograder.garbage import garbage, stub
 from autograder.prove import prove, prove_all, seeds, with_worked
@@ -283,6 +285,17 @@ def test_the_public_seed_comes_first_and_the_others_are_fresh():
     drawn = seeds(3, torch.Generator().manual_seed(1))
     assert (drawn[0], len(set(drawn))) == (PUBLIC_SEED, 3)
     assert seeds(1, torch.Generator()) == [PUBLIC_SEED]
+
+
+def test_a_long_proof_tells_what_it_has_found_before_it_ends(monkeypatch):
+    def broken_off(*given, **more):
+        yield dataclasses.replace(prove(toy.BANK, [1]), runs=14, misses=["one miss"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autograder.prove.prove_all", broken_off)
+    shown = CliRunner().invoke(app, ["prove"])
+    assert (shown.exit_code, shown.stdout) == (130, "")
+    assert shown.stderr.startswith(f"{toy.BANK.exercise.id}: 14 runs, 1 miss\n  one miss\n")
 
 
 @pytest.mark.soak
