@@ -207,6 +207,13 @@ def test_flops_are_those_of_torch(layer):
     assert sum(run.flops.values()) == torchs.get_total_flops() > 0
 
 
+def test_products_of_int8_count():
+    a, b = torch.ones(5, 3, dtype=torch.int8), torch.ones(3, 4, dtype=torch.int8)
+    with metered() as run:
+        torch._int_mm(a, b)
+    assert run.flops == {"_int_mm": 2 * 5 * 3 * 4}
+
+
 def test_products_with_a_vector_count():
     matrix, x, bias = torch.rand(5, 3), torch.rand(3), torch.rand(5)
     with metered() as run:

@@ -15,7 +15,8 @@ def flops(call: Call) -> int:
     """FLOPs of a matrix product, a convolution or an attention, forward or backward, from its shapes; of others 0.
 
     Element-wise ops, sums, softmax and norms are not counted. Attention counts in full where it is causal, too.
-    Source: torch.utils.flop_counter, which lacks the products with a vector and the CPU's attention.
+    Products of integers count as those of floats do. Source: torch.utils.flop_counter, which lacks the products with a
+    vector, those of int8 and the CPU's attention.
     """
     formula = _formulas().get(call.op.overloadpacket)
     return int(formula(*call.args, **call.kwargs, out_val=call.result)) if formula else 0
@@ -29,6 +30,7 @@ def _formulas() -> dict[Any, Callable[..., Any]]:
     return {
         aten.dot: lambda a, b, out_val: 2 * a.numel(),
         aten.mv: lambda matrix, vector, out_val: 2 * matrix.numel(),
+        aten._int_mm: lambda a, b, out_val: 2 * a.numel() * b.shape[1],
         aten.addmv: lambda bias, matrix, vector, out_val, **scales: 2 * matrix.numel(),
         aten._scaled_dot_product_flash_attention_for_cpu: flop_counter.sdpa_flop,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_counter.sdpa_backward_flop,

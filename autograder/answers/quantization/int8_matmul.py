@@ -37,6 +37,10 @@ naive = partial(edited, one_side_first)
 PRODUCT, ROWS, COLUMNS, LAST = "int8_product(qa, qb)", " - zb * rows", " - za * columns", " + qa.shape[1] * za * zb"
 ROW_SUMS, COLUMN_SUMS = "qa.sum(1, keepdim=True, dtype=torch.int32)", "qb.sum(0, keepdim=True, dtype=torch.int32)"
 RETURN = f"return {PRODUCT}{ROWS}{COLUMNS}{LAST}"
+IN_PARTS = """
+    left, right = zip(qa, za.expand(len(qa), 1)), [*zip(qb.T, zb.expand(1, qb.shape[1])[0])]
+    return torch.stack([torch.stack([((a.int() - z) * (b.int() - w)).sum() for b, w in right]) for a, z in left]).int()
+"""
 
 WRONG = (
     wrong(
@@ -94,6 +98,7 @@ WRONG = (
         matmul((RETURN, "return ((qa.long() - za) @ (qb.long() - zb)).int()")),
         matmul((ROW_SUMS, "qa.int().sum(1, keepdim=True, dtype=torch.int32)")),
         matmul((COLUMN_SUMS, "qb.short().sum(0, keepdim=True, dtype=torch.int32)")),
+        matmul((RETURN, f"int8_product(qa[:1, :1], qb[:1, :1]){IN_PARTS}")),
         fails=("no_wide_copy",),
     ),
     wrong(

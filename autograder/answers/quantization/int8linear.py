@@ -84,6 +84,7 @@ INPUT = f"codes, step = by_rows({ROWS_OF_X})"
 PRODUCT = "int8_product(codes, self.codes.T)"
 Y = f"y = {PRODUCT} * step * self.step.T"
 BIAS = "y = y + self.bias"
+IN_PARTS = "y = torch.stack([(codes * row.float()).sum(1) for row in self.codes], 1) * step * self.step.T"
 
 WRONG = (
     wrong(
@@ -219,6 +220,7 @@ WRONG = (
         layer((Y, "y = (codes * step) @ (self.codes * self.step).T")),
         layer((Y, "y = (codes.float() @ self.codes.float().T) * step * self.step.T")),
         layer((Y, "y = (codes.int() @ self.codes.T.int()) * step * self.step.T")),
+        layer((Y, f"int8_product(codes[:, :1], self.codes[:, :1].T)\n        {IN_PARTS}")),
         fails=("no_float_weight",),
     ),
     wrong(

@@ -30,6 +30,6 @@ def on_grid(rng: torch.Generator, rows: int, n: int, *, exact: bool = False) -> 
     return (codes * step).float()
 
 
-def multiplies_int8(run: Run) -> bool:
-    """Whether this run has a product of int8 matrices, as `int8_product` makes it."""
-    return any(op.name == "_int_mm" for op in run.trace)
+def multiplies_int8(run: Run, m: int, k: int, n: int) -> bool:
+    """Whether this run multiplies as much in int8 as (m, k) by (k, n) takes, by `int8_product`, at once or in parts."""
+    return run.flops.get("_int_mm", 0) >= 2 * m * k * n

@@ -72,8 +72,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     most = inputs["qa"].nbytes + inputs["qb"].nbytes
     beyond = torch.tensor(float(max(0, (run.largest.bytes if run.largest else 0) - most)))
     dtype = str(result.dtype) if isinstance(result, Tensor) else type(result).__name__
-    small = len(inputs["qb"]) != INNER  # the product itself may be larger than the codes then
-    cost: Inputs = {} if small else {"bytes beyond": beyond, "in int8": multiplies_int8(run)}
+    (m, k), n = inputs["qa"].shape, inputs["qb"].shape[1]
+    small = k != INNER  # the product itself may be larger than the codes then
+    cost: Inputs = {} if small else {"bytes beyond": beyond, "in int8": multiplies_int8(run, m, k, n)}
     return observe({"y": result, "dtype": dtype, **cost})
 
 
@@ -82,7 +83,7 @@ def _no_wide_copy(inputs: Inputs, got: Values, expected: Values) -> str | None:
     most, beyond = inputs["qa"].nbytes + inputs["qb"].nbytes, got["bytes beyond"]
     if not isinstance(beyond, Tensor) or beyond != 0:
         return f"a tensor was made whose bytes are more than the {most:,} of both matrices of codes"
-    return None if got["in int8"] else "no product of int8 was made: int8_product makes one"
+    return None if got["in int8"] else "not all products are made in int8: int8_product makes them"
 
 
 EXERCISE = Exercise(

@@ -92,7 +92,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         "step": layer.step,
         "held": " ".join(f"{name} {each.dtype}" for name, each in sorted(layer.state_dict().items()) if name != "bias"),
         "parameters": " ".join(name for name, _ in layer.named_parameters()) or "none",
-        "in int8": multiplies_int8(run),
+        "in int8": multiplies_int8(run, x.shape[:-1].numel(), n, m),
         "beyond": {
             "kept": torch.tensor(float(max(0, meter.bytes_alive(ignore=[y]) - (m * n + 12 * m + ROOM)))),
             "largest": torch.tensor(float(max(0, largest - m * n))),
@@ -124,7 +124,7 @@ def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
 def _product_of_codes(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: codes are multiplied, and nothing is larger than those of the weight."""
     return _enough("largest", "are in one tensor")(inputs, got, expected) or (
-        None if got["in int8"] else "forward made no product of int8: int8_product makes one"
+        None if got["in int8"] else "forward does not make all products in int8: int8_product makes them"
     )
 
 
