@@ -81,7 +81,7 @@ def with_lists(
     m, v = made
     denominator = v.sqrt() / (1 - betas[1] ** t) ** 0.5 + eps
     moved = m / denominator * (lr / (1 - betas[0] ** t))
-    param.data = param.data * (1 - lr * weight_decay) - moved.reshape(param.shape)
+    param.data.copy_(param.data * (1 - lr * weight_decay) - moved.reshape(param.shape))
 
 
 RIGHT = (right(by_numpy, independent="numpy's argmin over 256 distances"), right(with_lists))
@@ -95,6 +95,8 @@ CODES = "codes = torch.bucketize(units, (values[1:] + values[:-1]) / 2)"
 V = 'v = beta2 * _taken(state, "v", UNSIGNED, block, g) + (1 - beta2) * g.square()'
 TAKEN = "numbers: Tensor = values[codes.int()] * scales.repeat_interleave(block)[: len(like)]"
 ROUNDED = 'm, v = _taken(state, "m", SIGNED, block, g), _taken(state, "v", UNSIGNED, block, g)'
+DECAY = "param.mul_(1 - lr * weight_decay)"
+STEP = "param.sub_((lr * m_hat / (v_hat.sqrt() + eps)).reshape(param.shape))"
 OUT = "codes.flatten()[: len(numbers)].to(torch.uint8), scales"
 
 WRONG = (
@@ -176,7 +178,7 @@ WRONG = (
         "decay_in_the_gradient",
         "The weight decay goes through the moments. In AdamW it shrinks the parameter directly.",
         adam(
-            ("param.mul_(1 - lr * weight_decay)", "pass"),
+            (DECAY, "pass"),
             ("g = grad.flatten()", "g = grad.flatten() + weight_decay * param.flatten()"),
         ),
     ),
@@ -197,7 +199,9 @@ WRONG = (
     ),
     wrong(
         "nothing_moves",
-        "The state is right and the parameter stays where it is.",
-        adam(("param.sub_((lr * m_hat / (v_hat.sqrt() + eps)).reshape(param.shape))", "pass")),
+        "The state is right and the parameter's memory is not changed. A name, or `.data`, that is assigned to gets "
+        "other memory.",
+        adam((DECAY, "pass"), (STEP, "pass")),
+        adam((DECAY, "pass"), (STEP, STEP.replace("param.sub_(", "param.data = (1 - lr * weight_decay) * param - ("))),
     ),
 )

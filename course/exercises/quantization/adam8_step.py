@@ -71,6 +71,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The parameter after each step (all steps of a long run at once), and the state at the end."""
     given = dict(inputs)
     param, state = given.pop("param").float().clone(), given.pop("state")
+    memory = param.detach()  # `param.data = ...` would give param another
     param.requires_grad_(given.pop("trained", False))
     state = {name: (each[0], each[1].float()) if isinstance(each, list) else each for name, each in state.items()}
     many, grad = "grads" in given, given.pop("grad")
@@ -79,7 +80,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     for grad in grads:
         handed = grad.float().clone()
         answer(param, handed, state, **given)
-    found: dict[str, Any] = {"param": param.detach(), "step": state.get("step"), "bytes": 0, "gradient left": handed}
+    found: dict[str, Any] = {"param": memory, "step": state.get("step"), "bytes": 0, "gradient left": handed}
     for name in ("m", "v"):
         pair = state.get(name)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(each, Tensor) for each in pair):
@@ -87,7 +88,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         found[name] = {"codes": pair[0], "scales": pair[1], "dtypes": f"{pair[0].dtype}, {pair[1].dtype}"}
     found["bytes"] = sum(_storages({name: each for name, each in state.items() if name != "step"}).values())
     if many:
-        found["distance"] = _distance(param.detach(), inputs)
+        found["distance"] = _distance(memory, inputs)
     return observe(found)
 
 
@@ -233,6 +234,7 @@ EXERCISE = Exercise(
             TRAINED,
             "gradient_unchanged",
         ),
+        "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("first_step",),
         "{} before the first step": ("first_step",),
         "codes uint8, one for each number of param in row-major order": ("bytes", "nearest_codes"),
         "the last perhaps shorter": ("blocks",),
