@@ -38,6 +38,46 @@ def test_statements_that_complete_a_name_are_run_in_order(monkeypatch):
     assert loaded(monkeypatch, *cells, answer="def f(): return TABLE['a'] + OTHER").answer() == 7
 
 
+FILLED = {
+    "appended": "TABLE.append(7)",
+    "appended in a loop": "for n in (6, 7):\n    TABLE.append(n)",
+    "an item set in a loop": "TABLE += [0]\nfor at, n in enumerate([7]):\n    TABLE[at] = n",
+    "under a condition": "if not TABLE:\n    TABLE.insert(0, 7)",
+    "a call of what a call gives": "TABLE.extend([]) or TABLE\nTABLE.__iadd__([1]).append(7)",
+    "with": "import contextlib\nwith contextlib.suppress(KeyError):\n    TABLE.append(7)",
+    "an item deleted": "TABLE += [7, 8]\ndel TABLE[1]",
+    "a function that fills": "def put(n):\n    TABLE.append(n)\nput(7)",
+    "a decorator that fills": "def keep(f):\n    TABLE.append(f())\n    return f\n@keep\ndef g(): return 7",
+    "a decorator with a name": "def of(n):\n    def keep(f): TABLE.append(n)\n    return keep\n@of(7)\ndef g(): ...",
+    "a method as a decorator": "@TABLE.append\ndef g(): ...\nTABLE[0] = g\nTABLE.append(7)",
+}
+
+
+@pytest.mark.parametrize("filled", FILLED.values(), ids=FILLED)
+def test_what_fills_an_object_is_run(monkeypatch, filled):
+    assert loaded(monkeypatch, "TABLE = []", filled, answer="def f(): return TABLE[-1]").answer() == 7
+
+
+def test_classes_are_known_to_those_that_they_are_made_from(monkeypatch):
+    cells = ("class Node: ...", "class Add(Node): ...", "from functools import singledispatch")
+    cells += ("@singledispatch\ndef g(x): return 1", "@g.register\ndef _(x: int): return 2")
+    answer = "def f(): return [each.__name__ for each in Node.__subclasses__()], g(3)"
+    assert loaded(monkeypatch, *cells, answer=answer).answer() == (["Add"], 2)
+
+
+def test_a_call_that_changes_nothing_that_is_needed_is_not_run(monkeypatch, capsys):
+    cells = ("import math\nLOG = []\ndef show(x):\n    LOG.append(x)\n    print(x)", "def g(x): return math.floor(x)")
+    cells += (
+        "show(g(1.5))",
+        "math.floor(print(2))",
+        "@show\ndef h(): ...",
+        "f.calls = print(3)",
+        "LOG.append(print(4))",
+    )
+    assert loaded(monkeypatch, *cells, answer="def f(x): return g(x)\nshow(f(2))").answer(3.5) == 3
+    assert capsys.readouterr().out == ""
+
+
 def test_a_cell_that_raises_does_not_stop_the_next(monkeypatch):
     assert loaded(monkeypatch, "def broken(:", "y = 1 / 0", answer="def f(): return 4\ny").answer() == 4
 

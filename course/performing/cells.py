@@ -3,9 +3,10 @@
     cells --parse--> statements --slice back from the answers' names--> run in order --> namespace
 
 A graded call needs the definition of its answer and whatever that definition mentions: helpers, imports, constants,
-found statement by statement through the names that the compiler itself resolves to globals. Everything else in the
-notebook (demonstrations, plots, training loops, magics, shell commands) is not run. What is only reached through
-`globals()`, `exec` or a changed object is not followed.
+found statement by statement through the names that the compiler itself resolves to globals; and what fills an object
+that has such a name: `table.append(...)`, an item set in a loop, a function or class that registers itself there.
+Everything else in the notebook (demonstrations, plots, training loops, magics, shell commands) is not run. What is
+only reached through `globals()`, `exec` or another name of an object is not followed.
 
 An answer's name belongs to its answer cell: a later cell that uses the same name for something else does not change
 what is graded.
@@ -22,7 +23,7 @@ import linecache
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,19 +66,31 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True)
 class _Statement:
-    """One statement at the left margin: its cell, its lines, and the names that it binds ("*": anything)."""
+    """One statement at the left margin: its cell, the source of that, and the names that it binds ("*": anything).
+
+    changes   names whose objects it changes, as far as they have been made in the notebook
+    calls     names that it calls for what they do, such as decorators: what their functions change, it changes
+    """
 
     node: ast.stmt
     file: str
     flags: int
     cell: int
-    text: str
+    source: str
     binds: frozenset[str]
+    changes: frozenset[str]
+    calls: frozenset[str]
 
     @functools.cached_property
     def code(self) -> types.CodeType:
         """Compiled when it is needed, which most statements of a lesson are not. Raises SyntaxError."""
         return _compiled(self.node, self.file, self.flags)
+
+    @property
+    def text(self) -> str:
+        """Its lines, those of its decorators included."""
+        first = min([self.node.lineno, *[each.lineno for each in getattr(self.node, "decorator_list", [])]])
+        return "\n".join(self.source.split("\n")[first - 1 : self.node.end_lineno])
 
 
 def load(cells: Sequence[CodeCell], name: str) -> Loaded:
@@ -92,14 +105,14 @@ class Parsed:
         self._cells = cells
         self._failures: dict[int, Failure] = {}
         self._statements = list(_statements(cells, self._failures))
-        self._owners = _owners(cells, self._statements)
+        self._makes, self._owners = _makes(self._statements), _owners(cells, self._statements)
 
     def load(self, name: str) -> Loaded:
         """The answer with this name, out of a module in which what it needs has run, in the notebook's order."""
         failures, lost = dict(self._failures), dict[str, Failure]()
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module  # dataclasses and others look up the module of a class by its name
-        for statement in _slice(self._statements, self._owners, [name]):
+        for statement in self._needed(name):
             try:
                 exec(statement.code, module.__dict__)
             except BaseException as error:
@@ -114,25 +127,31 @@ class Parsed:
 
     def imports(self, name: str) -> set[str]:
         """The modules that the statements which `name` needs import, wherever in them; some may be no modules."""
-        nodes = [node for each in _slice(self._statements, self._owners, [name]) for node in ast.walk(each.node)]
+        nodes = [node for each in self._needed(name) for node in ast.walk(each.node)]
         found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         for node in nodes:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         return found
 
+    def _needed(self, name: str) -> list[_Statement]:
+        return _slice(self._statements, self._makes, self._owners, [name])
+
 
 def source_of(module: str, name: str) -> str:
     """The part of a module's source that the definition of `name` needs, the definition included."""
     statements = list(_statements([CodeCell(source=module)], {}))
-    return "\n\n\n".join(statement.text for statement in _slice(statements, {}, [name]))
+    return "\n\n\n".join(statement.text for statement in _slice(statements, _makes(statements), {}, [name]))
 
 
 # --- statements -------------------------------------------------------------------------------------
 
 
 def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iterator[_Statement]:
-    """Every statement that may bind a name; a cell that is no Python is remembered in `failures`."""
+    """Every statement that may bind a name or change what has one.
+
+    A cell that is no Python is remembered in `failures`.
+    """
     flags = 0
     for number, cell in enumerate(cells):
         file = f"<cell of {cell.answers}>" if cell.answers else f"<cell {number}>"
@@ -144,10 +163,18 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         for node in tree.body:
             flags |= _future(node)
-            binds = _binds(node)
-            if binds:
-                text = _text(source, node)
-                yield _Statement(node=node, file=file, flags=flags, cell=number, text=text, binds=binds)
+            binds, (changes, calls) = _binds(node), _effects(node)
+            if binds or changes or calls:
+                yield _Statement(
+                    node=node,
+                    file=file,
+                    flags=flags,
+                    cell=number,
+                    source=source,
+                    binds=binds,
+                    changes=changes,
+                    calls=calls,
+                )
 
 
 def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
@@ -163,12 +190,6 @@ def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
         raise SyntaxError(f"a cell of more than {LONGEST_REWRITTEN:,} characters must be Python without magics")
     rewritten: str = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
     return rewritten, ast.parse(rewritten, file)
-
-
-def _text(source: str, node: ast.stmt) -> str:
-    """The lines of a statement, its decorators included."""
-    first = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", [])]])
-    return "\n".join(source.split("\n")[first - 1 : node.end_lineno])
 
 
 def _without_cell_magic(cell: CodeCell) -> str:
@@ -191,10 +212,7 @@ def _compiled(node: ast.stmt, file: str = "", flags: int = 0) -> types.CodeType:
 
 
 def _binds(node: ast.stmt) -> frozenset[str]:
-    """Names that the statement binds at the left margin, and names whose attributes or items it sets.
-
-    Nothing for an expression: a demonstration is not run.
-    """
+    """Names that the statement binds at the left margin, and names whose attributes or items it sets."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return frozenset({node.name})
     if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -212,6 +230,42 @@ def _bound_inside(node: ast.stmt) -> frozenset[str]:
     except Exception:  # what cannot be compiled binds nothing
         return frozenset()
     return frozenset(name for operation, name in global_names(code) if operation.startswith("STORE"))
+
+
+def _effects(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:
+    """Names whose objects the statement changes while it runs, and names that it calls for what they do.
+
+    A call whose value nobody takes, and a decorator, is there for what it does; a class is known to those it is made
+    from.
+    """
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        bases = node.bases if isinstance(node, ast.ClassDef) else []
+        return _acting(node.decorator_list, [_first(each) for each in bases])
+    if isinstance(node, ast.Expr):
+        return _acting([node.value] if isinstance(node.value, ast.Call) else [], [])
+    if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return frozenset(), frozenset()
+    return _inside(node)
+
+
+def _inside(node: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
+    """The same of all statements in it, those of functions too."""
+    parts = [*ast.walk(node)]
+    calls = [each.value for each in parts if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
+    decorators = [each for part in parts for each in getattr(part, "decorator_list", ())]
+    return _acting([*calls, *decorators], map(_root, parts))
+
+
+def _acting(called: Iterable[ast.expr], changed: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """What is changed besides by these calls: `a.b(c).d(e)` may change a; `a(b)(c)` calls a."""
+    changes, calls = {*changed}, set[str]()
+    for each in called:
+        into = calls
+        while isinstance(each, (ast.Call, ast.Attribute, ast.Subscript)):
+            into = into if isinstance(each, ast.Call) else changes
+            each = each.func if isinstance(each, ast.Call) else each.value
+        into.add(_first(each))
+    return frozenset(changes - {""}), frozenset(calls - {""})
 
 
 def _uses(code: types.CodeType) -> frozenset[str]:
@@ -234,9 +288,12 @@ def global_names(code: types.CodeType) -> Iterator[tuple[str, str]]:
 
 
 def _root(node: ast.AST) -> str:
-    """`a` of a target `a`, `a.b` or `a[0].c`; "" of everything that is not set."""
-    if not isinstance(getattr(node, "ctx", None), ast.Store):
-        return ""
+    """`a` of a target `a`, `a.b` or `a[0].c`; "" of everything that is not set or deleted."""
+    return _first(node) if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) else ""
+
+
+def _first(node: ast.AST) -> str:
+    """`a` of `a`, `a.b` or `a[0].c`; "" of everything else."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -252,19 +309,38 @@ def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict
     return {name: number for name, number in cell_of.items() if (number, name) in bound}
 
 
-def _slice(statements: Sequence[_Statement], owners: Mapping[str, int], names: Sequence[str]) -> list[_Statement]:
+def _slice(
+    statements: Sequence[_Statement],
+    makes: Sequence[frozenset[str]],
+    owners: Mapping[str, int],
+    names: Sequence[str],
+) -> list[_Statement]:
     """The statements that `names` depend on, in the notebook's order."""
     needed, chosen = {*names, "*"}, set[int]()
     grown = True
     while grown:
         grown = False
         for number, each in enumerate(statements):
-            wanted = [bound for bound in each.binds & needed if owners.get(bound, each.cell) == each.cell]
+            wanted = [made for made in makes[number] & needed if owners.get(made, each.cell) == each.cell]
             if wanted and number not in chosen:
                 chosen.add(number)
                 needed |= _needs(each)
                 grown = True
     return [statements[number] for number in sorted(chosen)]
+
+
+def _makes(statements: Sequence[_Statement]) -> list[frozenset[str]]:
+    """The names that each statement binds, or that have objects which it changes, itself or by a function it calls."""
+    imports = (ast.Import, ast.ImportFrom)
+    here = frozenset().union(*(each.binds for each in statements if not isinstance(each.node, imports)))
+    called = frozenset().union(*(each.calls for each in statements))
+    by_calls = {
+        name: _inside(each.node)[0] & _needs(each) & here for each in statements for name in each.binds & called
+    }
+    return [
+        each.binds.union(each.changes & here, *(by_calls.get(name, frozenset()) for name in each.calls))
+        for each in statements
+    ]
 
 
 def _needs(statement: _Statement) -> frozenset[str]:
