@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import inspect
 import sys
 import time
+import weakref
 
 import pytest
 import torch
@@ -50,6 +52,18 @@ def test_nor_from_an_exception_that_was_kept():
     toy = dataclasses.replace(exercises.load("running_mean"), probe=lambda answer, inputs: observe({"y": answer(1)}))
     seen = perform(toy, apart(answer), Case(name="x", inputs={"xs": 1}))
     assert (seen.error.type, seen.error.message, error.__traceback__) == ("ValueError", "kept", None)
+
+
+def test_what_is_handed_in_lives_no_longer_than_the_call():
+    given = torch.ones(3)
+    there = weakref.ref(given)
+    gc.disable()
+    try:
+        apart(lambda x: None)(given)
+        del given
+        assert there() is None
+    finally:
+        gc.enable()
 
 
 def test_what_is_returned_and_raised_comes_to_the_caller():

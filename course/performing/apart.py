@@ -42,8 +42,8 @@ def _hiding(function: Answer) -> Answer:
         try:
             return _call(frames, function, arguments, options)
         finally:
-            for frame in frames:
-                _forget_caller(frame)
+            while frames:  # which the frame itself holds, too: what was handed in would live until cycles are freed
+                _forget_caller(frames.pop())
 
     return called
 

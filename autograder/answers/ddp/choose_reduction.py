@@ -259,7 +259,6 @@ WRONG = (
         edit((HEIGHTS, "far, near = round(math.log2(nodes)), round(math.log2(per_node))")),
         edit((HEIGHTS, "far, near = nodes.bit_length(), per_node.bit_length()")),
         edit((HEIGHTS, "far, near = nodes - 1, per_node - 1")),
-        edit((HEIGHTS, "far, near = math.ceil(math.log2(ranks)), 0")),
         edit((HEIGHTS, "far, near = (nodes - 1).bit_length(), per_node.bit_length()")),
         edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), int(math.log2(per_node))")),
         edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), per_node - 1")),

@@ -41,7 +41,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(USUAL, 2, [(4, 3), (2, 3), (3, 3)], False),
         case(UNEVEN, 3, [(5, 4), (4, 4), (2, 4)], True),
         case(ONE, 1, [(3, 2), (2, 2)], False, batch=1),
-        case(ALONE, 5, [(1, 3)], True),  # 6 numbers in shards of 2
+        case(ALONE, 5, [(1, 3)], True, positive=True),  # 6 numbers in shards of 2
         case(LATE, 4, [(4, 4)] * 6, False, 4e-5, dtype=double),
         case(EVEN, 4, [(4, 4)] * 6, True, 4e-5, dtype=double),
         case(UNLIKE, 3, [(4, 2), (2, 2), (3, 2), (1, 2), (5, 2)], True, slow, dtype=double),

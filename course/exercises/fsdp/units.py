@@ -37,8 +37,13 @@ def case(
     batch: int = 3,
     dtype: torch.dtype = torch.float32,
     copies: Sequence[int] = (1, 1),
+    positive: bool = False,
 ) -> Case:
-    """A stack of units of these shapes of a and b, on so many ranks. copies: in a notebook, and outside."""
+    """A stack of units of these shapes of a and b, on so many ranks.
+
+    copies    in a notebook, and outside
+    positive  all numbers: where a shard has one or two, nothing but roundings would be left of sums that cancel
+    """
     width = shapes[0][1]
     inputs: dict[str, Any] = {
         # half as large as b, so that no tanh is saturated: of 1 - t^2 nothing but roundings would be left
@@ -46,9 +51,10 @@ def case(
         "b": [normal(rng, *shape, dtype=dtype) / shape[0] ** 0.5 for shape in shapes],
         "x": [normal(rng, batch, width, dtype=dtype) for _ in range(ranks)],
         "dy": [normal(rng, batch, width, dtype=dtype) for _ in range(ranks)],
-        "copies": list(copies),
     }
-    return Case(name=name, inputs=inputs)
+    if positive:
+        inputs = {key: [each.abs() for each in tensors] for key, tensors in inputs.items()}
+    return Case(name=name, inputs={**inputs, "copies": list(copies)})
 
 
 def deep(rng: torch.Generator, name: str, layers: int = DEEP) -> Case:
