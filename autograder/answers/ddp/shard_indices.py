@@ -51,6 +51,8 @@ RIGHT = (
 edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
 SEEDED, PLACES = "10_007 * seed + epoch", "places = torch.arange(rank, -(-n // size) * size, size)"
 DRAWN = "order = torch.randperm(n, generator=generator)"
+ONE_BLOCK = "torch.randperm(min(12, n - at), generator=generator)"
+STEP = "(19, 23, 29, 31, 37, 41, 43)[(seed + epoch) % 7]"
 REPEATED = "    while len(order) < steps * size:\n        order += order[: steps * size - len(order)]"
 DEALT = "torch.tensor(order).view(steps, size)[:, rank]"
 
@@ -181,10 +183,15 @@ WRONG = (
         fails=("shuffled", "another_order_each_epoch", "another_order_for_each_seed"),
     ),
     wrong(
-        "one_stays",
-        "The same sample is the first, or the last, of every order: you shuffle all but one of them.",
+        "not_any_permutation",
+        "Of all permutations only some can come: one sample is the first of every order, or the last, samples stay near "
+        "their place, or steps or kinds of samples follow a rule. torch.randperm draws any.",
         edit((DRAWN, "order = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(n - 1, generator=generator)])")),
         edit((DRAWN, "order = torch.cat([torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])])")),
+        edit((DRAWN, f"order = torch.cat([at + {ONE_BLOCK} for at in range(0, n, 12)])")),
+        edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order % 2 == 0], order[order % 2 == 1]])")),
+        edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order < n / 2], order[order >= n / 2]])")),
+        edit((DRAWN, f"order = ({STEP} * torch.arange(n) + int(torch.randint(n, (), generator=generator))) % n")),
         fails=("shuffled",),
     ),
     wrong(

@@ -33,7 +33,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Equal shards, a remainder, fewer samples than ranks, the first epoch of the seed 0."""
 
     def case(name: str, n: int, size: int, *numbers: int) -> Case:
-        seed, epoch = numbers or (integer(rng, 1, 1000), integer(rng, 1, 50))
+        # no two cases ask for one seed, of which an answer may have kept an order
+        seed, epoch = numbers or (20_000 * n + integer(rng, 1, 1000), integer(rng, 1, 50))
         return Case(name=name, inputs={"n": n, "size": size, "seed": seed, "epoch": epoch})
 
     return [
@@ -196,8 +197,26 @@ def _alike_to_any(inputs: Inputs, got: Values, what: str) -> str | None:
     return None
 
 
+def _has_a_rule(order: list[int]) -> str | None:
+    """What a random order of a hundred samples shows less than once in 10^9."""
+    n, steps = len(order), [*pairwise(order)]
+    far = sum(abs(sample - place) for place, sample in enumerate(order)) / n  # n / 3 on average
+    if far < n / 6:
+        return f"a sample is {far:.1f} places away from where it is stored, on average"
+    if (differences := len({(b - a) % n for a, b in steps})) < n / 3:  # 0.63 n
+        return f"from one sample to the next are only {differences} different ways"
+    for words, is_one in (
+        ("even", lambda sample: sample % 2 == 0),
+        ("in the first half", lambda sample: sample < n / 2),
+    ):
+        if (turns := sum(is_one(a) != is_one(b) for a, b in steps)) < n / 6:  # n / 2
+            return f"samples that are {words} and others come in {turns + 1} runs"
+    return None
+
+
 def _shuffled(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    if wrong := _alike(_order(inputs, got), [*range(inputs["n"])]):
+    order = _order(inputs, got)
+    if wrong := _alike(order, [*range(inputs["n"])]) or _has_a_rule(order):
         return wrong
     others = [f"{what}/{words}" for what in ("epochs", "seeds") for words in FURTHER]
     orders = {(*_order(inputs, got, which),) for which in ("here", *others)} - {()}
@@ -282,7 +301,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "shuffled",
-            "The order is the one in which the samples are stored, or much of it is. Draw a permutation.",
+            "The order is the one in which the samples are stored, or much of it is, or it follows a rule. Draw a "
+            "permutation.",
             holds=_shuffled,
             cases=LARGE,
         ),
