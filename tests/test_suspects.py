@@ -11,8 +11,10 @@ from conftest import soak
 from autograder import bank as banks
 from autograder import recording
 from autograder.engine.suspects import Known, suspected
+from course.judging.diagnosis import looks_right
 from course.judging.judge import judge
-from course.performing.exercise import Failure
+from course.performing.compare import case_dtype
+from course.performing.exercise import Failure, Observation
 from course.performing.perform import perform_all
 
 SEED = 7
@@ -61,9 +63,23 @@ def test_most_wrong_answers_are_run_on_one_case_only(monkeypatch):
     assert len(counts) == before
 
 
-def test_where_a_run_was_stopped_nobody_is_left_out():
+@pytest.mark.parametrize("failure", ["TimeLimit", "KeyboardInterrupt"])
+def test_where_a_run_was_stopped_the_first_case_that_is_wrong_tells(failure):
     bank, wrong_ones = wrong_answers("start_here.running_mean")
-    known, seen = observed(bank, wrong_ones[0][1])
-    stopped = dataclasses.replace(seen[-1], error=Failure(type="TimeLimit", message="too long"))
-    found = [each.name for each in suspected(known, (*seen[:-1], stopped))]
-    assert found == [each.name for each in bank.misconceptions]
+    stop = Observation(error=Failure(type=failure, message="too long"))
+    for name, wrong in wrong_ones:
+        known, seen = observed(bank, wrong)
+        dtypes = [case_dtype(dict(case.inputs)) for case in known.cases]
+        looks = map(looks_right, zip(seen, dtypes, strict=True), known.references)
+        first = [*looks].index(False)
+        stopped = [each if at <= first else stop for at, each in enumerate(seen)]
+        found = [each.name for each in suspected(known, stopped)]
+        assert name in found
+        assert len(found) < len(bank.misconceptions)
+
+
+def test_who_stops_in_the_first_case_has_few_wrong_answers_run_on_all():
+    known = dataclasses.replace(drawn("start_here.running_mean"), recorded={})
+    stop = Observation(error=Failure(type="KeyboardInterrupt", message=""))
+    found = [each.name for each in suspected(known, [stop] * len(known.cases))]
+    assert found == [each.name for each in known.bank.misconceptions if each.fails]

@@ -47,11 +47,10 @@ def suspected(known: Known, seen: Sequence[Observation]) -> Iterator[Suspect]:
     """The bank's suspects that telling cases leave, one at a time: the judge stops at the first that matches."""
     runs = [(each, case_dtype(dict(case.inputs))) for each, case in zip(seen, known.cases, strict=True)]
     wrong = [number for number, run in enumerate(runs) if not looks_right(run, known.references[number])]
-    # Where later cases were not run, a witness must be run on all, to stop where it stops.
-    stopped = any(stops(each.error) for each in seen)
-    telling = [(at, runs[at]) for at in wrong[:TELLING] or [0]]
+    stopped = any(stops(each.error) for each in seen)  # after it no case was run, and nothing tells there
+    telling = [(at, runs[at]) for at in wrong[: 1 if stopped else TELLING] or [0]]
     for each in known.bank.misconceptions:
-        if stopped or each.fails or any(_possible(known, each, *case) for case in telling):
+        if each.fails or any(_possible(known, each, *case) for case in telling):
             yield from known.suspects(each)
 
 

@@ -184,8 +184,8 @@ WRONG = (
     ),
     wrong(
         "not_any_permutation",
-        "Of all permutations only some can come: one sample is the first of every order, or the last, samples stay near "
-        "their place, or steps or kinds of samples follow a rule. torch.randperm draws any.",
+        "Of all permutations only some can come: one sample is the first of every order, or the last, samples stay "
+        "near their place, or steps or kinds of samples follow a rule. torch.randperm draws any.",
         edit((DRAWN, "order = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(n - 1, generator=generator)])")),
         edit((DRAWN, "order = torch.cat([torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])])")),
         edit((DRAWN, f"order = torch.cat([at + {ONE_BLOCK} for at in range(0, n, 12)])")),
