@@ -985,8 +985,8 @@ def fake_quant(x: Tensor, step: Tensor, zero: Tensor, bits: int) -> Tensor:
     bits      from 2 to 8
     Returns   in the shape and dtype of x: step (q - zero), where q is x / step to the nearest integer, plus zero, and
               cut off at -2**(bits - 1) and 2**(bits - 1) - 1
-    Gradient  Where x lies between the first and last value of the grid, that of the result. Outside, beyond half a
-              step, 0. (The half step between is not judged.) It can be differentiated again.
+    Gradient  Where x lies from the first to the last value of the grid, both included, that of the result. Outside,
+              beyond half a step, 0. (The half step between is not judged.) It can be differentiated again.
     Example   For x = [0.3, 5.0], step 0.5, zero 0 and 2 bits: [0.5, 0.5], and a gradient of [1, 1] becomes [1, 0].
 
     Nothing that was handed in is changed.

@@ -427,7 +427,7 @@ EXERCISE = Exercise(
             holds=_dtypes,
             cases=(USUAL, DOUBLE, "in bfloat16", "in float16"),
         ),
-        every_form(needs=("starts_as_the_base",), keys=STEPS),
+        every_form(needs=("starts_as_the_base",), keys=STEPS, roundings=32),  # as above: steps of training, too
         Property(
             "refusals",
             "An r below 1 and an alpha that is not above 0 is a ValueError.",

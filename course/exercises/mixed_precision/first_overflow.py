@@ -166,7 +166,10 @@ EXERCISE = Exercise(
         "It may be empty": ("none",),
         "is not changed": ("arguments_unchanged",),
         "a power of two, also below 1": ("before_any_growth",),
-        "growth doubles it, but to no scale that float32 cannot hold": ("growth", "growth_acts_on_the_next_step"),
+        "Growth doubles it; there are never so many steps that float32 could not hold it": (
+            "growth",
+            "growth_acts_on_the_next_step",
+        ),
         "how many good steps in a row make it grow, at least 1": ("growth", "growth after each step"),
         "growth acts from the next step on": ("growth_acts_on_the_next_step",),
         "counted from 1": ("before_any_growth", "first_and_last"),
