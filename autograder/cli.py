@@ -215,10 +215,10 @@ def _report(root: Path, result: ClassResult) -> None:
 
 
 def _tell_proof(proof: Proof) -> None:
-    """One line on stderr, and one for each miss: the tables come when all has been proven, perhaps in hours."""
+    """Lines on stderr, one for each miss and for what nearly is one: the tables come at the end, perhaps in hours."""
     found = len(proof.misses)
     typer.echo(f"{proof.exercise}: {proof.runs} runs, {found} miss{'' if found == 1 else 'es'}", err=True)
-    for miss in proof.misses:
+    for miss in (*proof.misses, *proof.near):
         typer.echo(f"  {miss}", err=True)
 
 

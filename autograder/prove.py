@@ -38,6 +38,7 @@ from course.performing.perform import perform_all
 from course.syllabus import find_unit
 
 COMPOSED = 4  # cases in several hard forms at once, on each seed
+NEAR = 0.5  # of what is allowed: a right answer that is as far off may be too far off on another seed
 
 
 @dataclass(kw_only=True)
@@ -46,6 +47,7 @@ class Proof:
 
     confusion  (misconception, diagnosis or "none") -> how often, over seeds and witnesses
     misses     one sentence per thing that must hold and does not, with the seeds on which it does not
+    near       one sentence per property that a right answer holds, and nearly does not on some seed
     broken     properties that some misconception broke
     """
 
@@ -56,12 +58,17 @@ class Proof:
     runs: int = 0
     confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
     misses: list[str] = field(default_factory=list)
+    near: list[str] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
 
 
 @dataclass(kw_only=True)
 class _OfSeed:
-    """What one seed showed; `fates` has the properties that each witness failed, by (misconception, its number)."""
+    """What one seed showed.
+
+    fates    the properties that each witness failed, by (misconception, its number)
+    nearest  by property: how far off a right answer was, in parts of what is allowed, and which one
+    """
 
     seed: int
     runs: int = 0
@@ -69,6 +76,7 @@ class _OfSeed:
     misses: list[str] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     fates: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+    nearest: dict[str, tuple[float, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +184,7 @@ def _together(bank: Bank, parts: Sequence[_OfSeed], *, right: bool = False) -> P
         for miss in part.misses:
             seeds_of.setdefault(miss, []).append(part.seed)
     proof.misses += [f"seed {', '.join(map(str, found))}: {miss}" for miss, found in seeds_of.items()]
+    proof.near += _near(parts)
     if not right:
         proof.misses += _decided_by_a_draw(bank, parts)
         proof.misses += _demands(bank, proof)
@@ -203,6 +212,10 @@ def _right_answers(trial: _Trial, part: _OfSeed) -> None:
             part.misses.append(f"{name} must get full marks, but fails {failed}")
         if verdict.diagnosis:
             part.misses.append(f"{name} is diagnosed as {verdict.diagnosis.name}")
+        for each in verdict.findings:
+            if each.held and each.error and each.tolerance:
+                far = each.error / each.tolerance, f"{name}, {each.case}"
+                part.nearest[each.property] = max(far, part.nearest.get(each.property, far))
 
 
 def _right_answers_in_several_forms(trial: _Trial, part: _OfSeed) -> None:
@@ -254,6 +267,17 @@ def _wrong_answers(trial: _Trial, part: _OfSeed) -> None:
 def _slip(witness: Answer) -> str:
     """What the edits of a witness changed, on one line."""
     return "".join(f"; {line}" for line in edits.slip(witness).splitlines())
+
+
+def _near(parts: Sequence[_OfSeed]) -> Iterator[str]:
+    """The properties that roundings may decide on one of many more seeds."""
+    found: dict[str, tuple[float, str, int]] = {}
+    for part in parts:
+        for name, (far, where) in part.nearest.items():
+            found[name] = max((far, where, part.seed), found.get(name, (0.0, "", 0)))
+    for name, (far, where, seed) in found.items():
+        if far > NEAR:
+            yield f"seed {seed}: {where} is off by {far:.2f} of what {name} allows"
 
 
 def _decided_by_a_draw(bank: Bank, parts: Sequence[_OfSeed]) -> Iterator[str]:

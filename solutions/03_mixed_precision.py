@@ -578,8 +578,8 @@ def first_overflow(amaxes: Sequence[float], init_scale: float, growth_interval: 
 
     amaxes           a list: the largest magnitude in the unscaled gradients of each step; finite float32 numbers, 0 or
                      above. It may be empty, and is not changed.
-    init_scale       the scale of the first step, a power of two, also below 1. Growth doubles it; there are never so many
-                     steps that float32 could not hold it
+    init_scale       the scale of the first step, a power of two, also below 1. Growth doubles it; there are never so
+                     many steps that float32 could not hold it
     growth_interval  how many good steps in a row make it grow, at least 1; growth acts from the next step on
     Returns          the number of the step, counted from 1, whose largest gradient times the scale becomes inf when it
                      is rounded to float16; None if no step's does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,19 @@ def test_the_public_seed_comes_first_and_the_others_are_fresh():
     drawn = seeds(3, torch.Generator().manual_seed(1))
     assert (drawn[0], len(set(drawn))) == (PUBLIC_SEED, 3)
     assert seeds(1, torch.Generator()) == [PUBLIC_SEED]
+
+
+def test_a_right_answer_that_is_nearly_too_far_off_is_told():
+    def off_by(roundings):
+        def totals(x, numbers, square):
+            squares, total = toy.running_mean(x, numbers, square)
+            return squares, total * (1 + roundings * 2**-23)
+
+        return prove(dataclasses.replace(toy.BANK, alternatives=(Alternative(name="off", answer=totals),)), [1])
+
+    (told,) = off_by(6).near
+    assert re.fullmatch("seed 1: alternative off, vector is off by 0[.][6-9][0-9] of what total allows", told)
+    assert off_by(2).near == []
 
 
 def test_a_long_proof_tells_what_it_has_found_before_it_ends(monkeypatch):

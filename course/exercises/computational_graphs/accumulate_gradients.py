@@ -44,7 +44,7 @@ FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are 
 IN_EVAL, LEFT = "last group smaller", "gradients left from before"
 PARAMETERS = ("weight", "bias", "gain")
 LONG, REPEATED = "long micro-batches", 2**12  # times that its rows are repeated in grading
-PEAK = 14 * 2**20  # bytes in grading: right answers take 7 to 12 MiB, a whole group 20 MiB and more
+PEAK = 14 * 2**20  # bytes in grading: right answers take 7 to 12 MiB, a whole group 19 MiB and more
 SPARE = 4  # micro-batches alive at once that memory does not tell from one
 SUMMED = 1024  # roundings of sums over a quarter of a million tokens, where a mistake is far above them
 

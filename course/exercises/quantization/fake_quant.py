@@ -272,7 +272,10 @@ EXERCISE = Exercise(
         "from 2 to 8": (USUAL, FOUR, TWO),
         "in the shape and dtype of x": ("dtype", "value"),
         "cut off at -2**(bits - 1) and 2**(bits - 1) - 1": ("value", "all_outside"),
-        "Where x lies from the first to the last value of the grid, both included": ("gradient_inside", "gradient_outside"),
+        "Where x lies from the first to the last value of the grid, both included": (
+            "gradient_inside",
+            "gradient_outside",
+        ),
         "Outside, beyond half a step, 0": ("gradient_outside", "all_outside"),
         "It can be differentiated again": ("twice",),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
