@@ -44,6 +44,7 @@ RIGHT = (right(torchs_own, independent="torch.autograd"), right(numpy_arrays), r
 
 by_hand = partial(edited, hinge_backward)
 branches = partial(edited, two_branches)
+in_numpy = partial(edited, numpy_arrays)
 
 SLOPE = "-1.0 if z > 0 else 0.0"
 RETURNED = "return dw, dx, dz, 1.0, dz"
@@ -84,10 +85,13 @@ WRONG = (
     ),
     wrong(
         "threshold_beside_0",
-        "Right unless z is very small: 2^-300 is taken for 0 or -2^-300 for more, as happens where z is compared with "
-        "another small number than 0, or rounded before. `z > 0` decides, however small z is.",
+        "Right unless z is very small: 2^-40 is taken for 0 or -2^-26 for more, as happens where z is compared with "
+        "another small number than 0, or rounded before, as in float32. `z > 0` decides, however small z is.",
         by_hand(("z > 0", "z > 1e-6")),
         by_hand(("z > 0", "z > -1e-6")),
+        by_hand(("z > 0", "z > 1e-300")),
+        in_numpy(("ws @ xs + b", "float(np.float32(ws) @ np.float32(xs)) + b")),
+        in_numpy(("ws @ xs + b", "np.float32(ws @ xs + b)")),
     ),
     wrong(
         "branches_exchanged",

@@ -227,4 +227,12 @@ WRONG = (
         from_log_p((".mean()", ".float().mean().to(logits.dtype)")),
         fails=(EVERY_DIGIT,),
     ),
+    wrong(
+        "added_up_in_bfloat16",
+        "You add numbers one by one in the dtype of the logits. In bfloat16, 256 + 1 is 256: a sum of many numbers "
+        "stands still there. torch's sum and mean add up in float32; where you add yourself, convert first, and back "
+        "at the end.",
+        from_log_p(("shifted.exp().sum(dim=1, keepdim=True)", "sum(shifted.exp().split(1, dim=1))")),
+        from_log_p(("-log_p[rows, targets].mean()", "-sum(log_p[rows, targets]) / len(targets)")),
+    ),
 )

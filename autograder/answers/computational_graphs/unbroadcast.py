@@ -55,6 +55,8 @@ NO_RESHAPE = (".reshape(shape)", "")
 NO_KEEPDIM = (", keepdim=True", "")
 WHERE_SIZES_DIFFER = ("size == 1", "size != grad.shape[i]")
 MEAN_OF_LEADING, MEAN_OF_SIZE_ONE = ("sum(dim=0", "mean(dim=0"), ("sum(dim=i", "mean(dim=i")
+ONE_BY_ONE_LEADING = ("total.sum(dim=0)", "sum(total.unbind(0), total.sum(dim=0) * 0)")
+ONE_BY_ONE = ("total.sum(dim=i, keepdim=True)", "sum(total.unbind(i), total.sum(dim=i) * 0).unsqueeze(i)")
 WITHOUT_ASKING = (" if dims else grad", "")
 
 
@@ -169,5 +171,12 @@ WRONG = (
         DIGITS,
         in_loops(("grad.clone()", "grad.float()"), ("return total", "return total.to(grad.dtype)")),
         fails=(EVERY_DIGIT,),
+    ),
+    wrong(
+        "added_up_in_bfloat16",
+        "You add numbers one by one in the dtype of `grad`. In bfloat16, 256 + 1 is 256: a sum of many numbers stands "
+        "still there. torch's sum adds up in float32; where you add yourself, convert first, and back at the end.",
+        in_loops(ONE_BY_ONE_LEADING),
+        in_loops(ONE_BY_ONE),
     ),
 )

@@ -27,7 +27,8 @@ OFF = ("off", "off by the other weights", "off, one weight")
 KINK = ("kink", "kink without a weight")
 SOME_ALIKE = "12 weights, some equal and some 0"
 B_0 = "b = 0 and y = 0, between two other calls"
-TINY = 2.0**-300  # z in two hard forms, whose products are 0: so small that float32 does not know it
+TINY = 2.0**-1022  # z in two hard forms, whose products are 0: the smallest number with all digits
+STEP = 2.0**-23  # of float32, from 1 on: 1 + 0.625 of it is rounded up, 1 + 1.375 of it down
 THROUGH_Z = ("dw", "dx", "db", "dz")
 
 
@@ -155,8 +156,10 @@ EXERCISE = Exercise(
     ),
     keeps=("w", "x"),
     forms=(
-        put("z = 2^-300", w=[0.0, 2.5], x=[1.5, 0.0], b=TINY),
-        put("z = -2^-300", w=[-1.5, 0.0], x=[0.0, 2.0], b=-TINY),
+        put("z = 2^-1022", w=[0.0, 2.5], x=[1.5, 0.0], b=TINY),
+        put("z = -2^-1022", w=[-1.5, 0.0], x=[0.0, 2.0], b=-TINY),
+        put("z = 2^-40, near 1 - 1", w=[1.0], x=[1 + 2.0**-40], b=-1.0),
+        put("z = -2^-26, near 1 - 1", w=[1 + 0.625 * STEP], x=[1 + 0.625 * STEP], b=-1 - 1.375 * STEP),
         put(
             SOME_ALIKE,
             w=[-1.0, 0.0, 2.0, 2.0] * 3,
@@ -177,7 +180,7 @@ EXERCISE = Exercise(
         ),
         "The lists w and x are not changed": ("arguments_unchanged",),
         "the derivative of max(0, z) counts as 0": ("kink_counts_as_off", *KINK),
-        "not near it": ("z = 2^-300", "z = -2^-300"),
+        "not near it": ("z = 2^-1022", "z = -2^-1022", "z = 2^-40, near 1 - 1", "z = -2^-26, near 1 - 1"),
     },
     removes=("torch",),
     seconds=2.0,
