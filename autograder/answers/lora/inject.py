@@ -317,6 +317,12 @@ WRONG = (
         edit((OWN, 'and ".base" not in name')),
     ),
     wrong(
+        "parent_alone",
+        "You ask whether the parent of a layer is an `Adapted`. It may lie deeper in one, as in a sequence that the "
+        "adapter holds: modules() of an `Adapted` gives all that is inside of it.",
+        edit((OWN, 'and not isinstance(model.get_submodule(name.rpartition(".")[0]), Adapted)')),
+    ),
+    wrong(
         "one_adapter_for_tied_weights",
         "Two layers that share a weight are one with you. Each is a module of its own and gets its own adapter.",
         edit(

@@ -104,7 +104,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(DERIVED, "a|b", layer("a", "derived"), norm("norm"), layer("b"), layer("c", "derived")),
         case(FROZEN, ".*q", *block("one"), norm("norm"), frozen=True),
         case(
-            BASES, r".*base.*", layer("base"), norm("norm"), *block("body.base"), layer("body.base.base"), layer("up")
+            BASES,
+            r".*base.*",
+            *(layer("base"), norm("norm"), *block("body.base"), layer("body.base.base"), layer("up")),
+            *(layer("old.base", "adapted"), ["old.base.more", "sequence"], layer("old.base.more.0")),
         ),
         case(TWICE, ".*both|.*left|copy", *ears),
         case(LATER, "copy|ears.right", *ears),
@@ -309,8 +312,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "by_kind_and_not_by_name",
-            "A layer belongs to an adapter where it lies inside an `Adapted`, not where it is called base: any module "
-            "may be.",
+            "A layer belongs to an adapter where it lies inside an `Adapted`, at any depth, not where it is called "
+            "base: any module may be.",
             keys=("stands/*", "names"),
             cases=(BASES,),
             needs=("replaced",),
