@@ -153,6 +153,14 @@ WRONG = (
         step((ESTIMATE, f"g / ({ESTIMATE}).sqrt()")),
     ),
     wrong(
+        "epsilon_added",
+        "You add a small number, as the paper adds 1e-30 to g**2. Here nothing is added and nothing bounded: where g "
+        "is small enough, that number is all that is left.",
+        step((SQUARED, f"{SQUARED} + 1e-30")),
+        step(("rows.mean()", "(rows.mean() + 1e-30)")),
+        step(("rows.mean()", "rows.mean().clamp(min=1e-30)")),
+    ),
+    wrong(
         "another_dtype",
         "Your numbers are right, but not in the dtype of g. A product of rows and cols has it by itself; "
         "torch.zeros makes float32 unless told otherwise, .double() float64.",

@@ -110,6 +110,7 @@ WRONG = (
         "You raise small scales for the division. v of small gradients is smaller than any bound of yours: put "
         "something else in the place of 0 alone.",
         adam(("torch.where(scales > 0, scales, 1.0)[:, None]", "scales.clamp(min=1e-12)[:, None]")),
+        adam(("torch.where(scales > 0, scales, 1.0)[:, None]", "scales.clamp(min=1e-30)[:, None]")),
     ),
     wrong(
         "linear_code",

@@ -143,6 +143,14 @@ WRONG = (
         nf4((UNITS, "scales = torch.where(scales > 0, scales, 1.0)\n    units = blocks / scales[:, None]")),
     ),
     wrong(
+        "small_scales_raised",
+        "You raise small scales for the division, or add to them. Numbers may be smaller than any bound of yours: put "
+        "something else in the place of 0 alone.",
+        nf4(("torch.where(scales > 0, scales, 1.0)[:, None]", "scales.clamp(min=1e-12)[:, None]")),
+        nf4(("torch.where(scales > 0, scales, 1.0)[:, None]", "scales.clamp(min=1e-30)[:, None]")),
+        nf4(("torch.where(scales > 0, scales, 1.0)[:, None]", "(scales + 1e-30)[:, None]")),
+    ),
+    wrong(
         "codes_from_minus_eight",
         "Codes are indices into NF4, from 0 to 15. Yours are counted from another place.",
         nf4((OUT, ".sub(8).to(torch.int8), scales")),

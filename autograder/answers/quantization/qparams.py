@@ -128,6 +128,7 @@ WRONG = (
         "You take a short range for one without length. Weights may be as small as they like: only where the step "
         "itself is 0 is it to be 1.",
         params((ONE, ONE.replace("> 0", "> 1e-8"))),
+        params((ONE, ONE.replace("> 0", "> 1e-30"))),
     ),
     wrong(
         "view_of_a_view",

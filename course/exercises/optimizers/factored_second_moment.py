@@ -20,13 +20,14 @@ from course.performing.exercise import (
     every_form,
     observe,
 )
-from course.performing.forms import cut, put, strided
+from course.performing.forms import at_once, cut, put, strided, times
 from course.performing.refusals import all_refused, refused
 
 FIRST = "beta2 is 0"
 RANK_ONE = ("rank one", "rank one, square")
 STEPS = ("wide", "tall", "square", "beta2 grows", "in float64")
 TWO = "two matrices in turns"
+TINY = "entries of 1e-20 in float64"  # 1e-30 beside their squares shows; in float32 rows times cols would be 0
 KEPT = ("grads", "rows", "cols")
 
 
@@ -226,9 +227,10 @@ EXERCISE = Exercise(
         put("a beta2 of 0 after another", {"betas/1": 0.0}, of="square"),
         Form(name="a row and a column of zeros", change=_with_zeros, of="tall"),
         Form(name="entries of 1e-8", change=_tiny, of="tall"),
+        at_once(TINY, times("", 1e-20, "grads"), times("", 1e-40, "rows", "cols"), of="in float64"),
     ),
     promises={
-        "(r, c), in float32 or float64": ("estimates", "one row", "one column", "entries of 1e-8", "in float64"),
+        "(r, c), in float32 or float64": ("estimates", "one row", "one column", "entries of 1e-8", "in float64", TINY),
         "not 0 everywhere": ("a row and a column of zeros",),
         "it is not changed": ("gradient_unchanged",),
         "the moving average of the mean of g**2 along each row": ("rows_and_cols_in_place",),

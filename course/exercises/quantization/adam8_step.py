@@ -49,7 +49,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     ragged, between, zeros = drawn(21, block=8, t=3), drawn(2, 32, block=32), drawn(32, block=8)
     ragged["state"]["m"][1] *= torch.tensor([1.0, 100.0, 0.01])
     ragged["state"]["v"][1] *= torch.tensor([1.0, 1e4, 1e-4])
-    between["grad"] *= 10.0 ** torch.linspace(-2, 0, 32)
+    between["grad"] *= 10.0 ** torch.linspace(-2, 0, 32) * torch.tensor([[1.0], [1e-16]])  # v near 1e-34
     zeros["grad"][8:16] = 0
     long = drawn(2, 40, block=40)
     sizes = 10.0 ** (-2 * torch.rand(2, 40, generator=rng)) * torch.tensor([[1.0], [1e-8]])

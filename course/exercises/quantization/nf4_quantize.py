@@ -167,7 +167,7 @@ EXERCISE = Exercise(
         strided("x"),
         transposed("x"),
         put("one block for all", block=1000),
-        times("small numbers", 2.0**-40, "x"),
+        times("small numbers", 2.0**-110, "x"),
     ),
     promises={
         "any shape, in float32, float16 or bfloat16, a view or not": (
@@ -180,7 +180,7 @@ EXERCISE = Exercise(
         "the last one is shorter where block does not divide their number": ("ragged",),
         "at least 1, perhaps more than x has": (EACH, LARGE, "ragged", "one block for all"),
         "the index in NF4 of the value nearest to number / scale": ("codes", "least_error", NEAR),
-        "its largest |number|": ("scales",),
+        "its largest |number|": ("scales", "small numbers"),
         "scale 0 and the code 7": ("zeros",),
         "four of them 0 until two codes share a byte, and 32 for each block": ("dtypes", "scales"),
         "x is not changed": ("arguments_unchanged",),

@@ -239,7 +239,7 @@ EXERCISE = Exercise(
         cut("one channel", x=(0, 1), of=ROWS),
         cut("channels of one number", x=(1, 1), of=ROWS),
         put("the first dimension by a negative number", dim=-2, of=ROWS),
-        times("tiny numbers", 2.0**-40, "x", of=ROWS),
+        times("tiny numbers", 2.0**-110, "x", of=ROWS),
     ),
     promises={
         "any shape, any floating dtype": ("in float64", "in float16", "in bfloat16", SINGLE, SPREAD),
