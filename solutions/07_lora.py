@@ -812,7 +812,7 @@ def mixed_adapter_forward(
               adapter
     Cost      `linear` is called once. The product with A' and the one with B' are made with the rows that use the
               adapter, and no others: 2 r (m + n) FLOPs for each of their tokens, row by row or several rows at
-              once. No tensor as large as the weight.
+              once. No tensor as large as the weight, nor B A in pieces.
     Refused   with a ValueError: an id below -1, or not below the number of adapters
     Example   With ids [1, -1], y[0] is linear(x[0]) + adapters[1][2] * x[0] A' B' with A and B of adapters[1], and
               y[1] is linear(x[1]).

@@ -70,7 +70,21 @@ def gathered(x: Tensor, ids: Tensor, linear: nn.Linear, adapters: Sequence[tuple
     return y
 
 
+def by_elements(x: Tensor, ids: Tensor, linear: nn.Linear, adapters: Sequence[tuple[Tensor, Tensor, float]]) -> Tensor:
+    """Products of the rows that use an adapter as products of elements, and a tensor like y for each adapter."""
+    if not set(ids.tolist()) <= set(range(-1, len(adapters))):
+        raise ValueError("ids of no adapter")
+    y: Tensor = linear(x)
+    for number, (A, B, scale) in enumerate(adapters):
+        mask, delta = ids == number, torch.zeros_like(y)
+        inner = (x[mask].unsqueeze(-2) * A).sum(-1)
+        delta[mask] = scale * (inner.unsqueeze(-2) * B).sum(-1)
+        y = torch.where(mask[:, None, None], y + delta, y)
+    return y
+
+
 RIGHT = (
+    right(by_elements),
     right(in_numpy, independent="numpy.einsum"),
     right(row_by_row),
     right(sorted_by_adapter),
@@ -80,6 +94,7 @@ RIGHT = (
 BASE = "y: Tensor = linear(x)\n"
 ROWS = "rows = torch.nonzero(ids == number)[:, 0]"
 ADDED = "y[rows] += scale * (x[rows] @ A.T @ B.T)"
+ROW_OF_BA = "(b[:, None] * A).sum(0)"
 NO_ADAPTER = "y[ids < 0] = linear(x[ids < 0])"
 
 WRONG = (
@@ -120,9 +135,18 @@ WRONG = (
     wrong(
         "product_of_the_factors",
         "You multiply B by A before x comes in: that makes a matrix as large as the weight, and costs as much as the "
-        "base. From the left, x A' B' passes through r numbers.",
+        "base, also row by row. From the left, x A' B' passes through r numbers.",
         edited(mixed_adapter_forward, ("(x[rows] @ A.T @ B.T)", "(x[rows] @ (B @ A).T)")),
         edited(mixed_adapter_forward, ("(x[rows] @ A.T @ B.T)", "(x[rows] @ (A.T @ B.T))")),
+        edited(
+            mixed_adapter_forward,
+            (
+                ADDED,
+                f"merged = [{ROW_OF_BA} for b in B]\n"
+                "        more = torch.stack([(x[rows] * row).sum(-1) for row in merged], -1)\n"
+                "        y[rows] += scale * more",
+            ),
+        ),
     ),
     wrong(
         "every_adapter_on_every_row",
@@ -133,6 +157,23 @@ WRONG = (
             mixed_adapter_forward,
             (ROWS, "mask = (ids == number).to(x.dtype)[:, None, None]"),
             (ADDED, "y += scale * mask * (x @ A.T @ B.T)"),
+        ),
+        edited(
+            mixed_adapter_forward,
+            (
+                ADDED,
+                "inner = torch.stack([(x * row).sum(-1) for row in A], -1)\n"
+                "        more = torch.stack([(inner * row).sum(-1) for row in B], -1)\n"
+                "        y[rows] += scale * more[rows]",
+            ),
+        ),
+        edited(
+            mixed_adapter_forward,
+            (BASE, f"{BASE}    room = torch.empty_like(x)\n"),
+            (
+                "(x[rows] @ A.T @ B.T)",
+                "(torch.stack([torch.mul(x, row, out=room).sum(-1) for row in A], -1)[rows] @ B.T)",
+            ),
         ),
     ),
     wrong(

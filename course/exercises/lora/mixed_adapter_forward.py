@@ -1,10 +1,12 @@
 """`mixed_adapter_forward(x, ids, linear, adapters)`: one pass of a layer in which each row has an adapter of its own.
 
-Costs are those of torch's own operators: products by their shapes, and the numbers in the largest tensor that is made.
+Costs are those of torch's own operators: products by their shapes, numbers that are made in all, for products that
+are written element by element, and the numbers in the largest tensor.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.meter import metered
+from course.meter import Run, metered
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import cut, in_dtype, put, strided
@@ -22,6 +24,7 @@ from course.tree import Tree
 MIXED, UNUSED, NONE, SQUARE = "three adapters", "adapters that nobody uses", "rows without an adapter", "a square layer"
 COST, REFUSALS = "what it costs", "ids of no adapter"
 TENSORS = ("x", "weight", "bias", "adapters")
+ROOM = 4  # times the numbers that products of own rows take element by element; right answers take up to 3 times
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -42,7 +45,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     square.inputs["bias"] = None
     refusing = case(REFUSALS, (-1, 0, 1), (1, 2))
     refusing.inputs["refusals"] = True
-    cost = case(COST, (-1, -1, 0, 1, 1, 1, 3), (2, 3, 4, 1), (2, 24, 20))
+    # Many adapters, and each r well above 1: to make all rows element by element takes 6 times the own ones.
+    cost = case(COST, (-1, -1, -1, 0, 1, 1, 1, 3, 4, 5, 6, 7), (10, 5, 12, 9, 14, 11, 10, 9), (2, 40, 36))
     cost.inputs["cost"] = True
     return [
         case(MIXED, (-1, 0, 0, 1, 2, 2, 2), (1, 3, 2)),
@@ -90,7 +94,17 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     with metered(evaluations=[linear]) as run:
         y = answer(x, ids, linear, adapters)
     largest = run.largest.bytes // run.largest.dtype.itemsize if run.largest else 0
-    return observe({"y": y, "calls": run.evaluations[linear], "flops": sum(run.flops.values()), "largest": largest})
+    cost = {"flops": sum(run.flops.values()), "numbers": _numbers(run), "largest": largest}
+    return observe({"y": y, "calls": run.evaluations[linear], **cost})
+
+
+def _numbers(run: Run) -> int:
+    """Numbers in all tensors that ops made, in any dtype, and those that were multiplied into a given tensor."""
+    return sum(
+        max(op.made // op.outputs[0].itemsize, math.prod(op.shape) if op.name in ("mul", "mul_") else 0)
+        for op in run.trace
+        if op.outputs
+    )
 
 
 def _with(ids: Tensor, unknown: int) -> Tensor:
@@ -110,9 +124,12 @@ def _own_rows(inputs: Inputs, got: Values, expected: Values) -> str | None:
     (batch, time, n), m = inputs["x"].shape, len(inputs["weight"])
     uses = [int((inputs["ids"] == number).sum()) for number in range(len(inputs["adapters"]))]
     products = sum(count * len(each["A"]) for count, each in zip(uses, inputs["adapters"], strict=True)) * (m + n)
-    most, flops = 2 * time * (batch * m * n + products), got["flops"]
+    most, flops, numbers = 2 * time * (batch * m * n + products), got["flops"], got["numbers"]
     if isinstance(flops, int) and flops <= most:
-        return None
+        enough = ROOM * time * products
+        if isinstance(numbers, int) and numbers <= enough:
+            return None
+        return f"{numbers} numbers were made on the way, where {enough} are enough, also for products by elements"
     return f"{flops} FLOPs, where {most} are enough: {2 * time * batch * m * n} of the base, the rest of the adapters"
 
 
@@ -182,8 +199,8 @@ EXERCISE = Exercise(
         Property(
             "adapters_on_their_own_rows",
             "Take the rows of an adapter out of x first, then multiply these by A' and the result by B'. To multiply "
-            "all rows and mask most of them pays for every adapter on every row; to pad all factors to one r pays for "
-            "the largest.",
+            "all rows and mask most of them pays for every adapter on every row, by `@` or element by element; to pad "
+            "all factors to one r pays for the largest; and to make B A, row by row too, pays for a whole weight.",
             points=2,
             holds=_own_rows,
             cases=(COST,),
@@ -229,6 +246,7 @@ EXERCISE = Exercise(
         "called once": ("base_once",),
         "with the rows that use the adapter, and no others": ("adapters_on_their_own_rows",),
         "No tensor as large as the weight": ("nothing_merged",),
+        "nor B A in pieces": ("adapters_on_their_own_rows",),
         "None of the arguments is changed": ("arguments_unchanged",),
         "an id below -1, or not below the number of adapters": ("refusals",),
     },
