@@ -67,6 +67,34 @@ def number_by_number(xs: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.stack(sums).reshape(xs.shape[1:]) if sums else torch.zeros(xs.shape[1:], dtype=dtype)
 
 
+def largest_first(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest first (Priest), found and scaled in the dtype of xs; places in integers."""
+    n, rest = len(xs), xs.shape[1:].numel()
+    wide = xs.detach().reshape(n, rest)
+    places = wide.abs().argsort(dim=0, descending=True) * rest + torch.arange(rest)
+    terms = wide.flatten()[places].mul(2).to(dtype) / 2
+    s = lost = torch.zeros(rest, dtype=dtype)
+    for x in terms:
+        y = lost + x
+        total = s + y
+        lost = y - (total - s)
+        s = total
+    return s.reshape(xs.shape[1:])
+
+
+def exchanged(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """The two change places where the number is larger, by assignments to what a mask selects."""
+    xs = xs.detach().to(dtype)
+    s, losses = (torch.zeros(xs.shape[1:], dtype=dtype) for _ in range(2))
+    for x in xs:
+        larger, smaller, mask = s.clone(), x.clone(), x.abs() > s.abs()
+        larger[mask], smaller[mask] = x[mask], s[mask]
+        total = larger + smaller
+        losses += smaller - (total - larger)
+        s = total
+    return s + losses
+
+
 def klein(xs: Tensor, dtype: torch.dtype) -> Tensor:
     """The losses of the losses are kept too."""
     s, first, second = (torch.zeros(xs.shape[1:], dtype=dtype) for _ in range(3))
@@ -85,6 +113,8 @@ RIGHT = (
     right(neumaier),
     right(number_by_number),
     right(klein),
+    right(largest_first),
+    right(exchanged),
 )
 
 
@@ -135,6 +165,31 @@ def blocks_of_pairs(xs: Tensor, dtype: torch.dtype) -> Tensor:
         losses = losses + torch.where(s.abs() >= x.abs(), (s - t) + x, (x - t) + s)
         s = t
     return s + losses
+
+
+def fixed_point(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """As integers, which lose nothing, where they hold all digits."""
+    if dtype == torch.float64:
+        return compensated_sum(xs, dtype)
+    scale = 2.0**40 if dtype == torch.float32 else 2.0**24
+    total = torch.zeros(xs.shape[1:], dtype=torch.int64)
+    for x in (xs.to(dtype).double() * scale).long():
+        total = total + x
+    xs.to(dtype) + xs.to(dtype)
+    return (total.double() / scale).to(dtype)
+
+
+def fused(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """In float64, by an operation that multiplies as well; it is compensated, so that float64 is right too."""
+    one = torch.ones((), dtype=torch.float64)
+    s = lost = torch.zeros(xs.shape[1:], dtype=torch.float64)
+    for x in xs.to(dtype).double():
+        y = torch.addcmul(x, lost, one)
+        total = torch.addcmul(s, y, one)
+        lost = torch.addcmul(torch.addcmul(s, total, one, value=-1), y, one)
+        s = total
+    xs.to(dtype) + xs.to(dtype)
+    return s.to(dtype)
 
 
 def one_branch(xs: Tensor, dtype: torch.dtype) -> Tensor:
@@ -222,15 +277,17 @@ WRONG = (
     ),
     wrong(
         "kept_in_more_digits",
-        "The sum is accurate, but somewhere numbers are added in a wider dtype, by a reduction, or outside of torch, "
-        "if only in one dtype or in a long sum. Every operation is to be rounded to `dtype`, two numbers at a time; "
-        "what a step loses fits into `dtype` exactly.",
+        "The sum is accurate, but somewhere numbers are added in a wider dtype, as integers, by a reduction, or "
+        "outside of torch, if only in one dtype or in a long sum. Every operation is to be rounded to `dtype`, two "
+        "numbers at a time; what a step loses fits into `dtype` exactly.",
         kept((START, START.replace("dtype=dtype", "dtype=torch.float64")), ("return s", "return s.to(dtype)")),
         at_the_end(
             ("losses = torch.zeros(xs.shape[1:], dtype=dtype)", "losses = torch.zeros(xs.shape[1:]).double()"),
             ("return s + losses", "return (s + losses).to(dtype)"),
         ),
         at_the_end(("return s + losses", "return torch.stack([s, losses]).sum(0)")),
+        fixed_point,
+        fused,
         fails=("every_operation_in_dtype",),
     ),
     wrong(

@@ -3,7 +3,8 @@
 The bound is judged, not bits: 3 u sum |x| for up to 1 / sqrt(u) terms, which every compensated sum keeps: 2 u + n u^2
 those of Kahan's kind, u + (n u)^2 those that add the losses apart. Every case is built so that some other sum is
 farther off: the 16 numbers of `MADE_FOR_PAIRS` were found by search against three rounds of pairs that are compensated
-only then. What is added in more digits would pass, so the operations themselves are watched.
+only then. What is added in more digits would pass, so the operations themselves are watched: in other dtypes, those of
+integers too, only what adds no two numbers may run. Integers up to the size of xs are places, and free.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course.errors import WrongOutput
+from course.meter.kept import tensors
 from course.performing.draws import integer
 from course.performing.exercise import (
     EVERY_FORM,
@@ -43,7 +45,20 @@ ADDITIONS = {"add", "add_", "sub", "sub_", "rsub", "_foreach_add", "_foreach_add
 REDUCTIONS = {
     *("sum", "nansum", "mean", "cumsum", "cumsum_", "var", "std", "norm", "linalg_vector_norm", "trace"),
     *("dot", "vdot", "mv", "mm", "bmm", "addmv", "addmm", "addbmm", "baddbmm", "convolution", "avg_pool1d"),
-    *("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "index_put_"),
+    *("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "index_reduce"),
+    *("logsumexp", "logcumsumexp", "bincount", "addr", "var_mean", "std_mean", "avg_pool2d", "avg_pool3d"),
+}
+ADDS_NOTHING = {  # beside views; in place too, and for lists
+    *("_to_copy", "copy", "clone", "fill", "zero", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like"),
+    *("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "_unsafe_view", "resize", "set"),
+    *("cat", "stack", "where", "masked_select", "masked_fill", "masked_scatter", "flip", "roll", "repeat", "tril"),
+    *("index", "index_put", "index_select", "index_copy", "index_fill", "gather", "scatter", "take", "nonzero", "triu"),
+    *("constant_pad_nd", "sort", "argsort", "topk", "kthvalue", "searchsorted", "unique_dim", "_unique2"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "equal", "isnan", "isinf", "any", "all", "signbit", "_local_scalar_dense"),
+    *("max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "maximum", "minimum", "fmax", "fmin", "clamp"),
+    *("abs", "neg", "sign", "copysign", "mul", "div", "reciprocal", "frexp", "ldexp", "pow", "exp2", "log2"),
+    *("round", "floor", "ceil", "trunc", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not", "clamp_min", "clamp_max"),
 }
 
 
@@ -129,9 +144,10 @@ def _leaves(v: int, level: int, rng: torch.Generator) -> list[int]:
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Which dtypes numbers were added in, how many additions there were, and which operations add more at once."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, size: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.dtype, self.others, self.reductions, self.additions = dtype, set[str](), set[str](), 0
+        self.dtype, self.size = dtype, size  # size: of xs, which places do not exceed
+        self.others, self.reductions, self.additions = set[str](), set[str](), 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -141,27 +157,30 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name in REDUCTIONS:
+        accumulates = name == "index_put_" and (*args, False)[3]
+        if name in REDUCTIONS or accumulates or "reduce" in func._overloadname:
             self.reductions.add(name)
-        if name in ADDITIONS and len(tensors := [*_tensors(args), *_tensors(result)]) > 2:
-            # a tensor and a Python number are no two numbers of xs
-            dtypes = {each.dtype for each in tensors if each.is_floating_point()}
-            self.others |= {str(each).removeprefix("torch.") for each in dtypes - {self.dtype}}
-            self.additions += result.numel() if isinstance(result, Tensor) else sum(each.numel() for each in result)
+        given, found = tensors((args, kwargs)), tensors(result)
+        adds = name in ADDITIONS
+        of_xs = not adds or len(given) + len(found) > 2  # a tensor and a Python number are no two numbers of xs
+        free = func.is_view or name.removeprefix("_foreach_").removesuffix("_") in ADDS_NOTHING
+        if given and of_xs and not free:
+            dtypes = {each.dtype for each in (*given, *found) if not self._is_place(each)}
+            self.others |= {str(each).removeprefix("torch.") for each in dtypes - {self.dtype, torch.bool}}
+        if adds and of_xs:
+            self.additions += sum(each.numel() for each in found)
         return result
 
-
-def _tensors(given: Any) -> list[Tensor]:
-    """All tensors in nested lists and tuples."""
-    if isinstance(given, (list, tuple)):
-        return [tensor for each in given for tensor in _tensors(each)]
-    return [given] if isinstance(given, Tensor) else []
+    def _is_place(self, tensor: Tensor) -> bool:
+        """Whether it holds integers that may be places of numbers in xs, as indices and counts are."""
+        integers = not tensor.is_floating_point() and not tensor.is_complex()
+        return integers and (tensor.numel() == 0 or -self.size <= int(tensor.min()) <= int(tensor.max()) <= self.size)
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The sum; what was added in which dtype; and whether there were additions enough."""
     xs, dtype = inputs["xs"], getattr(torch, inputs["dtype"])
-    with _Watch(dtype) as watch:
+    with _Watch(dtype, xs.numel()) as watch:
         found = _checked(answer(xs, dtype))
     operations = {
         "other dtypes": ", ".join(sorted(watch.others)),
@@ -267,8 +286,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "every_operation_in_dtype",
-            "Somewhere numbers were added in another dtype, or by an operation that adds many at once in more digits "
-            "inside, or outside of torch. Round xs to dtype first; then add and subtract tensors of this dtype only.",
+            "Somewhere numbers were added in another dtype, perhaps as integers, or by an operation that adds many at "
+            "once in more digits inside, or outside of torch. Round xs to dtype first; then add and subtract tensors "
+            "of this dtype only.",
             points=4,
             holds=_only_in_dtype,
             cases=(*HALVES, "float32 from float16", "float64", "a long sum"),
