@@ -322,6 +322,7 @@ WRONG = (
         "You cast a weight each time it is used. Within a pass it does not change: keep its cast. A weight is any "
         "float32 leaf that requires a gradient, whether it is an nn.Parameter or not.",
         cast((LOOKED_UP, "if True:")),
+        cast((LOOKED_UP, "if True:"), (CAST, "self._casts[tensor] = torch.sum(tensor[None], 0, dtype=target)")),
         cast((WEIGHT, "if True:")),
         cast((WEIGHT, "if not (isinstance(tensor, torch.nn.Parameter) and tensor.dtype == torch.float32):")),
     ),

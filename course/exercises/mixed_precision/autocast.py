@@ -179,8 +179,12 @@ def _left(cast_: Any, t: Inputs) -> dict[str, Tree]:
 
 
 def _copies(trace: list[Any]) -> int:
-    """How many floating tensors were copied, cast or not."""
-    return sum(op.name in COPIES and any(each.is_floating_point for each in op.inputs) for op in trace)
+    """How many floating tensors were copied, cast or not, or went from float32 into half precision by another op."""
+    return sum(
+        (op.name in COPIES and any(each.is_floating_point for each in op.inputs))
+        or (torch.float32 in op.inputs and any(each in HALF.values() for each in op.outputs))
+        for op in trace
+    )
 
 
 def _weights(cast_: Any, t: Inputs) -> dict[str, Tree]:
