@@ -205,11 +205,9 @@ def _has_a_rule(order: list[int]) -> str | None:
         return f"a sample is {far:.1f} places away from where it is stored, on average"
     if (differences := len({(b - a) % n for a, b in steps})) < n / 3:  # 0.63 n
         return f"from one sample to the next are only {differences} different ways"
-    for words, is_one in (
-        ("even", lambda sample: sample % 2 == 0),
-        ("in the first half", lambda sample: sample < n / 2),
-    ):
-        if (turns := sum(is_one(a) != is_one(b) for a, b in steps)) < n / 6:  # n / 2
+    kinds = {"even": [sample % 2 for sample in order], "in the first half": [2 * sample // n for sample in order]}
+    for words, kind in kinds.items():
+        if (turns := sum(a != b for a, b in pairwise(kind))) < n / 6:  # n / 2
             return f"samples that are {words} and others come in {turns + 1} runs"
     return None
 
