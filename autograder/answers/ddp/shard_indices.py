@@ -51,7 +51,7 @@ RIGHT = (
 edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
 SEEDED, PLACES = "10_007 * seed + epoch", "places = torch.arange(rank, -(-n // size) * size, size)"
 DRAWN = "order = torch.randperm(n, generator=generator)"
-ONE_BLOCK = "torch.randperm(min(12, n - at), generator=generator)"
+ONE_BLOCK = "torch.randperm(min(25, n - at), generator=generator)"
 STEP = "(19, 23, 29, 31, 37, 41, 43)[(seed + epoch) % 7]"
 REPEATED = "    while len(order) < steps * size:\n        order += order[: steps * size - len(order)]"
 DEALT = "torch.tensor(order).view(steps, size)[:, rank]"
@@ -188,7 +188,7 @@ WRONG = (
         "near their place, or steps or kinds of samples follow a rule. torch.randperm draws any.",
         edit((DRAWN, "order = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(n - 1, generator=generator)])")),
         edit((DRAWN, "order = torch.cat([torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])])")),
-        edit((DRAWN, f"order = torch.cat([at + {ONE_BLOCK} for at in range(0, n, 12)])")),
+        edit((DRAWN, f"order = torch.cat([at + {ONE_BLOCK} for at in range(0, n, 25)])")),
         edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order % 2 == 0], order[order % 2 == 1]])")),
         edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order < n / 2], order[order >= n / 2]])")),
         edit((DRAWN, f"order = ({STEP} * torch.arange(n) + int(torch.randint(n, (), generator=generator))) % n")),
