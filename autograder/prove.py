@@ -67,7 +67,7 @@ class _OfSeed:
     """What one seed showed.
 
     fates    the properties that each witness failed, by (misconception, its number)
-    nearest  by property: how far off a right answer was, in parts of what is allowed, and which one
+    nearest  by property: how far off a right answer was, in parts of what is allowed, and where
     """
 
     seed: int
@@ -214,7 +214,7 @@ def _right_answers(trial: _Trial, part: _OfSeed) -> None:
             part.misses.append(f"{name} is diagnosed as {verdict.diagnosis.name}")
         for each in verdict.findings:
             if each.held and each.error and each.tolerance:
-                far = each.error / each.tolerance, f"{name}, {each.case}"
+                far = each.error / each.tolerance, f"seed {part.seed}: {name}, {each.case}"
                 part.nearest[each.property] = max(far, part.nearest.get(each.property, far))
 
 
@@ -271,13 +271,13 @@ def _slip(witness: Answer) -> str:
 
 def _near(parts: Sequence[_OfSeed]) -> Iterator[str]:
     """The properties that roundings may decide on one of many more seeds."""
-    found: dict[str, tuple[float, str, int]] = {}
+    nearest: dict[str, tuple[float, str]] = {}
     for part in parts:
-        for name, (far, where) in part.nearest.items():
-            found[name] = max((far, where, part.seed), found.get(name, (0.0, "", 0)))
-    for name, (far, where, seed) in found.items():
-        if far > NEAR:
-            yield f"seed {seed}: {where} is off by {far:.2f} of what {name} allows"
+        for name, far in part.nearest.items():
+            nearest[name] = max(far, nearest.get(name, far))
+    for name, (parts_of_it, where) in nearest.items():
+        if parts_of_it > NEAR:
+            yield f"{where} is off by {parts_of_it:.2f} of what {name} allows"
 
 
 def _decided_by_a_draw(bank: Bank, parts: Sequence[_OfSeed]) -> Iterator[str]:
