@@ -218,6 +218,12 @@ def test_an_answer_that_became_text_is_read_as_code():
     assert repairs == ("The answer cell of `hvp` had become a text cell; it was read as code.",)
 
 
+def test_an_answer_too_long_to_be_read_is_told_among_the_repairs():
+    book = notebook({**RIGHT, "hvp": RIGHT["hvp"] + "#" * CELL})
+    *_, said = rebuilt(nbformat.from_dict(book))[1]
+    assert said.startswith("The answer cell of `hvp` was left out: a cell may hold 200,000 characters")
+
+
 def test_an_answer_written_in_a_cell_of_its_own_is_found_by_its_name():
     book = notebook()
     book.cells.append(nbformat.v4.new_code_cell(RIGHT["hvp"]))

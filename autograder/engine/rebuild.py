@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from autograder.engine import slim
 from autograder.engine.cells import Cell
 
 
@@ -115,7 +116,10 @@ def _take_answer(work: _Work, index: int) -> None:
         return
     if work.submitted[chosen].kind != "code":
         work.repairs.append(f"The answer cell of `{name}` had become a text cell; it was read as code.")
-    work.sources[index] = work.submitted[chosen].source
+    source = work.submitted[chosen].source
+    if (said := source.removeprefix("# ")).startswith(slim.LEFT_OUT):
+        work.repairs.append(f"The answer cell of `{name}` was {said}.")
+    work.sources[index] = source
 
 
 def _own_cell(work: _Work, index: int) -> int | None:

@@ -19,6 +19,7 @@ MAX_PARTS = 500_000  # lists and objects, each of which takes a hundred bytes of
 CELL, TOTAL = 200_000, 2 * 2**20  # characters of one cell, and of all: they are written on pages, in several forms
 NAMES = {"hpml": ("exercise", "role"), "nbgrader": ("grade_id", "locked", "solution")}  # in a cell's metadata
 LONGEST = 1_000  # characters of one of them
+LEFT_OUT = f"left out: a cell may hold {CELL:,} characters, and all together {TOTAL:,}"  # in place of what is too long
 MEMORY, SECONDS = 2**30, 20  # that a process of its own may take
 
 
@@ -73,7 +74,7 @@ def _without_long_ones(cells: Iterable[dict[str, Any]]) -> Iterator[dict[str, An
     room = TOTAL
     for cell in cells:
         if (size := len(cell["source"])) > min(CELL, room):
-            said = f"left out: a cell may hold {CELL:,} characters, and all together {TOTAL:,}; this one held {size:,}"
+            said = f"{LEFT_OUT}; this one held {size:,}"
             yield {**cell, "source": f"# {said}" if cell.get("cell_type") == "code" else said}
         else:
             room -= size
