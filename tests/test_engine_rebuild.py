@@ -66,13 +66,14 @@ def test_a_notebook_of_format_3_is_upgraded():
 def test_a_sentence_stands_for_a_cell_that_is_too_long():
     code, text = ({"cell_type": kind, "source": "x" * (CELL + 1)} for kind in ("code", "markdown"))
     long, said, short = read(json.dumps({"cells": [code, text, {"cell_type": "code", "source": "y"}]}).encode())
-    assert long.source.startswith("# left out: a cell may hold 200,000 characters")
+    assert long.source.startswith("# left out: a cell may hold 200,000 bytes of HTML")
     assert said.source.endswith(f"this one held {CELL + 1:,}")
     assert short.source == "y"
 
 
-def test_all_cells_together_hold_no_more_than_one_page_can_show():
-    cells = [{"cell_type": "code", "source": "x" * CELL}] * 20
+@pytest.mark.parametrize("letters", ["x" * CELL, "&" * (CELL // 5), "\u00e9" * (CELL // 2)], ids=["x", "&", "é"])
+def test_all_cells_together_hold_no_more_than_one_page_can_show(letters):
+    cells = [{"cell_type": "code", "source": letters}] * 20
     found = read(json.dumps({"cells": [*cells, {"cell_type": "code", "source": "y"}]}).encode())
     kept = [cell for cell in found if not cell.source.startswith("# left out")]
     assert (len(kept), kept[-1].source) == (TOTAL // CELL + 1, "y")
@@ -221,7 +222,7 @@ def test_an_answer_that_became_text_is_read_as_code():
 def test_an_answer_too_long_to_be_read_is_told_among_the_repairs():
     book = notebook({**RIGHT, "hvp": RIGHT["hvp"] + "#" * CELL})
     *_, said = rebuilt(nbformat.from_dict(book))[1]
-    assert said.startswith("The answer cell of `hvp` was left out: a cell may hold 200,000 characters")
+    assert said.startswith("The answer cell of `hvp` was left out: a cell may hold 200,000 bytes of HTML")
 
 
 def test_an_answer_written_in_a_cell_of_its_own_is_found_by_its_name():

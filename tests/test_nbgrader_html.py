@@ -140,20 +140,24 @@ def test_lines_of_blanks_get_no_colours_which_would_take_minutes(line):
     assert FeedbackExporter()._highlight("ipython3")(source) == f'<div class="highlight"><pre>{source}</pre></div>'
 
 
-def coloured(cells: int) -> list[bool]:
-    """Of so many cells of code on a page, each as long as one with colours may be: whether it has them."""
-    book = new_notebook(
-        cells=[new_code_cell("1+" * (COLOURED // 2)) for _ in range(cells)],
-        metadata={"language_info": {"name": "python"}},
+def codes(*sources: str) -> list[str]:
+    """What stands on a page for cells of code."""
+    cells = [new_code_cell(source) for source in sources]
+    text, _ = FeedbackExporter().from_notebook_node(
+        new_notebook(cells=cells, metadata={"language_info": {"name": "python"}})
     )
-    text, _ = FeedbackExporter().from_notebook_node(book)
-    return ["<span" in each for each in re.findall(r"<pre>.*?</pre>", text, re.DOTALL)]
+    return re.findall(r"<pre>.*?</pre>", text, re.DOTALL)
 
 
-def test_a_page_of_many_cells_has_colours_up_to_a_number_of_characters():
-    assert coloured(ON_A_PAGE // COLOURED + 10) == [True] * (ON_A_PAGE // COLOURED) + [False] * 10
+@pytest.mark.parametrize("code", ["1+", "<"])
+def test_colours_of_code_take_no_more_of_a_page_than_they_may(code):
+    source = code * (COLOURED // len(code))
+    found = codes(*[source] * (ON_A_PAGE // COLOURED))
+    coloured = [each for each in found if "<span" in each]
+    assert found[: len(coloured)] == coloured
+    assert 0.9 * ON_A_PAGE < sum(map(len, coloured)) - len(source) * len(coloured) < 1.1 * ON_A_PAGE
 
 
 def test_a_page_has_colours_up_to_a_time(monkeypatch):
     monkeypatch.setattr(pages_of_feedback, "SECONDS", 0.0)
-    assert coloured(3) == [False] * 3
+    assert codes("1+1") == ["<pre>1+1</pre>"]

@@ -13,6 +13,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 
 from autograder.sandbox import Output
@@ -25,7 +26,8 @@ COLOURS = 1_000  # changes of colour in one text; with more it is shown without 
 ENAME, EVALUE = 100, 1_000  # characters
 PNG = 2**20  # bytes of one picture
 PIXELS = 8_000_000  # of one picture: a browser needs 4 bytes for each
-TOTAL = 8 * 2**20  # characters of JSON, all cells together
+TOTAL = 4 * 2**20  # characters of HTML, all cells together: a page has colours of code and sources besides
+COLOURED = 120  # characters of HTML that begin and end the longest colour
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")  # what a picture is made of; others only describe it
@@ -80,7 +82,9 @@ def _cell(outputs: object, room: int) -> Iterator[Output]:
 
 
 def _size(output: Output) -> int:
-    return len(json.dumps(output))
+    """Bytes that it takes of a page, at most: JSON has as many quotes as tags take, and six characters for a letter."""
+    written = json.dumps(output)
+    return len(escape(written)) + COLOURED * written.count("\\u001b")
 
 
 def _remark(sentence: str) -> Output:

@@ -8,6 +8,7 @@ costs. Therefore it imports nothing of ours, and of others' only what it uses.
 
 from __future__ import annotations
 
+import html
 import json
 import resource
 import sys
@@ -16,10 +17,10 @@ from typing import Any
 
 MAX_CELLS = 5_000
 MAX_PARTS = 500_000  # lists and objects, each of which takes a hundred bytes of memory and more
-CELL, TOTAL = 200_000, 2 * 2**20  # characters of one cell, and of all: they are written on pages, in several forms
+CELL, TOTAL = 200_000, 2 * 2**20  # bytes of one cell, and of all, as pages hold them, where & takes five
 NAMES = {"hpml": ("exercise", "role"), "nbgrader": ("grade_id", "locked", "solution")}  # in a cell's metadata
 LONGEST = 1_000  # characters of one of them
-LEFT_OUT = f"left out: a cell may hold {CELL:,} characters, and all together {TOTAL:,}"  # in place of what is too long
+LEFT_OUT = f"left out: a cell may hold {CELL:,} bytes of HTML, and all together {TOTAL:,}"  # in place of a longer one
 MEMORY, SECONDS = 2**30, 20  # that a process of its own may take
 
 
@@ -73,7 +74,7 @@ def _without_long_ones(cells: Iterable[dict[str, Any]]) -> Iterator[dict[str, An
     """A sentence in place of a source that is too long by itself, or with those above it."""
     room = TOTAL
     for cell in cells:
-        if (size := len(cell["source"])) > min(CELL, room):
+        if (size := len(html.escape(cell["source"]).encode())) > min(CELL, room):
             said = f"{LEFT_OUT}; this one held {size:,}"
             yield {**cell, "source": f"# {said}" if cell.get("cell_type") == "code" else said}
         else:

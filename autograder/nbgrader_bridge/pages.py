@@ -30,7 +30,7 @@ from autograder.nbgrader_bridge.folders import take_names_literally
 
 KEPT = 512  # rendered texts: a lesson has some 150, which come again on every page
 LONGEST, COLOURED = 20_000, 5_000  # characters of a text that is rendered, and of code that gets colours
-ON_A_PAGE, SECONDS = 200_000, 10.0  # characters of code that get colours on a page, four times a lesson's; time for it
+ON_A_PAGE, SECONDS = 1_500_000, 10.0  # characters that colours of code may add to a page; time for it
 BLANK = re.compile(r"(?:[^\S\n\r]*[\n\r]){50}")  # over them the search for magics takes the square of their number
 UNDESCRIBED = "No description has been provided for this image"
 
@@ -92,15 +92,18 @@ def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _sparing(highlight: Callable[..., str]) -> Callable[..., str]:
-    """The same function for one page, on which the code after so much of it is shown as it was written: a hundred cells
-    of colours would make a page of 10 MB, and lexers may be slow.
+    """The same function for one page, on which code is shown as it was written where colours have added so much: a
+    hundred cells of them would make a page of 10 MB, and lexers may be slow.
     """
     left, until = ON_A_PAGE, time.thread_time() + SECONDS
 
     def sparing(source: str, metadata: Any = None) -> str:
         nonlocal left
-        left -= len(source) if len(source) <= COLOURED else 0
-        return highlight(source, metadata=metadata) if left >= 0 and time.thread_time() < until else _as_written(source)
+        if left <= 0 or time.thread_time() >= until:
+            return _as_written(source)
+        html = highlight(source, metadata=metadata)
+        left -= len(html) - len(source)
+        return html
 
     return sparing
 

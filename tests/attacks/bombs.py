@@ -5,7 +5,10 @@ What ends the attack without walls: 60 seconds, 6 GiB, 300 forks, 1,000 threads,
 
 from __future__ import annotations
 
-from attacks.attack import SIGNATURE, Attack, answer, body, cell
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
+
+from attacks.attack import SIGNATURE, Attack, answer, body, cell, changed
 
 SPIN = """
 import time
@@ -182,6 +185,17 @@ data = base64.b64encode(bytes(20_000_000)).decode()
 for _ in range(10):
     display({"image/png": data, "text/html": data}, raw=True)
 """
+COLOURS = """\
+from IPython.display import display
+
+for _ in range(40):
+    display({"text/plain": "\\x1b[38;2;255;255;255;48;2;255;255;255;1;3;4m" + "a\\x1b[1m" * 998}, raw=True)
+"""
+
+
+def _swelling(notebook: NotebookNode) -> None:
+    """What takes 105 MB of HTML: colours of one character each, and sources of &."""
+    notebook.cells += [new_code_cell(source) for source in [COLOURS] * 25 + [f"#{'&' * 199_000}"] * 10]
 
 
 def patient(name: str, lines: str) -> Attack:
@@ -227,4 +241,5 @@ ATTACKS = [
     cell("a_million_lines_in_the_display", "for number in range(1_000_000):\n    print(number)\n"),
     cell("a_million_outputs", DISPLAYED, costly=True),
     cell("pictures_of_20_mb", PICTURES),
+    changed("a_page_of_105_mb", _swelling, display=True, costly=True),
 ]
