@@ -214,6 +214,16 @@ def real_judge():
 # --- the gradebook ----------------------------------------------------------------------
 
 
+def test_a_regrade_takes_back_the_old_feedback(room):
+    page = room.root / "feedback" / "cid" / ASSIGNMENT / f"{ASSIGNMENT}.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("Score: 7")
+    room.grade(work=real_judge(), students=["bob"])
+    assert page.exists()
+    room.grade(work=real_judge(), students=["cid"])
+    assert not page.exists()
+
+
 def test_a_regrade_clears_old_scores_before_it_grades_and_keeps_what_people_gave(room):
     room.grade()
     place = (ASSIGNMENT, ASSIGNMENT, "cid")

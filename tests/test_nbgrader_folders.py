@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from datetime import datetime
 
 import pytest
 from nbgrader.converters import GenerateFeedback
@@ -14,7 +15,8 @@ from toy_judge import Nowhere, ToyJudge
 
 from autograder.nbgrader_bridge import How, exporters, feedback, grade
 from autograder.nbgrader_bridge.config import course_directory
-from autograder.nbgrader_bridge.folders import EXCHANGED
+from autograder.nbgrader_bridge.folders import EXCHANGED, time_in
+from autograder.nbgrader_bridge.recorder import NO_TIME
 
 SECRET = "only teachers may read this"
 STAMP = "2026-01-01 00:00:00 UTC"
@@ -98,12 +100,45 @@ def test_what_the_exchange_would_not_write_is_never_opened(root, handed_in, kind
     assert kept_files(root, "autograded", "ann") == [f"{ASSIGNMENT}.ipynb"]
 
 
-def test_a_time_stamp_that_names_no_time_is_told_and_costs_no_points(root, handed_in, caplog):
-    (handed_in / "timestamp.txt").write_bytes(b"yesterday \xff")
+NO_TIMES = (  # the third is read by nbgrader as the path of a time zone
+    b"yesterday \xff",
+    b"9999999999999999999999999999999999999999m99999999999AM",
+    b"2026-01-31 23:59:00 ../../../etc/passwd",
+    b"2026-01-31 23:59:00 -99999999999",
+    b"2026-02-31 23:59:00 UTC",
+    b"0001-01-01 00:00:00 +86399",
+    b"\xd9\xa2026-01-31 23:59:00",
+    b"",
+)
+TIMES = (
+    ("2026-01-31 23:59:00", datetime(2026, 1, 31, 23, 59)),
+    ("2026-01-31 23:59:00.5 UTC\n", datetime(2026, 1, 31, 23, 59, 0, 500_000)),
+    ("2026-01-31 23:59 EST", datetime(2026, 2, 1, 4, 59)),
+)
+
+
+@pytest.mark.parametrize("stamp", NO_TIMES)
+def test_a_time_stamp_that_names_no_time_is_told_and_costs_no_points(root, handed_in, stamp, caplog):
+    (handed_in / "timestamp.txt").write_bytes(stamp)
     with caplog.at_level(logging.WARNING, LOG.name):
         autograde(root)
     assert score(root, "ann") == FULL
     assert "must hold a time" in caplog.text
+    assert kept_files(root, "autograded", "ann") == [f"{ASSIGNMENT}.ipynb"]
+
+
+@pytest.mark.parametrize("stamp", NO_TIMES)
+def test_our_command_records_whoever_hands_in_no_time(root, handed_in, stamp):
+    (handed_in / "timestamp.txt").write_bytes(stamp)
+    graded = How(work=ToyJudge(release(), root.parent / "notes"), display=False)
+    (ann,) = grade(root, ASSIGNMENT, runner=Nowhere(), how=graded).students
+    assert (ann.failed, ann.repairs) == ("", (NO_TIME,))
+
+
+@pytest.mark.parametrize(("stamp", "time"), TIMES)
+def test_a_time_stamp_of_the_exchange_is_read(root, handed_in, stamp, time):
+    (handed_in / "timestamp.txt").write_text(stamp)
+    assert time_in(handed_in) == time
 
 
 # --- ids that read as patterns ------------------------------------------------------------------------------------

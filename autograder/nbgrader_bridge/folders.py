@@ -14,18 +14,21 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import stat
 from datetime import datetime
 from pathlib import Path
 
 from nbgrader.converters.base import BaseConverter
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.utils import rmtree
+from nbgrader.utils import parse_utc, rmtree
 
 STAMP = "timestamp.txt"
 SECRET = "submission_secret.txt"  # names a student's feedback in the exchange, so that nobody else finds it
 EXCHANGED = (STAMP, SECRET)  # what the exchange writes beside a submission, and asks for beside the feedback
 EXCHANGED_BYTES = 200  # at most; a secret has 128
+# What the exchange writes. Nothing else is parsed: dateutil opens the file whose path stands in place of a time zone.
+STAMPED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?( [A-Za-z]+| [+-]\d+)?", re.ASCII)
 EVERYTHING = ["*", ".*"]  # a glob's star leaves out names that begin with a dot
 
 
@@ -40,24 +43,35 @@ class CarefulDirectory(CourseDirectory):
 
     def get_existing_timestamp(self, dest_path: str) -> datetime | None:
         """When the submission in this folder was handed in; None where that is not known."""
-        if read_stamp(Path(dest_path)) is None:
-            return None
         try:
-            found: datetime | None = super().get_existing_timestamp(dest_path)
-        except (AttributeError, OSError, OverflowError, ValueError):  # AttributeError: nbgrader's way to refuse a stamp
+            return time_in(Path(dest_path))
+        except ValueError:
             self.log.warning("%s must hold a time, but does not; the submission counts as handed in in time", dest_path)
             return None
-        return found
 
 
-def read_stamp(folder: Path) -> bytes | None:
-    """The time stamp of a submission as it was written; None where there is none that should be opened."""
-    return _read_small(folder / STAMP)
+def time_in(folder: Path) -> datetime | None:
+    """The time in a submission's stamp, UTC; None where there is no stamp. Raises ValueError where it holds no time."""
+    if not os.path.lexists(folder / STAMP):
+        return None
+    stamp = (_read_small(folder / STAMP) or b"").decode().strip()
+    if not STAMPED.fullmatch(stamp):
+        raise ValueError("no time")
+    try:
+        time: datetime = parse_utc(stamp)
+    except Exception as error:  # dateutil has errors of its own, of Python's and of decimal's
+        raise ValueError("no time") from error
+    return time
 
 
 def exchanged(folder: Path) -> dict[str, bytes]:
-    """By name, what nbgrader's exchange wrote beside a submission, as far as it should be opened."""
-    found = {name: _read_small(folder / name) for name in EXCHANGED}
+    """By name, what nbgrader's exchange wrote beside a submission, as far as it should be opened and read."""
+    try:
+        time_in(folder)
+        names = [*EXCHANGED]
+    except ValueError:
+        names = [SECRET]
+    found = {name: _read_small(folder / name) for name in names}
     return {name: data for name, data in found.items() if data is not None}
 
 

@@ -41,6 +41,11 @@ def graded_folder(directory: CourseDirectory, assignment: str, student: str) -> 
     return Path(directory.format_path(directory.autograded_directory, student, assignment))
 
 
+def feedback_folder(directory: CourseDirectory, assignment: str, student: str) -> Path:
+    """Where this student's feedback page lies."""
+    return Path(directory.format_path(directory.feedback_directory, student, assignment))
+
+
 def open_gradebook(directory: CourseDirectory) -> Gradebook:
     """The gradebook of this folder, made if there is none. Use as a context manager."""
     return Gradebook(directory.db_url, directory.course_id)

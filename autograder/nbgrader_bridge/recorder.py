@@ -1,7 +1,7 @@
 """The one writer: a graded submission goes into the gradebook and to autograded/, whole or not at all.
 
-    clear   {old scores, comments, graded notebook} -> gone          what people gave stays
-    record  Graded -> notebook.part -> one transaction -> notebook   a notebook that is there was recorded
+    clear   {old scores, comments, graded notebook, feedback} -> gone   what people gave stays
+    record  Graded -> notebook.part -> one transaction -> notebook      a notebook that is there was recorded
 
 nbgrader's own Autograde would open the gradebook seven times and convert the notebook twice for each submission; this
 opens it once for all of them. Its hooks, permissions, late penalties and time stamps are asked for as Autograde does.
@@ -62,8 +62,9 @@ class Recorder:
         """Take back what was graded automatically: a score that is there belongs to the file that is there."""
         with self._transaction() as gradebook, contextlib.suppress(MissingEntry):
             books.forget(gradebook, self._assignment, self._release.name, student)
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._folder(student))
+        for folder in (self._folder(student), books.feedback_folder(self._directory, self._assignment, student)):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(folder)
 
     def record(self, graded: Graded) -> Graded:
         """Write it; returns it with what had to be repaired on the way. May be called again with the same."""
@@ -111,8 +112,7 @@ class Recorder:
         folder = self._folder(graded.student)
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in exchanged(self._submitted(graded.student)).items():
-            if name != STAMP or NO_TIME not in graded.repairs:
-                (folder / name).write_bytes(data)
+            (folder / name).write_bytes(data)
         part = folder / f"{self._release.name}.ipynb.part"
         with part.open("w", encoding="ascii") as file:
             file.write(json.dumps(show(graded)))

@@ -12,13 +12,12 @@ from datetime import datetime
 from pathlib import Path
 
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.utils import parse_utc
 
 from autograder.engine.cells import Release
 from autograder.engine.grade import Submission
 from autograder.engine.journal import digest
 from autograder.engine.read import MAX_BYTES
-from autograder.nbgrader_bridge.folders import STAMP, read_stamp
+from autograder.nbgrader_bridge.folders import STAMP, time_in
 from course.errors import CourseError
 
 
@@ -80,14 +79,10 @@ def digest_of(path: Path | None) -> str:
 
 def handed_in_at(directory: CourseDirectory, assignment: str, student: str) -> datetime | None:
     """The time in timestamp.txt, UTC; None where there is no such file. Raises NoTime where it holds none."""
-    folder = folder_of(directory, assignment, student)
-    if not os.path.lexists(folder / STAMP):
-        return None
     try:
-        time: datetime = parse_utc((read_stamp(folder) or b"").decode().strip())
-    except (OverflowError, ValueError):
+        return time_in(folder_of(directory, assignment, student))
+    except ValueError:
         raise NoTime(f"{STAMP} must hold a time such as 2026-01-31 23:59:00 UTC, but does not") from None
-    return time
 
 
 def folder_of(directory: CourseDirectory, assignment: str, student: str) -> Path:
