@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 import shutil
@@ -9,14 +10,26 @@ from datetime import datetime
 
 import pytest
 from nbgrader.converters import GenerateFeedback
-from plain_nbgrader import LOG, autograde, graded_notebook, kept_files, make_feedback, open_course, page, score
+from nbgrader.plugins import CsvExportPlugin
+from plain_nbgrader import (
+    LOG,
+    autograde,
+    gradebook,
+    graded_notebook,
+    kept_files,
+    make_feedback,
+    open_course,
+    page,
+    score,
+)
 from small_class import ASSIGNMENT, POINTS, RIGHT, hand_in, notebook, release
 from toy_judge import Nowhere, ToyJudge
 
-from autograder.nbgrader_bridge import How, exporters, feedback, grade
+from autograder.nbgrader_bridge import How, export, exporters, feedback, grade
 from autograder.nbgrader_bridge.config import course_directory
 from autograder.nbgrader_bridge.folders import EXCHANGED, time_in
 from autograder.nbgrader_bridge.recorder import NO_TIME
+from autograder.nbgrader_bridge.scores import QuotingExport
 
 SECRET = "only teachers may read this"
 STAMP = "2026-01-01 00:00:00 UTC"
@@ -170,6 +183,25 @@ def test_an_id_that_reads_as_a_pattern_names_one_student(root, graded):
         assert kept_files(root, "autograded", name) == [f"{ASSIGNMENT}.ipynb"]
         assert kept_files(root, "feedback", name) == [f"{ASSIGNMENT}.html"]
         assert f"(Score: {score(root, name)} /" in page(root, name)
+
+
+def test_the_table_of_scores_is_nbgraders(root):
+    by_our_command(root)
+    with gradebook(root) as book:
+        book.update_or_create_student("absent", email="a@b.c")
+        CsvExportPlugin(to=str(root / "theirs.csv")).export(book)
+    assert export(root, ASSIGNMENT, root / "ours.csv").read_text() == (root / "theirs.csv").read_text()
+
+
+def test_a_name_with_what_csv_is_written_with_stands_in_one_column(root):
+    names = ("Doe, Jane", "Doe, John", 'x"y', "'z'; {a}")
+    for name in names:
+        hand_in(root, name, notebook(RIGHT))
+    by_our_command(root)
+    with export(root, ASSIGNMENT, root / "grades.csv").open(newline="") as file:
+        found = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    assert found == {name: score(root, name) for name in (*names, "ann")}
+    assert course_directory(root)[1].ExportApp.plugin_class is QuotingExport
 
 
 def test_a_class_of_nobody_else_gets_its_feedback(root, handed_in):

@@ -10,6 +10,7 @@
       locks          waiting for a gradebook that another program has locked
     converters     what nbgrader's own converters do: release, feedback, export
       pages        the exporter of feedback
+      scores       the exporter of grades.csv
     exchange       feedback on its way back to students
 
 nbgrader stays the book-keeper: formgrader, feedback, export, late penalties, manual scores and extra credit work as its

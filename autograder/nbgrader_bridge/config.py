@@ -17,6 +17,7 @@ from autograder.nbgrader_bridge.exchange import ReleaseFeedback
 from autograder.nbgrader_bridge.exporters import GradingExporter
 from autograder.nbgrader_bridge.pages import FeedbackExporter
 from autograder.nbgrader_bridge.preprocessors import ClearToStub, SandboxedExecute, Sanitize, SaveVerdicts
+from autograder.nbgrader_bridge.scores import QuotingExport
 
 FILE = "nbgrader_config.py"
 COURSE = "default_course"  # nbgrader's name for a course without one; left empty, PostgreSQL refuses its assignments
@@ -36,6 +37,7 @@ def configure(config: Config, root: Path) -> None:
     config.Autograde.sanitize_preprocessors = [Sanitize, SandboxedExecute, SaveVerdicts, AssignLatePenalties]
     config.Autograde.autograde_preprocessors = []
     config.GenerateFeedback.exporter_class = FeedbackExporter
+    config.ExportApp.plugin_class = QuotingExport
     config.ExchangeFactory.release_feedback = ReleaseFeedback
     steps = GenerateAssignment.class_traits()["preprocessors"].default()
     config.GenerateAssignment.preprocessors = [ClearToStub if step is ClearSolutions else step for step in steps]

@@ -1,4 +1,4 @@
-"""What nbgrader's own converters and exporters do for us: the release, the feedback pages, the table of scores."""
+"""What nbgrader's converters and exporters do for us: the release, the feedback pages, the table of scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from nbgrader.converters import GenerateAssignment, GenerateFeedback
 from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.plugins import CsvExportPlugin
 from traitlets.config import Config
 
 from autograder.engine.cells import Release
@@ -16,6 +15,7 @@ from autograder.nbgrader_bridge import gradebook as books
 from autograder.nbgrader_bridge.config import course_directory
 from autograder.nbgrader_bridge.folders import notebooks_of
 from autograder.nbgrader_bridge.log import FILE, logged
+from autograder.nbgrader_bridge.scores import QuotingExport
 from course.errors import CourseError
 
 
@@ -31,11 +31,11 @@ def feedback(root: Path, assignment: str) -> Path:
 
 
 def export(root: Path, assignment: str, to: Path) -> Path:
-    """Write the scores as CSV with nbgrader's own exporter, and return the file's path."""
+    """Write the scores as CSV, as `nbgrader export` does, and return the file's path."""
     with logged(root) as log:
         directory, config = course_directory(root)
         part = to.with_name(f"{to.name}.part")
-        plugin = CsvExportPlugin(config=config, log=log, to=str(part), assignment=[assignment])
+        plugin = QuotingExport(config=config, log=log, to=str(part), assignment=[assignment])
         with books.open_gradebook(directory) as gradebook:
             plugin.export(gradebook)
         os.replace(part, to)
