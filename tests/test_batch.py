@@ -200,6 +200,33 @@ def test_what_cannot_be_read_is_graded_as_untouched_with_the_reason(room):
     assert result["ann"].repairs == (recorder.NO_TIME,)
 
 
+ODD = {
+    "Lösung.ipynb".encode("latin-1"): "L?sung.ipynb",
+    b"\xff\xfe\n\x1b[31m.ipynb": "????[31m.ipynb",
+    b"y" * 200 + b".ipynb": "y" * 80 + "...",
+}
+
+
+@pytest.mark.parametrize(("name", "shown"), ODD.items())
+def test_whatever_a_file_is_called_it_is_graded_as_untouched(room, name, shown):
+    folder = room.root / "submitted" / "ann" / ASSIGNMENT
+    os.rename(folder / f"{ASSIGNMENT}.ipynb", os.fsencode(folder) + b"/" + name)
+    ann = outcome(room.grade(work=real_judge(), students=["ann"]))["ann"]
+    assert (ann.failed, ann.problem) == ("", f"the file must be called {ASSIGNMENT}.ipynb, found {shown}")
+
+
+def test_what_lies_in_the_place_of_a_submission_is_told(room):
+    for name in ("dot", "a\nb"):
+        (room.root / "submitted" / name).mkdir()
+    (room.root / "submitted" / "a\nb" / ASSIGNMENT).mkdir()
+    (room.root / "submitted" / "dot" / ASSIGNMENT).write_text("{}")
+    room.grade(students=["ann"])
+    assert room.said == [
+        "a student's folder must have a printable name, got 'a\\nb': rename it, it was left out",
+        f"dot/{ASSIGNMENT} must be a folder with the notebook in it, but is a file: dot was left out",
+    ]
+
+
 def real_judge():
     """The engine, which has nothing to run where nothing can be read or everything is untouched."""
 

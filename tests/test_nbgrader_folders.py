@@ -156,7 +156,7 @@ def test_a_time_stamp_of_the_exchange_is_read(root, handed_in, stamp, time):
 
 # --- ids that read as patterns ------------------------------------------------------------------------------------
 
-PATTERNS = ("[bold]", "[!a]", "*", "?", "**", "{{7*7}}", "{x}", "%s")
+PATTERNS = ("[bold]", "[!a]", "*", "?", "**", "{{7*7}}", "{x}", "%s", ".x", "..x")
 
 
 def by_nbgrader(root):

@@ -89,8 +89,8 @@ def grade(
         directory.log = log
         release = release_of(directory, config, assignment)
         handed_in = submitted.students(directory, assignment, wanted)
-        for name in submitted.no_ids(directory, assignment):
-            watching.said(f"a student's folder must have a printable name, got {name!r}: rename it, it was left out")
+        for told in submitted.left_out(directory, assignment):
+            watching.said(told)
         with Journal(root / JOURNALS / f"{assignment}.jsonl") as journal:
             asked = BatchRun(
                 began=now(),

@@ -24,7 +24,7 @@ class ReleaseFeedback(ExchangeReleaseFeedback):
         """Hands every student's pages over to the exchange."""
         left = set(self.coursedir.student_id_exclude.split(","))
         unreached = []
-        for folder in map(Path, sorted(glob.glob(self.src_path))):
+        for folder in map(Path, sorted(glob.glob(self.src_path, include_hidden=True))):
             student = folder.parent.name
             if _came_by_exchange(folder):
                 self.src_path = glob.escape(str(folder))

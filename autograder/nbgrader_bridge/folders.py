@@ -88,7 +88,7 @@ def _read_small(path: Path) -> bytes | None:
 def notebooks_of(converter: BaseConverter) -> dict[str, list[str]]:
     """What nbgrader's converter looks for: notebooks by folder, where no folder's own name is read as a pattern."""
     directory = converter.coursedir
-    folders = glob.glob(converter._format_source(directory.assignment_id, directory.student_id))
+    folders = glob.glob(converter._format_source(directory.assignment_id, directory.student_id), include_hidden=True)
     pattern = f"{directory.notebook_id}.ipynb"
     found = {folder: glob.glob(os.path.join(glob.escape(folder), pattern)) for folder in folders}
     return {folder: notebooks for folder, notebooks in found.items() if notebooks}
@@ -113,7 +113,7 @@ def remove_unfinished(directory: CourseDirectory) -> list[Path]:
     nbgrader skips a folder that exists, so that a submission whose run was killed would never be graded.
     """
     pattern = directory.format_path(directory.autograded_directory, directory.student_id, directory.assignment_id)
-    left = [folder for folder in map(Path, sorted(glob.glob(pattern))) if not _is_finished(folder)]
+    left = [folder for folder in map(Path, sorted(glob.glob(pattern, include_hidden=True))) if not _is_finished(folder)]
     for folder in left:
         rmtree(str(folder))
     return left

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from autograder.engine.journal import digest
 from autograder.engine.read import MAX_BYTES
 from autograder.nbgrader_bridge.folders import STAMP, time_in
 from course.errors import CourseError
+
+SHOWN = 80  # characters of a file's name
 
 
 class NoTime(CourseError):
@@ -42,10 +44,15 @@ def students(directory: CourseDirectory, assignment: str, wanted: Iterable[str] 
     return chosen
 
 
-def no_ids(directory: CourseDirectory, assignment: str) -> list[str]:
-    """Folders that are no student's: nbgrader finds no name with a newline or another control character in it."""
+def left_out(directory: CourseDirectory, assignment: str) -> Iterator[str]:
+    """What is no submission where one should lie, a sentence each: nbgrader finds no name with a control character."""
     top = Path(directory.root) / directory.submitted_directory
-    return sorted(each.parent.name for each in top.glob(f"*/{assignment}") if not each.parent.name.isprintable())
+    for each in sorted(top.glob(f"*/{assignment}")):
+        name = each.parent.name
+        if not name.isprintable():
+            yield f"a student's folder must have a printable name, got {name!r}: rename it, it was left out"
+        elif not each.is_dir():
+            yield f"{name}/{assignment} must be a folder with the notebook in it, but is a file: {name} was left out"
 
 
 def submission(directory: CourseDirectory, assignment: str, student: str, release: Release) -> Submission:
@@ -60,8 +67,14 @@ def submission(directory: CourseDirectory, assignment: str, student: str, releas
         names = sorted(name for name in os.listdir(folder) if name.endswith(".ipynb"))
     except OSError as error:
         return Submission(student=student, path=None, problem=f"the folder cannot be read: {error.strerror}")
-    found = f"found {', '.join(names[:3])}" if names else "found no notebook"
+    found = f"found {', '.join(map(_shown, names[:3]))}" if names else "found no notebook"
     return Submission(student=student, path=None, problem=f"the file must be called {path.name}, {found}")
+
+
+def _shown(name: str) -> str:
+    """A file's name as no database or terminal stumbles over it: short, and without bytes that are no UTF-8."""
+    shown = "".join(each if each.isprintable() else "?" for each in name[:SHOWN])
+    return f"{shown}..." if len(name) > SHOWN else shown
 
 
 def digest_of(path: Path | None) -> str:
