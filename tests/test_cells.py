@@ -103,10 +103,38 @@ def test_magics_do_not_hide_an_answer(monkeypatch, magic):
     assert loaded(monkeypatch, answer=f"{magic}def f(): return 2").answer() == 2
 
 
-def test_a_later_use_of_the_name_does_not_change_what_is_graded(monkeypatch):
+LATER = {
+    "its name": ("", "def f(): return 7", "def f(): return 8"),
+    "a constant": ("", "h = 7\ndef f(): return h", "h, heads = 1600, 25"),
+    "a helper": ("def step(x): return x + 1", "def f(): return step(6)", "def step(x): return 8"),
+    "an import": ("from math import floor", "def f(): return floor(7.5)", "from math import ceil as floor"),
+    "a star": ("def floor(x): return 7", "def f(): return floor(8)", "from math import *"),
+    "a name beside a missing one": ("h = 3", "def f(): return h + heads", "h, heads = 1600, 4"),
+    "a name above a missing one": ("h = 3", "def f(): return h + heads", "h = 2\nheads = 4"),
+    "what a table holds": ("TABLE = [7]", "def f(): return TABLE[-1]", "TABLE.append(8)"),
+    "the index of a loop": ("n = 7", "def f(): return n", "for n in range(3): ..."),
+}
+
+
+@pytest.mark.parametrize(("above", "answer", "below"), LATER.values(), ids=LATER)
+def test_what_later_cells_make_of_a_name_does_not_change_what_is_graded(monkeypatch, above, answer, below):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    cells = [CodeCell(source="def f(): return 1", answers="f"), CodeCell(source="def f(): return 2")]
-    assert load(cells, "f").answer() == 1
+    cells = [CodeCell(source=above), CodeCell(source=answer, answers="f"), CodeCell(source=below)]
+    assert load(cells, "f").answer() == 7
+
+
+def test_what_stands_above_the_check_counts(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [CodeCell(source="h = 2\ndef f(): return h", answers="f g"), CodeCell(source="h = 7\ndef f(): return 1")]
+    assert load([*cells, CodeCell(source="", answers="f"), CodeCell(source="h = 8")], "f").answer() == 7
+
+
+def test_two_answers_have_each_its_own_helper(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [
+        CodeCell(source=f"def h(): return {n}\ndef {name}(): return h()", answers=name) for n, name in enumerate("fg")
+    ]
+    assert [load(cells, name).answer() for name in "fg"] == [0, 1]
 
 
 def test_annotations_are_postponed_for_all_cells_after_the_import(monkeypatch):

@@ -26,6 +26,16 @@ def write(path: Path, *sources: str) -> Path:
     return path
 
 
+def test_what_stands_above_the_check_cell_counts_and_what_stands_below_does_not(tmp_path: Path) -> None:
+    path = write(tmp_path / "n.ipynb", RIGHT.replace("sum", "add"))
+    book = json.loads(path.read_text())
+    check = {"hpml": {"exercise": "start_here.running_mean", "role": "check"}}
+    rest = (("add = sum", {}), ("check(running_mean)", check), ("add = max", {}))
+    book["cells"] += [{"cell_type": "code", "metadata": metadata, "source": source} for source, metadata in rest]
+    path.write_text(json.dumps(book))
+    assert answers(path)["running_mean"].answer([1.0, 3.0]) == [1.0, 2.0]
+
+
 def run(*arguments: object) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["check", *map(str, arguments)])
     return done.exit_code, done.output

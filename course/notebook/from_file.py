@@ -16,7 +16,7 @@ def answers(path: Path) -> dict[str, Loaded]:
     Raises CourseError where the file cannot be read or holds no exercise of this course.
     """
     cells = _cells(path)
-    names = [cell.answers for cell in cells if cell.answers]
+    names = dict.fromkeys(cell.answers for cell in cells if cell.answers)
     if not names:
         raise CourseError(f"{path} must be a notebook of this course, but no cell of it holds an exercise")
     return {name: load(cells, name) for name in names}
@@ -26,14 +26,14 @@ def _cells(path: Path) -> list[CodeCell]:
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
-        return [CodeCell(source="".join(cell["source"]), answers=_answers(cell["metadata"])) for cell in code]
+        return [_cell("".join(cell["source"]), cell["metadata"].get("hpml")) for cell in code]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CourseError(f"{path} must be a notebook (.ipynb), but: {type(error).__name__}: {error}") from None
 
 
-def _answers(metadata: dict[str, object]) -> str:
-    """The entry name of an answer cell, "" of any other."""
-    ours = metadata.get("hpml")
-    if not isinstance(ours, dict) or ours.get("role") != "answer":
-        return ""
-    return syllabus.find_entry(str(ours.get("exercise"))).name
+def _cell(source: str, ours: object) -> CodeCell:
+    """With the entry name of an answer cell or a check cell; of the latter without its source."""
+    if not isinstance(ours, dict) or (role := ours.get("role")) not in ("answer", "check"):
+        return CodeCell(source=source)
+    name = syllabus.find_entry(str(ours.get("exercise"))).name
+    return CodeCell(source=source if role == "answer" else "", answers=name)

@@ -8,8 +8,8 @@ that has such a name: `table.append(...)`, an item set in a loop, a function or 
 Everything else in the notebook (demonstrations, plots, training loops, magics, shell commands) is not run. What is
 only reached through `globals()`, `exec` or another name of an object is not followed.
 
-An answer's name belongs to its answer cell: a later cell that uses the same name for something else does not change
-what is graded.
+An answer sees what it saw at its check: of a name that is bound by then, what later cells make of it is left out. A
+name that is bound only later is taken from there. An answer's own name belongs to its answer cell.
 """
 
 from __future__ import annotations
@@ -43,10 +43,17 @@ LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would ta
 
 @dataclass(frozen=True, kw_only=True)
 class CodeCell:
-    """One code cell of the rebuilt notebook; `answers` is the name it should define, or ""."""
+    """One code cell of the rebuilt notebook.
+
+    answers  the names that it should define, with blanks between; a check cell has one, and no source
+    """
 
     source: str
     answers: str = ""
+
+    def has(self, name: str) -> bool:
+        """Whether it holds or checks the answer with this name."""
+        return name in self.answers.split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,18 +117,22 @@ class Parsed:
     def load(self, name: str) -> Loaded:
         """The answer with this name, out of a module in which what it needs has run, in the notebook's order."""
         failures, lost = dict(self._failures), dict[str, Failure]()
+        at, checked = self._checked(name), dict[str, Any]()
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module  # dataclasses and others look up the module of a class by its name
         for statement in self._needed(name):
+            if statement.cell > at and not checked:
+                checked = dict(module.__dict__)
             try:
                 exec(statement.code, module.__dict__)
             except BaseException as error:
                 failure = failure_of(error, error.__traceback__)
                 failures.setdefault(statement.cell, failure)
                 lost = dict.fromkeys(statement.binds, failure) | lost
+        module.__dict__.update(checked)  # whatever a later statement bound beside what was missing
         if name in module.__dict__:
             return Loaded(answer=module.__dict__[name], lost=lost)
-        own = [failures[at] for at, cell in enumerate(self._cells) if cell.answers == name and at in failures]
+        own = [failures[at] for at, cell in enumerate(self._cells) if cell.has(name) and at in failures]
         missing = Failure(type="NameError", message=f"`{name}` is not defined in the notebook")
         return Loaded(failure=next(iter(own), missing))
 
@@ -135,7 +146,14 @@ class Parsed:
         return found
 
     def _needed(self, name: str) -> list[_Statement]:
-        return _slice(self._statements, self._makes, self._owners, [name])
+        at, made = self._checked(name), [*zip(self._statements, self._makes, strict=True)]
+        early = frozenset().union(*(makes for each, makes in made if each.cell <= at)) - {"*"}
+        makes = [makes if each.cell <= at else makes - early for each, makes in made]
+        return _slice(self._statements, makes, self._owners, [name])
+
+    def _checked(self, name: str) -> int:
+        """The number of the cell after which the answer is looked at: its check's, else its own."""
+        return max((at for at, cell in enumerate(self._cells) if cell.has(name)), default=len(self._cells))
 
 
 def source_of(module: str, name: str) -> str:
@@ -154,7 +172,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
     """
     flags = 0
     for number, cell in enumerate(cells):
-        file = f"<cell of {cell.answers}>" if cell.answers else f"<cell {number}>"
+        file = f"<cell {number}>"
         try:
             source, tree = _parsed(_without_cell_magic(cell), file)
         except Exception as error:  # SyntaxError, RecursionError, a null byte
@@ -304,9 +322,7 @@ def _first(node: ast.AST) -> str:
 
 def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict[str, int]:
     """By answer: the number of its answer cell, where that cell really binds the name."""
-    cell_of = {cell.answers: number for number, cell in enumerate(cells) if cell.answers}
-    bound = {(statement.cell, name) for statement in statements for name in statement.binds}
-    return {name: number for name, number in cell_of.items() if (number, name) in bound}
+    return {name: each.cell for each in statements for name in each.binds if cells[each.cell].has(name)}
 
 
 def _slice(
