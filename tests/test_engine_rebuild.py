@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, without
 
-from autograder.engine.cells import Cell, Release
+from autograder.engine.cells import Cell, Release, code_cells
 from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, read, read_file
 from autograder.engine.rebuild import rebuild
 from autograder.engine.slim import CELL, MAX_PARTS, TOTAL
@@ -31,6 +31,12 @@ def rebuilt(book):
     """The rebuilt notebook and its repairs."""
     made = rebuild(RELEASE.cells, submitted(book))
     return RELEASE.notebook_of(made.cells), made.repairs
+
+
+def counts(book) -> dict[str, str]:
+    """By name: the source of the cell that is loaded as its answer."""
+    cells = code_cells(rebuild(RELEASE.cells, submitted(book)).cells)
+    return {name: cell.source for cell in cells if cell.source for name in cell.answers.split()}
 
 
 # --- reading ---
@@ -147,6 +153,14 @@ def test_a_submission_as_it_should_be_needs_no_repair():
     assert repairs == ()
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_of_another_system_are_no_change(end):
+    book = notebook(RIGHT)
+    for cell in book.cells:
+        cell.source = cell.source.replace("\n", end)
+    assert rebuilt(book) == (notebook(RIGHT), ())
+
+
 def test_outputs_tags_and_metadata_of_the_submission_are_dropped():
     book = notebook(RIGHT)
     for cell in book.cells:
@@ -225,19 +239,71 @@ def test_an_answer_too_long_to_be_read_is_told_among_the_repairs():
     assert said.startswith("The answer cell of `hvp` was left out: a cell may hold 200,000 bytes of HTML")
 
 
-def test_an_answer_written_in_a_cell_of_its_own_is_found_by_its_name():
+FOUND = "`{}` was not written in its answer cell; it was found in another cell."
+AGAIN = "`{}` was defined again between its answer cell and its check; that one was graded."
+BELOW = "`{}` was defined again below its check; the one in its answer cell was graded."
+
+
+def test_an_answer_written_in_a_cell_of_its_own_is_found_by_its_name_and_stays_there():
     book = notebook()
     book.cells.append(nbformat.v4.new_code_cell(RIGHT["hvp"]))
     made, repairs = rebuilt(book)
-    assert made == notebook({"hvp": RIGHT["hvp"]})
-    assert repairs == ("`hvp` was not written in its answer cell; it was found in another cell.",)
+    assert [cell.source for cell in made.cells] == [cell.source for cell in book.cells]
+    assert (counts(book)["hvp"], repairs) == (RIGHT["hvp"], (FOUND.format("hvp"),))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_several_answers_in_one_cell_are_all_found(kept):
+    book, both = notebook(), RIGHT["hvp"] + RIGHT["hinge_backward"]
+    book.cells.insert(1, nbformat.v4.new_code_cell(both))
+    for name in () if kept else ("hvp", "hinge_backward"):
+        book = without(book, f"answer-{name}")
+    assert counts(book) == {"quadratic_grads": stub("quadratic_grads"), "hinge_backward": both, "hvp": both}
+    assert rebuilt(book)[1] == (FOUND.format("hinge_backward"), FOUND.format("hvp"))
 
 
 def test_an_answer_written_in_another_answer_cell_is_found_there():
     book = notebook({"quadratic_grads": RIGHT["quadratic_grads"] + "\n\n" + RIGHT["hvp"]})
+    assert counts(book)["hvp"] == counts(book)["quadratic_grads"] == find(book, "answer-quadratic_grads").source
+    assert rebuilt(book)[1] == (FOUND.format("hvp"),)
+
+
+WRONG = RIGHT["hvp"].replace("product", "grad")
+ELSEWHERE = {  # what stands in the answer cell and, so many cells below, in a free one; which counts; what is told
+    "a stub with a comment": ("# see below\n" + stub("hvp"), 1, RIGHT["hvp"], FOUND),
+    "a stub, and helpers": (stub("hvp") + "\n\ndef half(x):\n    return x / 2", 2, RIGHT["hvp"], FOUND),
+    "a wrong one": (WRONG, 1, RIGHT["hvp"], AGAIN),
+    "below the check": (RIGHT["hvp"], 2, WRONG, BELOW),
+    "above": (RIGHT["hvp"], 0, WRONG, None),
+    "a lambda": ("hvp = lambda f, x, v: v", 0, WRONG, None),
+    "under a condition": ("if True:\n    def hvp(f, x, v): return v", 0, WRONG, None),
+    "what is raised at the end, too": (f"{RIGHT['hvp']}    {stub('hvp').splitlines()[-1].strip()}", 2, WRONG, BELOW),
+    "no more than a use": ("assert hvp == 3", 0, RIGHT["hvp"], FOUND),
+}
+
+
+@pytest.mark.parametrize(("own", "below", "free", "told"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_of_two_definitions_that_counts_which_the_check_sees(own, below, free, told):
+    book = notebook({"hvp": own})
+    at = [cell.id for cell in book.cells].index("answer-hvp") + below
+    book.cells.insert(at, nbformat.v4.new_code_cell(free))
+    assert counts(book)["hvp"] == (free if told in (FOUND, AGAIN) else own)
+    assert rebuilt(book)[1] == ((told.format("hvp"),) if told else ())
+
+
+def test_a_later_check_sees_the_later_definition():
+    book = notebook({"hvp": WRONG})
+    book.cells.append(nbformat.v4.new_code_cell(RIGHT["hvp"]))
+    book.cells.append(nbformat.from_dict({**find(book, "check-hvp"), "id": "copy"}))
+    assert counts(book)["hvp"] == RIGHT["hvp"]
+
+
+def test_a_copy_of_a_check_cell_with_something_else_in_it_is_a_cell_of_the_students():
+    book = notebook(RIGHT)
+    book.cells.insert(2, nbformat.from_dict({**find(book, "check-hvp"), "id": "copy", "source": "half = 0.5"}))
     made, repairs = rebuilt(book)
-    assert find(made, "answer-hvp").source == find(made, "answer-quadratic_grads").source
-    assert repairs == ("`hvp` was not written in its answer cell; it was found in another cell.",)
+    assert [cell.source for cell in made.cells if cell.id.startswith("free")] == ["half = 0.5"]
+    assert repairs == ()
 
 
 @pytest.mark.parametrize("new_cell", [nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell])

@@ -33,6 +33,7 @@ class Cell:
     grade_id        from `metadata.nbgrader`; "" where there is none
     locked          whether it is to stay as it was released
     number          of the cell of the release that it stands for; None for a student's own
+    holds           exercises whose answers stand here, and not in their own cells
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Cell:
     grade_id: str = ""
     locked: bool = False
     number: int | None = None
+    holds: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -79,12 +81,15 @@ def role_of(node: NotebookNode) -> tuple[str, str]:
 
 
 def code_cells(cells: Sequence[Cell]) -> list[CodeCell]:
-    """The code cells that students' definitions may stand in: all but the check cells."""
-    return [
-        CodeCell(source=cell.source, answers=cell.name if cell.role == "answer" else "")
-        for cell in cells
-        if cell.kind == "code" and cell.role != "check"
-    ]
+    """The code cells that students' definitions may stand in; of check cells, only where they stand."""
+    held = {exercise for cell in cells for exercise in cell.holds}
+    found = []
+    for cell in cells:
+        own = [] if cell.role == "answer" and cell.exercise in held else [cell.exercise]
+        names = " ".join(exercise.partition(".")[2] for exercise in [*own, *cell.holds])
+        if cell.kind == "code":
+            found.append(CodeCell(source="" if cell.role == "check" else cell.source, answers=names))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

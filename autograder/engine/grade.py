@@ -246,8 +246,9 @@ def nothing_ran(seen: Sequence[Observation]) -> bool:
 
 
 def _answers(cells: Sequence[Cell]) -> dict[str, str]:
-    """The sources of the answer cells, by exercise."""
-    return {cell.exercise: cell.source.strip() for cell in cells if cell.role == "answer"}
+    """The sources of the cells that answers stand in, by exercise."""
+    own = {cell.exercise: cell.source.strip() for cell in cells if cell.role == "answer"}
+    return own | {exercise: cell.source.strip() for cell in cells for exercise in cell.holds}
 
 
 def _not_attempted(exercise: Exercise) -> Verdict:

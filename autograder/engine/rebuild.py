@@ -9,7 +9,9 @@
 | other code          | its source: it was theirs to change                                 |
 | other text          | nothing: the release's text stands                                  |
 
-Cells that are no release cell are free; they follow the release cell that they followed in the submission.
+Cells that are no release cell are free; they follow the release cell that they followed in the submission. An answer
+may stand in one of them: it counts where it stands, since it may need what stands above it, and no cell is moved.
+What a cell defines is told from its text alone: a parser can be made to take more time and memory than a judge has.
 Metadata, tags, outputs, attachments and ids of the submission are dropped. Free text is shown as it was typed, never
 rendered: HTML and links in it would run in the grader's browser.
 """
@@ -34,9 +36,14 @@ class Rebuilt:
     repairs: tuple[str, ...]
 
 
-def defines(source: str, name: str) -> bool:
-    """Whether a function or class of this name is defined at the left margin."""
-    return re.search(rf"^(?:async[ \t]+)?(?:def|class)[ \t]+{re.escape(name)}\b", source, re.MULTILINE) is not None
+DEFINES = r"^(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"  # at the left margin
+BINDS = r"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]*)?=(?!=))"  # or in another way
+ENDS = r"^[ \t]*(?:return|yield)\b"
+
+
+def defines(source: str, name: str, how: str = DEFINES) -> bool:
+    """Whether a function or class of this name is defined."""
+    return re.search(how.format(name=re.escape(name)), source, re.MULTILINE) is not None
 
 
 def rebuild(release: Sequence[Cell], submitted: Sequence[Cell]) -> Rebuilt:
@@ -61,6 +68,7 @@ class _Work:
     matched  by index: the submitted cells that claim to be this release cell, in order
     sources  by index: the source that replaces the release's
     dropped  submitted cells that do not come back, not even as free cells
+    holds    by number: exercises whose answers stand there, and not in their own cells
     """
 
     release: Sequence[Cell]
@@ -68,6 +76,7 @@ class _Work:
     matched: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     sources: dict[int, str] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
+    holds: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     repairs: list[str] = field(default_factory=list)
 
 
@@ -101,18 +110,15 @@ def _free(work: _Work) -> list[int]:
 
 
 def _take_answer(work: _Work, index: int) -> None:
-    """Finds the source of one answer: its own cell, else a cell that defines its name."""
+    """Finds the source of one answer: its own cell, and the cell that defines its name where that is another one."""
     cell = work.release[index]
     name, chosen = cell.name, _own_cell(work, index)
-    if chosen is None or not _written(work, chosen, cell, name):
-        elsewhere = _elsewhere(work, cell)
-        if elsewhere is not None:
-            work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
-            if chosen is not None and work.submitted[chosen].source.strip() != cell.source.strip():
-                work.matched[index].remove(chosen)  # helpers may stand there: it stays as a free cell
-            chosen = elsewhere
+    holder = _holder(work, cell, chosen)
+    if holder is not None:
+        work.holds[holder].append(cell.exercise)
     if chosen is None:
-        work.repairs.append(f"The answer cell of `{name}` was missing; it was put back as released.")
+        if holder is None:
+            work.repairs.append(f"The answer cell of `{name}` was missing; it was put back as released.")
         return
     if work.submitted[chosen].kind != "code":
         work.repairs.append(f"The answer cell of `{name}` had become a text cell; it was read as code.")
@@ -128,7 +134,7 @@ def _own_cell(work: _Work, index: int) -> int | None:
     name = cell.name
     if not numbers:
         return None
-    written = [number for number in numbers if _written(work, number, cell, name)]
+    written = [number for number in numbers if _written(work, number, cell, cell, BINDS)]
     chosen = (written or numbers)[-1]
     if len(numbers) > 1:
         work.repairs.append(
@@ -139,28 +145,54 @@ def _own_cell(work: _Work, index: int) -> int | None:
     return chosen
 
 
-def _written(work: _Work, number: int, cell: Cell, name: str) -> bool:
-    """Whether a submitted cell defines the answer and is no longer what was released."""
+def _written(work: _Work, number: int, cell: Cell, like: Cell, how: str = DEFINES) -> bool:
+    """Whether a submitted cell defines the answer of `cell`, and is no longer what was released, `like`."""
     source = work.submitted[number].source
-    return source.strip() != cell.source.strip() and defines(source, name)
+    if source.strip() == like.source.strip() or not defines(source, cell.name, how):
+        return False
+    stub, ours = _definition(cell.source, cell.name), _definition(source, cell.name)
+    raises = f'raise NotImplementedError("{cell.exercise}")'
+    still = ours.count(raises) >= stub.count(raises) > 0
+    return not still or len(re.findall(ENDS, ours, re.MULTILINE)) > len(re.findall(ENDS, stub, re.MULTILINE))
 
 
-def _elsewhere(work: _Work, cell: Cell) -> int | None:
-    """The last code cell of the student's that defines the name: a free cell moves, any other stays where it is."""
-    code = [number for number in _free(work) if work.submitted[number].kind == "code"]
-    free = [number for number in code if _written(work, number, cell, cell.name)]
-    if free:
-        work.dropped.add(free[-1])
-        return free[-1]
-    others = [
+def _definition(source: str, name: str) -> str:
+    """From the last line that defines the name to the next one at the margin that begins another statement."""
+    *_, last = re.split(f"(?={DEFINES.format(name=re.escape(name))})", source, flags=re.MULTILINE)
+    head, line, rest = last.partition("\n")
+    return head + line + re.split(r"^(?=[\w@])", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
+    """The cell that holds the answer instead of its own one, `chosen`: what its check sees, if the check sees one."""
+    name, code = cell.name, [number for number in _free(work) if work.submitted[number].kind == "code"]
+    free = [number for number in code if _written(work, number, cell, cell)]
+    checks = [at for at, each in enumerate(work.release) if (each.exercise, each.role) == (cell.exercise, "check")]
+    checked = max((number for at in checks for number in work.matched[at]), default=-1)
+    seen = [number for number in free if number < checked]
+    if chosen is None or not _written(work, chosen, cell, cell, BINDS):
+        holder = max(seen or free or _others(work, cell), default=None)
+        if holder is not None:
+            work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
+        return holder
+    if seen and seen[-1] > chosen:
+        work.repairs.append(f"`{name}` was defined again between its answer cell and its check; that one was graded.")
+        return seen[-1]
+    if free and free[-1] > chosen:
+        work.repairs.append(f"`{name}` was defined again below its check; the one in its answer cell was graded.")
+    return None
+
+
+def _others(work: _Work, cell: Cell) -> list[int]:
+    """Cells of the release that were the student's to change, and in which the name is defined now."""
+    return [
         number
         for index, numbers in work.matched.items()
         for number in numbers
         if not work.release[index].fixed
         and work.release[index].kind == work.submitted[number].kind == "code"
-        and _written(work, number, work.release[index], cell.name)
+        and _written(work, number, cell, work.release[index])
     ]
-    return max(others, default=None)
 
 
 # --- fixed cells and the whole -----------------------------------------------------------------------
@@ -170,7 +202,8 @@ def _put_back(work: _Work, index: int) -> None:
     """The release's own cell stands; what differed is told."""
     cell = work.release[index]
     label = f"check cell of `{cell.name}`" if cell.role == "check" else f"locked cell `{cell.grade_id}`"
-    numbers = work.matched[index]
+    same = [n for n in work.matched[index] if work.submitted[n].source.strip() == cell.source.strip()]
+    numbers = work.matched[index] = same or work.matched[index]  # a changed copy is a cell of the student's
     if not numbers:
         work.repairs.append(f"The {label} was missing; it was put back.")
     if len(numbers) > 1:
@@ -197,7 +230,7 @@ def _count_missing(work: _Work) -> None:
 
 def _assemble(work: _Work) -> Iterator[Cell]:
     """The release's cells in order, each followed by the free cells that followed it."""
-    place = {number: index for index, numbers in work.matched.items() for number in numbers}
+    place = {numbers[0]: index for index, numbers in work.matched.items() if numbers}
     following: dict[int, list[int]] = defaultdict(list)
     last = -1
     free = set(_free(work))
@@ -207,7 +240,8 @@ def _assemble(work: _Work) -> Iterator[Cell]:
             following[last].append(number)
     yield from (_free_cell(work, number) for number in following[-1])
     for index, released in enumerate(work.release):
-        yield dataclasses.replace(released, source=work.sources.get(index, released.source))
+        holds = tuple(exercise for number in work.matched[index] for exercise in work.holds[number])
+        yield dataclasses.replace(released, source=work.sources.get(index, released.source), holds=holds)
         yield from (_free_cell(work, number) for number in following[index])
 
 
@@ -215,4 +249,5 @@ def _free_cell(work: _Work, number: int) -> Cell:
     """A student's own cell: nothing of it comes along but what kind it is, and its source."""
     cell = work.submitted[number]
     kind = "code" if cell.kind == "code" else "markdown"
-    return Cell(kind=kind, source=cell.source, id=f"free-{number}", role="free")
+    holds = tuple(work.holds[number])
+    return Cell(kind=kind, source=cell.source, id=f"free-{number}", role="free", holds=holds)

@@ -44,8 +44,9 @@ def slim(data: bytes) -> list[dict[str, Any]]:
 
 
 def source_of(value: object) -> str:
-    """Of a cell: a string, or a list of them."""
-    return "".join(map(text_of, value)) if isinstance(value, list) else text_of(value)
+    """Of a cell: a string, or a list of them, with lines that end as everywhere."""
+    text = "".join(map(text_of, value)) if isinstance(value, list) else text_of(value)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def text_of(value: object) -> str:
