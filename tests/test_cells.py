@@ -98,9 +98,13 @@ def test_an_answer_cell_without_the_answer_is_told(monkeypatch):
     assert failure == Failure(type="NameError", message="`f` is not defined in the notebook")
 
 
-@pytest.mark.parametrize("magic", ["%%time\n", "%%capture out\n\n", "%time\n!ls\n"])
-def test_magics_do_not_hide_an_answer(monkeypatch, magic):
-    assert loaded(monkeypatch, answer=f"{magic}def f(): return 2").answer() == 2
+@pytest.mark.parametrize("magic", ["%%time\n", "%%capture out\n\n%%time\n", "\n%%prun -q\n", "%time\n!ls\n"])
+def test_magics_do_not_hide_an_answer_or_a_helper(monkeypatch, magic):
+    assert loaded(monkeypatch, f"{magic}TWO = 2", answer=f"{magic}def f(): return TWO").answer() == 2
+
+
+def test_a_cell_that_is_written_to_a_file_binds_nothing(monkeypatch):
+    assert loaded(monkeypatch, "x = 2", "%%writefile x.py\nx = 3", answer="def f(): return x").answer() == 2
 
 
 LATER = {

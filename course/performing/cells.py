@@ -38,6 +38,8 @@ ON_GLOBALS = {
     if name.startswith(("LOAD_", "STORE_")) and name.endswith(("_NAME", "_GLOBAL", "_GLOBALS"))
 }
 MISSING = re.compile(r"name '(\w+)' is not defined")
+ANY_MAGICS = re.compile(r"(?:\s*%%.*\n?)+")
+MAGICS = re.compile(r"(?:\s*%%(?:time|capture|prun)\b.*\n?)+")  # what the rest of the cell binds is bound nevertheless
 LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
 
 
@@ -174,7 +176,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
     for number, cell in enumerate(cells):
         file = f"<cell {number}>"
         try:
-            source, tree = _parsed(_without_cell_magic(cell), file)
+            source, tree = _parsed(_without_cell_magics(cell), file)
         except Exception as error:  # SyntaxError, RecursionError, a null byte
             failures[number] = failure_of(error, error.__traceback__)
             continue
@@ -210,10 +212,10 @@ def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
     return rewritten, ast.parse(rewritten, file)
 
 
-def _without_cell_magic(cell: CodeCell) -> str:
-    """An answer cell without a first line such as `%%time`, which would make the rest of it a string."""
-    first, _, rest = cell.source.lstrip().partition("\n")
-    return rest if cell.answers and first.startswith("%%") else cell.source
+def _without_cell_magics(cell: CodeCell) -> str:
+    """Without first lines such as `%%time`, which would make the rest a string; of an answer, whatever they are."""
+    found = (ANY_MAGICS if cell.answers else MAGICS).match(cell.source)
+    return cell.source[found.end() :] if found else cell.source
 
 
 def _future(node: ast.stmt) -> int:
