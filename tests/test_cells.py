@@ -49,6 +49,16 @@ FILLED = {
     "a function that fills": "def put(n):\n    TABLE.append(n)\nput(7)",
     "a decorator that fills": "def keep(f):\n    TABLE.append(f())\n    return f\n@keep\ndef g(): return 7",
     "a decorator with a name": "def of(n):\n    def keep(f): TABLE.append(n)\n    return keep\n@of(7)\ndef g(): ...",
+    "in a list": "[TABLE.append(n) for n in (6, 7)]",
+    "in an assertion": "assert TABLE.append(7) is None",
+    "while its value is taken": "TABLE += [7, 8]\nlast = TABLE.pop()",
+    "given to a function that fills": "def put(table, n): table.append(n)\nput(TABLE, 7)",
+    "given by name": "def put(n, table):\n    table += [n]\n    return n\nlast = put(7, table=TABLE)",
+    "a function that fills, with a value": "def put(n):\n    TABLE.append(n)\n    return n\nlast = [put(7)]",
+    "an object that registers itself": "class A:\n    def __init__(self): TABLE.append(7)\na = A()",
+    "a library's function": "import heapq\nTABLE += [9, 8]\nheapq.heappush(TABLE, 7)\nTABLE.reverse()",
+    "a global": "def put():\n    global TABLE\n    TABLE = [7]\nput()",
+    "a walrus": "print((TABLE := [7]))",
     "a method as a decorator": "@TABLE.append\ndef g(): ...\nTABLE[0] = g\nTABLE.append(7)",
 }
 
@@ -73,6 +83,8 @@ def test_a_call_that_changes_nothing_that_is_needed_is_not_run(monkeypatch, caps
         "@show\ndef h(): ...",
         "f.calls = print(3)",
         "LOG.append(print(4))",
+        "x = show(print(5))",
+        "x = [g(print(6)), LOG.pop()]",
     )
     assert loaded(monkeypatch, *cells, answer="def f(x): return g(x)\nshow(f(2))").answer(3.5) == 3
     assert capsys.readouterr().out == ""

@@ -4,9 +4,10 @@
 
 A graded call needs the definition of its answer and whatever that definition mentions: helpers, imports, constants,
 found statement by statement through the names that the compiler itself resolves to globals; and what fills an object
-that has such a name: `table.append(...)`, an item set in a loop, a function or class that registers itself there.
-Everything else in the notebook (demonstrations, plots, training loops, magics, shell commands) is not run. What is
-only reached through `globals()`, `exec` or another name of an object is not followed.
+that has such a name: `table.append(...)`, an item set in a loop, a function or class that registers itself there, a
+function of the notebook that is given the object to fill. Everything else in the notebook (demonstrations, plots,
+training loops, magics, shell commands) is not run. What is only reached through `globals()`, `exec` or another name of
+an object is not followed.
 
 An answer sees what it saw at its check: of a name that is bound by then, what later cells make of it is left out. A
 name that is bound only later is taken from there. An answer's own name belongs to its answer cell.
@@ -23,7 +24,7 @@ import linecache
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +41,14 @@ ON_GLOBALS = {
 MISSING = re.compile(r"name '(\w+)' is not defined")
 ANY_MAGICS = re.compile(r"(?:\s*%%.*\n?)+")
 MAGICS = re.compile(r"(?:\s*%%(?:time|capture|prun)\b.*\n?)+")  # what the rest of the cell binds is bound nevertheless
+METHODS = re.compile(  # which change what they belong to
+    r"append(?:left)?|extend(?:left)?|insert|pop(?:left|item)?|remove|discard|clear|sort|reverse|rotate|add|update"
+    r"|setdefault"
+)
+FUNCTIONS = re.compile(  # which change what they are given first
+    r"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?"
+)
+Accounts = tuple[frozenset[str], frozenset[str], frozenset[str], Mapping[str, frozenset[str]]]
 LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
 
 
@@ -79,6 +88,7 @@ class _Statement:
 
     changes   names whose objects it changes, as far as they have been made in the notebook
     calls     names that it calls for what they do, such as decorators: what their functions change, it changes
+    gives     by names that it calls in any way: names that it gives them
     """
 
     node: ast.stmt
@@ -89,6 +99,7 @@ class _Statement:
     binds: frozenset[str]
     changes: frozenset[str]
     calls: frozenset[str]
+    gives: Mapping[str, frozenset[str]]
 
     @functools.cached_property
     def code(self) -> types.CodeType:
@@ -183,8 +194,8 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         for node in tree.body:
             flags |= _future(node)
-            binds, (changes, calls) = _binds(node), _effects(node)
-            if binds or changes or calls:
+            binds, changes, calls, gives = _accounts(node)
+            if binds or changes or calls or gives:
                 yield _Statement(
                     node=node,
                     file=file,
@@ -194,6 +205,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
                     binds=binds,
                     changes=changes,
                     calls=calls,
+                    gives=gives,
                 )
 
 
@@ -252,25 +264,32 @@ def _bound_inside(node: ast.stmt) -> frozenset[str]:
     return frozenset(name for operation, name in global_names(code) if operation.startswith("STORE"))
 
 
-def _effects(node: ast.stmt) -> tuple[frozenset[str], frozenset[str]]:
-    """Names whose objects the statement changes while it runs, and names that it calls for what they do.
+def _accounts(node: ast.stmt) -> Accounts:
+    """What the statement binds, changes, calls and gives while it runs, as a _Statement says it.
 
     A call whose value nobody takes, and a decorator, is there for what it does; a class is known to those it is made
-    from.
+    from. Of a call whose value is taken, as in `x = fill(table)`, only what it surely fills is told.
     """
+    binds = _binds(node)
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return binds, frozenset(), frozenset(), {}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         bases = node.bases if isinstance(node, ast.ClassDef) else []
-        return _acting(node.decorator_list, [_first(each) for each in bases])
-    if isinstance(node, ast.Expr):
-        return _acting([node.value] if isinstance(node.value, ast.Call) else [], [])
-    if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        return frozenset(), frozenset()
-    return _inside(node)
-
-
-def _inside(node: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
-    """The same of all statements in it, those of functions too."""
+        return binds, *_acting(node.decorator_list, [_first(each) for each in bases]), {}
     parts = [*ast.walk(node)]
+    if isinstance(node, ast.Expr):
+        changes, calls = _acting([node.value] if isinstance(node.value, ast.Call) else [], [])
+    elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        changes, calls = frozenset[str](), frozenset[str]()
+    else:
+        changes, calls = _inside(parts)
+    walrus = {_first(part.target) for part in parts if isinstance(part, ast.NamedExpr)}
+    called = [part for part in parts if isinstance(part, ast.Call)]
+    return binds | walrus, changes | _filled(called), calls, _gives(called)
+
+
+def _inside(parts: Sequence[ast.AST]) -> tuple[frozenset[str], frozenset[str]]:
+    """What all statements among these parts change and call, those of functions too."""
     calls = [each.value for each in parts if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
     decorators = [each for part in parts for each in getattr(part, "decorator_list", ())]
     return _acting([*calls, *decorators], map(_root, parts))
@@ -286,6 +305,31 @@ def _acting(called: Iterable[ast.expr], changed: Iterable[str]) -> tuple[frozens
             each = each.func if isinstance(each, ast.Call) else each.value
         into.add(_first(each))
     return frozenset(changes - {""}), frozenset(calls - {""})
+
+
+def _gives(calls: Iterable[ast.Call]) -> dict[str, frozenset[str]]:
+    """By names that are called: names that they are given."""
+    found = dict[str, frozenset[str]]()
+    for call in calls:
+        if isinstance(call.func, ast.Name):
+            given = map(_first, [*call.args, *(each.value for each in call.keywords)])
+            found[call.func.id] = found.get(call.func.id, frozenset()).union(given) - {""}
+    return found
+
+
+def _filled(parts: Iterable[ast.AST]) -> frozenset[str]:
+    """Names whose objects these parts of a statement change, as far as their own words say so."""
+    found = set[str]()
+    for part in parts:
+        if isinstance(part, (ast.Attribute, ast.Subscript)):
+            found.add(_root(part))
+        elif isinstance(part, ast.AugAssign):
+            found.add(_first(part.target))
+        elif isinstance(part, ast.Call):
+            name = part.func.attr if isinstance(part.func, ast.Attribute) else _first(part.func)
+            changed = [part.func] if METHODS.fullmatch(name) else part.args[:1] if FUNCTIONS.fullmatch(name) else []
+            found |= {_first(each) for each in changed}
+    return frozenset(found - {""})
 
 
 def _uses(code: types.CodeType) -> frozenset[str]:
@@ -353,12 +397,30 @@ def _makes(statements: Sequence[_Statement]) -> list[frozenset[str]]:
     here = frozenset().union(*(each.binds for each in statements if not isinstance(each.node, imports)))
     called = frozenset().union(*(each.calls for each in statements))
     by_calls = {
-        name: _inside(each.node)[0] & _needs(each) & here for each in statements for name in each.binds & called
+        name: _inside([*ast.walk(each.node)])[0] & _needs(each) & here
+        for each in statements
+        for name in each.binds & called
     }
+    given = frozenset().union(*(each.gives for each in statements))
+    fills = {name: _fills(each.node, here) for each in statements for name in each.binds & given}
     return [
-        each.binds.union(each.changes & here, *(by_calls.get(name, frozenset()) for name in each.calls))
+        each.binds.union(
+            each.changes & here,
+            *(by_calls.get(name, frozenset()) for name in each.calls),
+            *(fills[name](names) for name, names in each.gives.items() if name in fills),
+        )
         for each in statements
     ]
+
+
+def _fills(node: ast.stmt, here: frozenset[str]) -> Callable[[frozenset[str]], frozenset[str]]:
+    """By names that are given to a function or class: those which a call of it fills or binds, these included."""
+    parts = [*ast.walk(node)]
+    filled, parameters = _filled(parts), {part.arg for part in parts if isinstance(part, ast.arg)}
+    declared = frozenset(name for part in parts if isinstance(part, ast.Global) for name in part.names)
+    outer = declared | ((filled - parameters) & here)
+    takes = isinstance(node, ast.FunctionDef) and not filled.isdisjoint(parameters)
+    return lambda names: outer | (names & here) if takes else outer
 
 
 def _needs(statement: _Statement) -> frozenset[str]:
