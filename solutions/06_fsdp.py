@@ -1016,7 +1016,7 @@ def mend_the_ledgers() -> dict[str, tuple[int, str]]:
               replaces it, a str without a line break. Its indentation is kept, and may be left out; `torch` is
               imported.
     Judged    by what each rank returns, on other numbers, and by the most bytes that a rank holds at once, which may be
-              a quarter above ours; any spelling of a cure is right
+              a quarter above ours, and in `units` two fifths; any spelling of a cure is right
     masters   Each rank keeps the master copy of its own shard, in float64, and no other.
     units     The full parameters of one unit, or two, are held at a time.
     losses    What is kept of a batch has no graph.

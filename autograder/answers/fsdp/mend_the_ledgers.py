@@ -28,8 +28,18 @@ def nothing_recorded() -> dict[str, tuple[int, str]]:
     }
 
 
+def one_more_held() -> dict[str, tuple[int, str]]:
+    """What was made last is held until there is another: a whole in float64, a unit, the graph of a loss."""
+    return {
+        "masters": (4, "whole = w.double(); mine.append(whole.chunk(comm.size)[comm.rank].clone())"),
+        "units": (2, "import collections; full = collections.deque(maxlen=2)"),
+        "losses": (6, "found = [each.detach() for each in found] + [loss]"),
+    }
+
+
 RIGHT = (
     right(in_other_words),
+    right(one_more_held),
     right(nothing_recorded, independent="copies into memory of its own, and operations in place"),
 )
 
@@ -67,6 +77,7 @@ WRONG = (
         masters(4, "mine.append(w.double().chunk(comm.size)[comm.rank].detach())"),
         masters(4, "mine.append(w.double().view(comm.size, -1)[comm.rank])"),
         masters(4, "mine.append(w.double().clone().chunk(comm.size)[comm.rank])"),
+        masters(4, "m = w.double().chunk(comm.size)[comm.rank]; mine.append(m if len(mine) % 2 else m.clone())"),
     ),
     wrong(
         "no_master_copy",
@@ -82,11 +93,12 @@ WRONG = (
     ),
     wrong(
         "freed_at_the_end",
-        "`units` still holds all full units until the last one has computed. Free each before the next one is "
-        "gathered, or when it is there.",
+        "`units` still holds more than two full units at once, if not all until the last one has computed. Free each "
+        "before the next one is gathered, or when it is there.",
         units(6, "del full"),
         units(5, "x = torch.tanh(full[-1] * x); del shard"),
         units(4, "w = gather(shard); full.append(w); del w"),
+        units(2, "import collections; full = collections.deque(maxlen=3)"),
     ),
     wrong(
         "frees_the_wrong_one",
@@ -107,6 +119,7 @@ WRONG = (
         losses(7, "del w, loss"),
         losses(5, "loss = (gain * w.detach() - x).square().mean()"),
         losses(6, "found.append(loss + 0)"),
+        losses(6, "found.append(loss.detach() if found else loss)"),
     ),
     wrong(
         "losses_lost",

@@ -19,8 +19,8 @@ from course.tree import Leaf
 HELD = {name: f"what `{name}` holds" for name in ledger_runs.PROGRAMS}
 OTHERS = {name: f"`{name}` on 2 ranks" for name in ledger_runs.PROGRAMS}
 COPIES = 4096  # in grading: a unit has 6 MiB
-SLACK = 1.25  # times our bytes, where tensors are counted
-MOST = {"masters": 50, "units": 50, "losses": 46}  # MiB in grading: right ones take up to 36, 42, 32, others 60, 72, 80
+SLACK = {"masters": 1.25, "units": 1.4, "losses": 1.25}  # times our bytes; two units are 1.33 of one, three are 1.5
+MOST = {"masters": 45, "units": 50, "losses": 40}  # MiB in grading: right ones take up to 43, 48, 32, others 48, 54, 44
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -55,7 +55,7 @@ def _held(inputs: Inputs, got: Values, expected: Values) -> str | None:
     if "peak_bytes" in got:
         peak, most = _most(got["peak_bytes"]), MOST[name] * 2**20
     else:
-        peak, most = _most(got["live_bytes"]), int(SLACK * _most(expected["live_bytes"]))
+        peak, most = _most(got["live_bytes"]), int(SLACK[name] * _most(expected["live_bytes"]))
     return None if peak <= most else f"a rank of `{name}` holds {peak:,} bytes at once, where {most:,} are enough"
 
 
@@ -112,7 +112,7 @@ EXERCISE = Exercise(
         'for "masters", "units" and "losses" the number': ("masters_right", "units_right", "losses_right"),
         "Its indentation is kept, and may be left out": ("masters_right", "units_right", "losses_right"),
         "by what each rank returns": ("masters_right", "units_right", "losses_right"),
-        "the most bytes that a rank holds at once, which may be a quarter above ours": (
+        "the most bytes that a rank holds at once, which may be a quarter above ours, and in `units` two fifths": (
             "masters_held",
             "units_held",
             "losses_held",
