@@ -59,7 +59,7 @@ def test_a_new_file_elsewhere_is_never_staged(place, tmp_path, monkeypatch):
     (tmp_path / place).mkdir(exist_ok=True)
     (tmp_path / place / "secret.py").write_text("SEED = 1")
     stage(tmp_path / "to")
-    assert len(list((tmp_path / "to").rglob("ours.py"))) == len(STUDENT_SIDE) - 5 + 2
+    assert len(list((tmp_path / "to").rglob("ours.py"))) == len(STUDENT_SIDE) - 6 + 2
     assert list((tmp_path / "to").rglob("secret*")) == []
 
 

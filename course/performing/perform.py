@@ -26,9 +26,9 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 import numpy as np
 import torch
 
+from course import apart
 from course.cluster import Comm, RanksFailed
 from course.failing import MAX_MESSAGE, message_of, own_lines, type_of
-from course.performing import apart
 from course.performing.exercise import Answer, Ask, Case, Exercise, Failure, Observation, Oracle
 from course.performing.forms import laid_out
 from course.performing.oracle import Here, told

@@ -38,8 +38,8 @@ from autograder.sandbox.wire.policy import Limits, writable
 from autograder.sandbox.wire.rank_messages import RankCall, to_part
 from autograder.start import STAND_INS
 from course import exercises
+from course.apart import apart
 from course.cluster.protocol.comm import Comm
-from course.performing.apart import apart
 from course.performing.cells import CodeCell, Loaded, Parsed
 from course.performing.exercise import Answer, Exercise, Failure, Observation
 from course.performing.oracle import UnknownQuestion

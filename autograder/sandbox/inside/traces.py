@@ -33,7 +33,7 @@ BUSY = ("sys", "warnings", "torch.utils._python_dispatch")  # changed and change
 CACHES = ("linecache.cache", "re._cache", "torch.jit._builtins._builtin_table")
 # Audit events that change nothing, or that our own code raises in each exercise; all others count.
 HARMLESS = ("exec", "compile", "builtins.id", "code.__new__", "object.__getattr__", "sys._getframe")
-OURS = "ctypes."  # what hides the probe (course/performing/apart.py)
+OURS = "ctypes."  # what hides the probe (course/apart.py)
 WORD = ctypes.sizeof(ctypes.c_void_p)
 VERSION = 3 * WORD  # bytes of a dict before its version, which is new after each change of any dict (PEP 509)
 SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})

@@ -19,7 +19,7 @@ COURSE = Path(course.__file__).parent
 GRADER = Path(autograder.__file__).parent
 STUDENT_SIDE = (  # what answers are made with and performed by
     *("performing", "exercises", "cluster", "meter", "planner", "lessons"),
-    *("__init__.py", "errors.py", "failing.py", "syllabus.py", "tree.py"),
+    *("__init__.py", "apart.py", "errors.py", "failing.py", "syllabus.py", "tree.py"),
 )
 ROOMS = ("sandbox/inside", "sandbox/wire", "start.py")
 STOOD_IN = "notebook"  # what a lesson calls on a student's own machine: inside/stand_ins takes its place

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from course.apart import apart
 from course.errors import BadArgument, WrongOutput
 
 
@@ -38,12 +39,15 @@ class Programs(dict[str, str]):
     def defined(self, name: str, text: str = "") -> Callable[..., Any]:
         """The function `name` that `text` defines, or the program as it stands here if it is left out.
 
-        It is executed, so only where its author's code is.
+        It is executed, so only where its author's code is; its lines do not see the frames of who runs them.
         """
-        namespace: dict[str, Any] = {"torch": torch, "math": math}
-        exec(compile(text or self[name], f"<{name}>", "exec", dont_inherit=True), namespace)
-        function: Callable[..., Any] = namespace[name]
-        return function
+        return apart(apart(_executed)(name, text or self[name]))
+
+
+def _executed(name: str, text: str) -> Any:
+    namespace: dict[str, Any] = {"torch": torch, "math": math}
+    exec(compile(text, f"<{name}>", "exec", dont_inherit=True), namespace)
+    return namespace[name]
 
 
 def replacement(found: Any, name: str) -> tuple[int, str]:

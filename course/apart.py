@@ -4,8 +4,9 @@
                                             answer <--+
 
 A frame of Python's holds the address of its caller's. In a process of the grader's that address is taken out of one
-frame while the answer runs. Who is determined finds other ways to what his own process holds, so that no score rests
-on this; what a case is called is therefore not even sent (`autograder.sandbox.wire.messages.from_cases`).
+frame while the answer runs, and anywhere while a program runs that holds a line of an answer's. Who is determined finds
+other ways to what his own process holds, so that no score rests on this; what a case is called is therefore not even
+sent (`autograder.sandbox.wire.messages.from_cases`).
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any
-
-from course.performing.exercise import Answer
 
 WORD = ctypes.sizeof(ctypes.c_void_p)
 OBJECT = object.__basicsize__  # bytes that each object begins with; in a frame object, then `f_back` and its frame
 WORDS = 12  # of a frame that may hold the address of its caller's: there are fewer before its variables
 
 
-def apart(answer: Answer) -> Answer:
+def apart(answer: Callable[..., Any]) -> Callable[..., Any]:
     """The answer, whose calls do not see who called. A class stays the same class, with each of its functions so."""
     if isinstance(answer, FunctionType):
         return _hiding(answer)
@@ -35,7 +35,7 @@ def apart(answer: Answer) -> Answer:
     return answer
 
 
-def _hiding(function: Answer) -> Answer:
+def _hiding(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*arguments: Any, **options: Any) -> Any:
         frames: list[FrameType] = []
@@ -48,7 +48,9 @@ def _hiding(function: Answer) -> Answer:
     return called
 
 
-def _call(frames: list[FrameType], function: Answer, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _call(
+    frames: list[FrameType], function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
     """Call it while nothing leads from this frame to the caller's."""
     frames.append(sys._getframe())
     caller = _caller(frames[0])

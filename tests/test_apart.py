@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from course import exercises
-from course.performing.apart import apart
+from course.apart import apart
+from course.lessons.experiments.programs import Programs
 from course.performing.exercise import Case, observe
 from course.performing.perform import perform
 
@@ -41,6 +42,28 @@ def test_the_frames_of_the_caller_cannot_be_reached():
 def test_nor_from_a_frame_that_was_kept():
     (kept, _) = probe_of(apart(lambda: sys._getframe()))
     assert names(kept) == ["<lambda>", "_call"]
+
+
+def test_nor_from_a_line_of_a_program():
+    program = Programs(f="def f(x):\n    return x\n").defined
+    at_call = program("f", "def f(x):\n    import sys; return x(sys._getframe())\n")
+    when_defined = program("f", "def f(x, frame=__import__('sys')._getframe()):\n    return x(frame)\n")
+    assert probe_of(at_call, names)[0] == ["f", "_call"]
+    assert probe_of(when_defined, names)[0] == ["<module>", "_executed", "_call"]
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "line"),
+    [
+        ("mend_the_steps", "watched", (14, "import sys; sys._getframe(1).f_locals['alive']; return losses, means")),
+        ("mend_the_quantizers", "layer", (12, "import sys; sys._getframe(1).f_locals['meter']; return outputs, kept")),
+    ],
+)
+def test_a_line_of_a_program_does_not_reach_the_instrument_of_who_runs_it(name, program, line):
+    exercise = dataclasses.replace(exercises.load(name), seconds=60.0)
+    cases = exercise.cases(torch.Generator().manual_seed(0))
+    seen = [perform(exercise, lambda: {program: line}, case) for case in cases]
+    assert {each.error.type for each in seen} == {"KeyError", "WrongOutput"}  # the other programs have no line
 
 
 def test_nor_from_an_exception_that_was_kept():
