@@ -129,6 +129,13 @@ WRONG = (
         notes((LOOP, "range(round(len(batches) / k))")),
     ),
     wrong(
+        "drops_a_single_batch",
+        "`accumulate` takes no step on the rest where that is a single batch: 9 batches in groups of 4 make three "
+        "groups, the last of them with one. Round the number of groups up.",
+        notes((LOOP, "range((len(batches) + k - 2) // k)")),
+        notes((LOOP, "range(len(batches) // k + (len(batches) % k > 1))")),
+    ),
+    wrong(
         "still_drops_the_rest",
         "`accumulate` still takes no step on the batches that are left over: the loop over groups ends before them, "
         "whatever the lines in it do. Round its number of groups up.",

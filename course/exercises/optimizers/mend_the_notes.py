@@ -16,7 +16,13 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 LINES = "the numbers of the lines"
 ADAM = ("usual eps", "large eps")
-GROUPS = ("a smaller last group", "groups that come out even", "fewer batches than k")
+GROUPS = (
+    "a smaller last group",
+    "groups that come out even",
+    "fewer batches than k",
+    "a last group of one batch",
+    "a single batch",
+)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -52,7 +58,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         for words, eps in zip(ADAM, (1e-8, uniform(0.2, 0.5)), strict=True)
     }
     k = integer(rng, 5, 8)
-    drawn |= {name: accumulate(count, k) for name, count in zip(GROUPS, (3 * k - 1, 2 * k, 2), strict=True)}
+    counts = (3 * k - 1, 2 * k, 2, 2 * k + 1, 1)
+    drawn |= {name: accumulate(count, k) for name, count in zip(GROUPS, counts, strict=True)}
     return [Case(name=name, inputs=inputs) for name, inputs in drawn.items()]
 
 
@@ -94,7 +101,7 @@ EXERCISE = Exercise(
         Property(
             "accumulate_mended",
             "`accumulate` must take a step for each group of k batches, and one for those that are left over, if there "
-            "are any. Try it with 10 batches in groups of 4, with 6 in groups of 3, and with 2 in groups of 5.",
+            "are any. Try it with 10 or 9 batches in groups of 4, with 6 in groups of 3, and with 2 in groups of 5.",
             points=2,
             cases=GROUPS,
         ),
@@ -120,7 +127,7 @@ EXERCISE = Exercise(
         "does what it should on any numbers": ("adam_mended", "adam_in_place_mended", "accumulate_mended"),
         "any spelling of it is right": ("adam_mended", "adam_in_place_mended", "accumulate_mended"),
         "where the groups come out even": ("groups that come out even",),
-        "fewer batches than k": ("fewer batches than k",),
+        "fewer batches than k": ("fewer batches than k", "a single batch"),
     },
     seconds=2.0,
 )
