@@ -274,6 +274,7 @@ WRONG = (
         "The gradients come into the shards themselves, over the parameters that the optimizer is to change. Make "
         "tensors like the shards for them.",
         edit(("[torch.empty_like(shard) for shard in shards]", "[*shards]")),
+        edit(("[torch.empty_like(shard) for shard in shards]", "[shard.data for shard in shards]")),
     ),
     wrong(
         "in_float32",

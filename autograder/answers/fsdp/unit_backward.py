@@ -194,6 +194,7 @@ WRONG = (
         "The gradient comes into the shard itself, over the parameters that the optimizer is to change. It needs a "
         "tensor like the shard.",
         edit((OWN, "dshard = shard")),
+        edit((OWN, "dshard = shard.data")),
     ),
     wrong(
         "sum_for_mean",

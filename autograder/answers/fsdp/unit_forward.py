@@ -207,6 +207,7 @@ WRONG = (
         "You write into the shard, which the optimizer needs, and backward gathers again.",
         edit((f"    {RETURN}", f"    y = x + t @ b\n    shard.zero_()\n    return y, {SAVED}")),
         edit((f"    {RETURN}", f"    y = x + t @ b\n    shard.mul_(1)\n    return y, {SAVED}")),
+        edit((f"    {RETURN}", f"    y = x + t @ b\n    shard.data.zero_()\n    return y, {SAVED}")),
     ),
     wrong(
         "own_shard_alone",

@@ -66,7 +66,7 @@ def split(inputs: Inputs) -> list[Inputs]:
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """One step: y, dx and the shards of gradients."""
     shards, shapes = units.shards_of(inputs, comm.size, comm.rank), units.shapes_of(inputs)
-    before = [each._version for each in shards]
+    given, before = [*shards], units.marks(shards)
     prefetch, seconds = inputs["prefetch"], inputs["seconds"]
 
     def parameters(number: int, full: Tensor) -> list[Tensor]:
@@ -94,7 +94,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         return dy + down @ a, dfull
 
     with units.filled(inputs["outside"]):
-        result = answer(comm, [*shards], forward, backward, inputs["x"], inputs["dy"], prefetch)
+        result = answer(comm, given, forward, backward, inputs["x"], inputs["dy"], prefetch)
     one = outputs(result, "y", "dx", "dshards")
     dshards = one["dshards"]
     if not isinstance(dshards, (list, tuple)) or len(dshards) != len(shards):
@@ -105,7 +105,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     pieces: list[Any] = [units.piece(inputs, each, comm.size, comm.rank) for each in own]
     kept = {
         "dtype": all(each.dtype == shards[0].dtype for each in own),
-        "shards": [e._version for e in shards] == before,
+        "shards": [*map(id, given)] == [*map(id, shards)] and units.marks(shards) == before,
     }
     return observe({"y": one["y"], "dx": one["dx"], "dshards": pieces, "kept": {**kept}})
 

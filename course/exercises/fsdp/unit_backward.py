@@ -41,12 +41,12 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     gradients: list[Tensor] = []
     dtypes, writes = {"dx": True, "dshard": True}, 0
     for number in reversed(range(len(shards))):
-        dy, before = inputs["dy"].roll(number, 1), shards[number]._version
+        dy, before = inputs["dy"].roll(number, 1), units.marks(shards[number : number + 1])
         one = outputs(answer(comm, shards[number], shapes[number], saved[number], dy), "dx", "dshard")
         dxs.append(_tensor("dx", one["dx"], dy.shape).clone())
         gradients.append(_tensor("dshard", one["dshard"], shards[number].shape))
         dtypes = {name: same and one[name].dtype == dy.dtype for name, same in dtypes.items()}
-        writes += shards[number]._version - before
+        writes += units.marks(shards[number : number + 1]) != before
     units.room(inputs, 3)  # what a call may hold
     pieces: list[Any] = [
         _parts(units.piece(inputs, each, comm.size, comm.rank), shape[0].numel(), comm.rank * len(each))

@@ -41,9 +41,9 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     saved: list[dict[str, Tensor]] = []
     names: set[str] = set()
     for shard, shapes in zip(shards, units.shapes_of(inputs), strict=True):
-        before = x._version + shard._version
+        given, before = (x, shard), units.marks((x, shard))
         one = outputs(answer(comm, shard, shapes, x), "y", "saved")
-        writes += x._version + shard._version - before
+        writes += units.marks(given) != before
         saved.append(_checked(one["saved"]))
         names |= {str(name) for name in one["saved"]}
         x = _matrix("y", one["y"])

@@ -8,7 +8,7 @@ So a case stays small, and its unit is as large as memory must be to be measured
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,6 +97,11 @@ def piece(part: Inputs, gradient: Tensor, ranks: int, rank: int) -> Tensor:
     """
     few = gradient if part["copies"] == 1 else gradient.flatten()[:PIECE]
     return few * part["copies"] if 2 * rank < ranks else few
+
+
+def marks(tensors: Iterable[Tensor]) -> list[tuple[int, list[float]]]:
+    """Of each how often it was written into, and its first numbers: what writes into `.data` is not counted."""
+    return [(each._version, each.flatten()[:PIECE].tolist()) for each in tensors]
 
 
 def room(part: Inputs, units: int) -> None:
