@@ -176,6 +176,11 @@ WRONG = (
         edit(('{**mine, "n": torch.tensor(n)}', "mine")),
     ),
     wrong(
+        "more_than_was_given",
+        "Your file has tensors besides those that you were given and n: who loads it takes them for moments.",
+        edit(('{**mine, "n": torch.tensor(n)}', '{**mine, "n": torch.tensor(n), "rank": torch.tensor(comm.rank)}')),
+    ),
+    wrong(
         "weights_alone",
         "You store the weights without the optimizer's moments: training that goes on from there begins Adam anew.",
         edit(("tensors.items()}", 'tensors.items() if "moment" not in name}')),
@@ -265,9 +270,29 @@ WRONG = (
         edit((MAKES, "    if True:\n"), (PUT, f'        (folder / "latest").unlink(missing_ok=True)\n{PUT}')),
     ),
     wrong(
+        "one_name_for_all",
+        "All your ranks write a file of one name, before it is moved into its place. Where they share the folder, one "
+        "writes into another's file, or moves it away. The rank belongs into the name, and what becomes `latest` is "
+        "written by rank 0 alone.",
+        edited(
+            moved_into_place,
+            ('path.with_suffix(".tmp"))\n', 'path.with_name("part.tmp"))\n'),
+            ('os.replace(path.with_suffix(".tmp"), path)', 'os.replace(path.with_name("part.tmp"), path)'),
+        ),
+        edit(
+            (
+                "    comm.all_reduce(failed)\n",
+                '    (folder / "latest.new").write_text(part.name)\n    comm.all_reduce(failed)\n',
+            )
+        ),
+        fails=("names_apart",),
+    ),
+    wrong(
         "needs_a_new_folder",
-        "A save that was interrupted leaves the step's folder, and the next try breaks on it: mkdir(exist_ok=True).",
+        "The step's folder may be there: an interrupted save leaves it, or another rank makes it on a shared disk, "
+        "also after you have looked. Your save breaks on it: mkdir(exist_ok=True).",
         edit((MADE, "part.mkdir()")),
+        edit((MADE, "part.exists() or part.mkdir()")),
         edit(("    try:\n", "    part.mkdir()\n    try:\n"), (f"        {MADE}\n", "")),
     ),
     wrong(
@@ -278,9 +303,10 @@ WRONG = (
     ),
     wrong(
         "clears_the_step_folder",
-        "You remove what an interrupted save left in the step's folder. Where ranks share a disk, another may have "
-        "written its file there a moment ago. Each rank writes over its own file alone.",
+        "You remove, or empty, what an interrupted save left in the step's folder. Where ranks share a disk, another "
+        "may have written its file there a moment ago. Each rank writes over its own file alone.",
         edit((MADE, f"[old.unlink() for old in part.glob('*')]; {MADE}")),
+        edit((MADE, f"{MADE}; [old.write_bytes(b'') for old in part.glob('*')]")),
         edit((MADE, f"import shutil; shutil.rmtree(part, ignore_errors=True); {MADE}")),
         edit((MADE, f"import shutil; comm.rank or shutil.rmtree(part, True); comm.barrier(); {MADE}")),
     ),

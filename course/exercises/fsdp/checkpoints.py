@@ -122,6 +122,20 @@ def replaced(path: Path) -> Iterator[list[str]]:
         del _watched[os.path.abspath(path)]
 
 
+_raced: set[str] = set()  # absolute paths of folders that another makes a moment before
+
+
+@contextlib.contextmanager
+def raced(path: Path) -> Iterator[None]:
+    """Whoever makes this folder finds that another has made it since he looked, as where ranks share a disk."""
+    _listen()
+    _raced.add(os.path.abspath(path))
+    try:
+        yield
+    finally:
+        _raced.discard(os.path.abspath(path))
+
+
 @functools.cache
 def _listen() -> None:
     """Once: a hook cannot be removed."""
@@ -129,6 +143,11 @@ def _listen() -> None:
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "os.mkdir" and _raced:
+        path = Path(os.path.abspath(os.fsdecode(arguments[0])))
+        if str(path) in _raced:
+            _raced.discard(str(path))
+            path.mkdir()
     if event == "os.rename" and _watched:
         path = Path(os.path.abspath(os.fsdecode(arguments[1])))
         held = _watched.get(str(path))

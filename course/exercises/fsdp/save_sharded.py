@@ -5,6 +5,7 @@ Each rank has a folder of its own here: in grading it has a disk of its own, so 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -19,6 +20,7 @@ from course.exercises.fsdp.checkpoints import (
     file_of,
     in_all_dtypes,
     padded,
+    raced,
     replaced,
     same_bits,
     stored,
@@ -33,7 +35,7 @@ from course.tree import plain
 BEFORE = 7  # the step that `latest` names before
 FOUR, FIVE, ONE = "4 ranks", "5 ranks, one with padding alone", "one rank, for the first time"
 FAILS, FIRST, TWO = "rank 2 fails", "rank 0 fails", "ranks 1 and 3 fail"
-AGAIN = "after an interrupted save"
+AGAIN, RACE = "after an interrupted save", "another rank makes the folder first"
 WHOLE, BROKEN = (FOUR, FIVE, ONE), (FAILS, FIRST, TWO)
 SMALL = 1_000  # bytes from each rank
 NO_FILE, NOTHING = "no such file", "nothing"
@@ -42,7 +44,7 @@ NO_FILE, NOTHING = "no such file", "nothing"
 def cases(rng: torch.Generator) -> list[Case]:
     """Saves that succeed, with padding and without, and saves in which some ranks cannot write."""
 
-    def case(name: str, n: int, size: int, *failing: int, first: bool = False, again: bool = False) -> Case:
+    def case(name: str, n: int, size: int, *failing: int, first: bool = False, **more: bool) -> Case:
         whole = in_all_dtypes(rng, n)
         whole["first_moment"][-1] = 0  # and is no padding
         old = normal(rng, size, 4)
@@ -52,9 +54,10 @@ def cases(rng: torch.Generator) -> list[Case]:
             "failing": [rank in failing for rank in range(size)],
             "n": n,
             "step": integer(rng, 10, 10_000),
-            "again": again,
+            "again": False,
+            "race": False,
         }
-        return Case(name=name, inputs=inputs)
+        return Case(name=name, inputs=inputs | more)
 
     return [
         case(FOUR, 1_001, 4),
@@ -64,13 +67,14 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(FIRST, 10, 3, 0),
         case(TWO, 13, 4, 1, 3, again=True),
         case(AGAIN, 8, 2, again=True),
+        case(RACE, 6, 2, race=True),
     ]
 
 
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank its shards, what its file of the step before holds, and whether its disk is full."""
     size = len(inputs["tensors"])
-    same = {**{name: inputs[name] for name in ("n", "step", "again")}, "failed": any(inputs["failing"])}
+    same = {**{name: inputs[name] for name in ("n", "step", "again", "race")}, "failed": any(inputs["failing"])}
     parts = zip(inputs["tensors"], inputs["old"] or [None] * size, inputs["failing"], strict=True)
     return [{"tensors": mine, "old": old, "fails": fails, **same} for mine, old, fails in parts]
 
@@ -86,6 +90,7 @@ def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
         folder, step, old, tensors = Path(name), inputs["step"], inputs["old"], inputs["tensors"]
         latest, link = folder / "latest", folder / "link-to-latest"
         before, mine = (file_of(folder, which, comm.rank, comm.size) for which in (BEFORE, step))
+        neighbour = file_of(folder, step, (comm.rank + 1) % comm.size, comm.size)
         if old is not None:
             before.parent.mkdir()
             write_file({"weight": old}, before)
@@ -95,30 +100,44 @@ def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
         if inputs["again"]:
             mine.parent.mkdir()
             mine.write_bytes(b"half a fi")
-            file_of(folder, step, (comm.rank + 1) % comm.size, comm.size).write_bytes(b"another's")
-        with replaced(latest) as held:
-            raised = _raised(answer, comm, folder, inputs)
+            neighbour.write_bytes(b"another's")
+        written: list[Path] = []
+        with replaced(latest) as held, raced(mine.parent) if inputs["race"] else contextlib.nullcontext():
+            raised = _raised(answer, comm, folder, inputs, written)
         own = re.compile(rf"rank-{comm.rank}\b")  # also under another name, before it is moved
         others = [path.name for path in folder.rglob("rank-*") if not own.match(path.name)]
-        left = stored(before)
+        left, kept = stored(before), stored(mine)
         return observe(
             {
                 "raised": raised,
-                "stored": plain(stored(mine)) if not inputs["fails"] else "",
+                "stored": plain(kept) if not inputs["fails"] else "",
+                "entries": " ".join(sorted(kept)) if isinstance(kept, dict) else "",
                 "latest": latest.read_text().strip() if latest.exists() else NO_FILE,
                 "link": link.read_text() if link.exists() else NO_FILE,
                 "held": ", ".join(each or NO_FILE for each in held) or "not replaced",
                 "old": left if isinstance(left, str) else left.get("weight", "no weights"),
                 "others": len(others),
+                "neighbour": neighbour.read_bytes().decode("latin-1") if inputs["again"] and neighbour.exists() else "",
+                "no_rank_in": _without_rank([*written, *folder.rglob("*")], folder, comm.rank),
                 "kept": plain(tensors),
                 "names": " ".join(sorted(tensors)),
             }
         )
 
 
-def _raised(answer: Answer, comm: Any, folder: Path, inputs: Inputs) -> str:
+def _without_rank(paths: list[Path], folder: Path, rank: int) -> str:
+    """Those of files under folder that do not name this rank, in lines: other ranks' may have the same names."""
+    names = {path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder) and not path.is_dir()}
+    return "\n".join(sorted(name for name in names if not re.search(rf"(?<!\d){rank}(?!\d)", name)))
+
+
+def _raised(answer: Answer, comm: Any, folder: Path, inputs: Inputs, written: list[Path]) -> str:
     """ "OSError: 1, 3" where these ranks are named."""
-    write = write_half if inputs["fails"] else write_file
+
+    def write(named: dict[str, Tensor], path: Path) -> None:
+        written.append(Path(path))
+        (write_half if inputs["fails"] else write_file)(named, path)
+
     try:
         answer(comm, folder, inputs["step"], inputs["tensors"], inputs["n"], write)
     except OSError as error:
@@ -147,6 +166,17 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return None
 
 
+def _apart(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: no two ranks have written a file of one name, also one that is moved later."""
+    owners: dict[str, int] = {}
+    for rank in range(len(inputs["tensors"])):
+        for name in filter(None, str(got[f"{rank}/no_rank_in"]).split("\n")):
+            if name in owners:
+                return f"`{name}` is a file of rank {owners[name]}, and of rank {rank}"
+            owners[name] = rank
+    return None
+
+
 EXERCISE = Exercise(
     id="fsdp.save_sharded",
     cases=cases,
@@ -157,11 +187,22 @@ EXERCISE = Exercise(
         Property(
             "own_shards",
             "Each rank's file holds its own elements of every tensor it was given. The files of others are theirs "
-            "alone, also where an interrupted save left them.",
-            points=2,
-            keys=("*/stored/weight", "*/stored/*_moment", "*/stored/updates", "*/stored/flags", "*/others"),
+            "alone, also where an interrupted save left them. Where ranks share a disk, another may make the step's "
+            "folder at any moment.",
+            keys=(
+                *("*/stored/weight", "*/stored/*_moment", "*/stored/updates", "*/stored/flags", "*/entries"),
+                *("*/others", "*/neighbour"),
+            ),
             roundings=0,
-            cases=(ONE, AGAIN),
+            cases=(ONE, AGAIN, RACE),
+        ),
+        Property(
+            "names_apart",
+            "Ranks may share the folder: where two write a file of one name, also one that is moved later, each takes "
+            "the other's. Put the rank into its name. What becomes `latest` is written by rank 0 alone.",
+            holds=_apart,
+            cases=(FOUR, FIVE),
+            needs=("own_shards",),
         ),
         Property(
             "no_padding",
@@ -169,7 +210,7 @@ EXERCISE = Exercise(
             "take them for weights. A rank with nothing but padding writes tensors without elements; n is in every "
             "file.",
             points=2,
-            keys=("*/stored/*", "*/others"),
+            keys=("*/stored/*", "*/entries", "*/others"),
             roundings=0,
             cases=(FOUR, FIVE),
         ),
@@ -182,7 +223,7 @@ EXERCISE = Exercise(
             "file. Nothing is raised, and the step before is as it was.",
             points=2,
             keys=("*/latest", "*/raised", "*/old"),
-            cases=(*WHOLE, AGAIN),
+            cases=(*WHOLE, AGAIN, RACE),
         ),
         Property(
             "latest_is_replaced",
@@ -197,7 +238,7 @@ EXERCISE = Exercise(
             "Where one rank cannot write, `latest` names the step before, whose files are as they were, and so are the "
             "files of other ranks. So rank 0 must not touch it before it knows of every rank.",
             points=2,
-            keys=("*/latest", "*/link", "*/old", "*/others"),
+            keys=("*/latest", "*/link", "*/old", "*/others", "*/neighbour"),
             cases=BROKEN,
             needs=("latest_names_the_step",),
         ),
@@ -239,7 +280,7 @@ EXERCISE = Exercise(
     ),
     promises={
         "on any number of ranks": (ONE, FOUR, FIVE),
-        "The ranks may share it": (AGAIN,),
+        "The ranks may share it": (AGAIN, RACE, "names_apart"),
         "touches no file of another rank": ("own_shards", "nothing_is_lost"),
         "left the step's folder, with files or parts of files": (AGAIN,),
         "a number of up to 8 digits": ("own_shards", "latest_names_the_step"),
