@@ -135,8 +135,9 @@ WRONG = (
     wrong(
         "tied_to_its_first_use",
         "A tied parameter goes into the unit of its first use. That unit is freed before the other use, far away, "
-        "needs it: wait for the module in which both are.",
+        "needs it: wait for the module in which all are, be they more than two.",
         edit((NAMES, "model.named_parameters()")),
+        edit((ALL_USES, "all(name.startswith(path) for name in names[:2])")),
     ),
     wrong(
         "tied_to_the_root",
@@ -171,6 +172,13 @@ WRONG = (
         "blocks_of_just_this_class",
         "You compare classes with == or `in`, and split blocks of a derived class. isinstance takes both.",
         edit((INNER, "if type(module) not in blocks:")),
+    ),
+    wrong(
+        "one_class_of_blocks",
+        "You look at one of the classes in `blocks`, or break where there is none: isinstance takes the tuple as it "
+        "is, of no class, one or several.",
+        edit((INNER, "if not isinstance(module, blocks[:1]):")),
+        edit((INNER, "first, *_ = blocks\n        if not isinstance(module, first):")),
     ),
     wrong(
         "blocks_in_any_case",
@@ -278,8 +286,9 @@ WRONG = (
     ),
     wrong(
         "nothing_for_the_root",
-        "What no module has wrapped is missing. It belongs to the last unit, the root's.",
+        "What no module has wrapped is missing. It belongs to the last unit, the root's, also where that is a dict.",
         edit((LAST, "")),
+        edit((LAST, LAST.replace("if uses:", "if uses and not isinstance(model, (nn.ModuleList, nn.ModuleDict)):"))),
     ),
     wrong(
         "an_empty_unit",

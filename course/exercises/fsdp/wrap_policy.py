@@ -25,7 +25,7 @@ TIED, INNER, SHARED, FROZEN, EMPTY = (
     "parameters without elements",
 )
 ROOT, ALL = "all below the limit", "nothing left for the root"
-DEEPER, MODEL = "a block within a block", "the model is a block"
+DEEPER, MODEL, DICT = "a block within a block", "the model is a block", "the model is a dict"
 PLAIN = (STACK, DEEP, ROOT)
 
 
@@ -37,10 +37,15 @@ class LateBlock(Block):
     """A kind of block."""
 
 
+class Expert(nn.Module):
+    """What is not to be split either, and no block."""
+
+
 KINDS: dict[str, type[nn.Module]] = {
     "module": nn.Module,
     "block": Block,
     "late block": LateBlock,
+    "expert": Expert,
     "list": nn.ModuleList,
     "dict": nn.ModuleDict,
     "sequential": nn.Sequential,
@@ -50,7 +55,7 @@ KINDS: dict[str, type[nn.Module]] = {
 def cases(rng: torch.Generator) -> list[Case]:
     """Each a model in the order in which it was made: (path, elements), (path, kind) or (path, "= another path").
 
-    The path of the model itself is "".
+    The path of the model itself is "". Blocks are of these kinds; where there are none, the argument is left out.
     """
 
     def some(low: int, high: int) -> int:
@@ -60,9 +65,11 @@ def cases(rng: torch.Generator) -> list[Case]:
         """A weight of at least 10 * low elements, and a bias."""
         return [(f"{path}.weight", 10 * some(low, high)), (f"{path}.bias", some(1, 5))]
 
-    def case(name: str, least: int, *parts: tuple[str, Any], frozen: tuple[str, ...] = ()) -> Case:
+    def case(
+        name: str, least: int, *parts: tuple[str, Any], frozen: tuple[str, ...] = (), blocks: tuple[str, ...] = ()
+    ) -> Case:
         inputs: dict[str, Any] = {"parts": [list(each) for each in parts], "least": least, "frozen": list(frozen)}
-        return Case(name=name, inputs=inputs)
+        return Case(name=name, inputs={**inputs, "blocks": list(blocks)})
 
     def block(path: str, kind: str = "block") -> list[tuple[str, Any]]:
         return [(path, kind), *layer(f"{path}.attn"), (f"{path}.norm.weight", some(2, 6)), *layer(f"{path}.mlp.up")]
@@ -89,11 +96,27 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(ROOT, 1_000, *layer("first"), *layer("second")),
         case(ALL, 1, *layer("first"), *layer("second")),
         case(
-            BLOCKS, 40, embed, ("layers", "list"), *block("layers.0"), *block("layers.1", "late block"), *layer("head")
+            BLOCKS,
+            40,
+            embed,
+            ("layers", "list"),
+            *block("layers.0"),
+            *block("layers.1", "late block"),
+            *layer("head"),
+            blocks=("expert", "block"),
         ),
-        case(SMALL, 200, embed, ("body", "module"), *block("body.0"), *block("body.1"), *layer("head", 21, 25)),
-        case(DEEPER, 40, *block("outer"), *block("outer.within"), *layer("head")),
-        case(MODEL, 40, ("", "block"), *layer("first"), *layer("second")),
+        case(
+            SMALL,
+            200,
+            embed,
+            ("body", "module"),
+            *block("body.0"),
+            *block("body.1"),
+            *layer("head", 21, 25),
+            blocks=("block",),
+        ),
+        case(DEEPER, 40, *block("outer", "expert"), *block("outer.within"), *layer("head"), blocks=("block", "expert")),
+        case(MODEL, 40, ("", "block"), *layer("first"), *layer("second"), blocks=("block",)),
         case(LISTS, 40, ("layers", "list"), *listed, ("heads", "dict"), *named, *layer("last")),
         case(
             TIED,
@@ -117,6 +140,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             ("eye.b.weight", "= eye.a.weight"),
             ("nose.weight", some(41, 60)),
             ("nose.bias", "= nose.weight"),
+            ("mouth.a.weight", 50),
+            ("mouth.b.weight", "= mouth.a.weight"),
+            ("tongue.weight", "= mouth.a.weight"),
             *layer("head"),
             ("scale", 2),
         ),
@@ -133,6 +159,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ),
         case(FROZEN, 40, *layer("first"), *layer("second"), ("scale", 2), frozen=("first.weight", "second.bias")),
         case(EMPTY, 40, *layer("first"), ("second.weight", 0), ("third.weight", 0), ("third.scale", 41)),
+        case(DICT, 40, ("", "dict"), *layer("first"), *layer("second", 1, 2)),
     ]
 
 
@@ -171,7 +198,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The units, each sorted, as they were returned and in an order that no answer chooses."""
     model = built(inputs)
     names = [each for each, _ in model.named_parameters()]
-    found = answer(model, inputs["least"], (Block,))
+    blocks = tuple(KINDS[kind] for kind in inputs["blocks"])
+    found = answer(model, inputs["least"], blocks) if blocks else answer(model, inputs["least"])
     if not isinstance(found, (list, tuple)) or not all(isinstance(unit, (list, tuple)) for unit in found):
         raise WrongOutput(f"must return a list of lists of names, got {type(found).__name__}")
     units = [[str(name) for name in unit] for unit in found]
@@ -226,7 +254,7 @@ EXERCISE = Exercise(
         Property(
             "blocks_whole",
             "Nothing in a block becomes a unit, be it the model itself: the block does, if it is large enough, or an "
-            "outer module. A class that is derived from a block's is a block's, too.",
+            "outer module. Blocks may be of several classes; one that is derived from a block's is a block's, too.",
             points=2,
             keys=("unit_of/*", "units"),
             cases=(BLOCKS, SMALL, DEEPER, MODEL),
@@ -244,9 +272,10 @@ EXERCISE = Exercise(
         Property(
             "no_lists",
             "nn.ModuleList and nn.ModuleDict have no forward, so that nothing would ever gather such a unit. Modules "
-            "in them may become units; what these leave over waits for an outer module.",
+            "in them may become units; what these leave over waits for an outer module, or is the root's, be that a "
+            "dict itself.",
             keys=("unit_of/*", "units"),
-            cases=(LISTS,),
+            cases=(LISTS, DICT),
             needs=("each_once",),
         ),
         Property(
@@ -284,7 +313,11 @@ EXERCISE = Exercise(
         "nn.ModuleList and nn.ModuleDict become none": ("no_lists",),
         "waits for the innermost module in which all of them are": ("tied_where_both_see_them",),
         "Frozen parameters count as all others; buffers do not": ("frozen_too", "units"),
-        "The parameters that are left are the last unit, the root's, however few they are": ("each_once", "order"),
+        "The parameters that are left are the last unit, the root's, however few they are": (
+            "each_once",
+            "order",
+            DICT,
+        ),
         "where none is left there is no such unit": (ALL,),
         "in any order inside of a unit": ("each_once",),
         "as model.named_parameters() has them": ("each_once", "tied_where_both_see_them"),
