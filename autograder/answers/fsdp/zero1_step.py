@@ -80,7 +80,11 @@ def both_moments_in_one(
         start += p.numel()
 
 
-RIGHT = (right(torchs_adamw, independent="torch.optim.AdamW of the shard"), right(both_moments_in_one))
+RIGHT = (
+    right(torchs_adamw, independent="torch.optim.AdamW of the shard"),
+    right(both_moments_in_one),
+    right(edited(zero1_step, ("step=0", "step=torch.tensor(0.0)"))),  # as torch counts
+)
 
 
 edit, stacked = partial(edited, zero1_step), partial(edited, both_moments_in_one)
@@ -93,6 +97,7 @@ LERP = 'state["m"].lerp_(grad, 1 - beta1)'
 COUNT = '    state["step"] += 1\n'
 DECAY = "    shard *= 1 - lr * weight_decay\n"
 STEP = "shard -= lr * m_hat / (v_hat.sqrt() + eps)"
+FROZEN = "[p.sub_(lr * p.grad) for p in params if not p.requires_grad and p.grad is not None]"
 GATHER, WRITE = "comm.all_gather_single(row, shard)", "p.copy_(part)\n\n\ndef"
 WHOLE = (
     (EMPTY, "grad = row.clone()"),
@@ -243,10 +248,11 @@ WRONG = (
     ),
     wrong(
         "frozen_too",
-        "Frozen parameters stand in your row: they are sent for nothing, and decay if you write them. Leave out what "
-        "requires no gradient.",
+        "Frozen parameters stand in your row, or take a step: they are sent for nothing, and decay if you write them, "
+        "and a gradient that was left over counts for nothing. Leave out what requires no gradient.",
         edit((TRAINED, "list(params)")),
         edit((TRAINED, "list(params)"), (WRITE, f"if p.requires_grad:\n            {WRITE}")),
+        edit((WRITE, WRITE.replace("p.copy_(part)", f"p.copy_(part)\n    {FROZEN}"))),
     ),
     wrong(
         "new_memory",
@@ -327,9 +333,10 @@ WRONG = (
     ),
     wrong(
         "in_float32",
-        "You compute in float32 what the parameters have in float64.",
+        "You compute in float32 what the parameters have in float64. Make rooms like a parameter: p.new_zeros(n).",
         edit((MADE, "m=torch.zeros(m), v=torch.zeros(m)"), (GRAD, f"{GRAD}\n    grad = grad.float()")),
         edit((ROW, "row = torch.zeros(comm.size * m)")),
+        edited(torchs_adamw, ("torch.zeros_like(p) if p.grad", "torch.zeros(p.shape) if p.grad")),
         rounds_to=torch.float32,
     ),
     wrong(

@@ -251,6 +251,11 @@ WRONG = (
             (NEW, f"{NEW}.float()"),
             ("shards.append(shard)", "shards.append(shard.to(bucket[0].dtype))"),
         ),
+        edited(
+            one_on_its_way,
+            ("torch.zeros_like(each) if", "torch.zeros(each.shape) if"),
+            ("bucket[0].new_zeros(-n % comm.size)", "torch.zeros(-n % comm.size)"),
+        ),
         rounds_to=torch.float32,
     ),
     wrong(
@@ -331,6 +336,16 @@ WRONG = (
         "hooks_left",
         "Your hooks are still there after the call. Keep what registering returns, and call remove() of each.",
         edit(("        hook.remove()", "        pass")),
+        edit(
+            (
+                "p.register_post_accumulate_grad_hook(arrived) for p in bucket_of]",
+                "p.view_as(p).grad_fn.next_functions[0][0] for p in bucket_of]\n"
+                '    zero2_backward.__dict__.setdefault("nodes", []).extend(hooks)\n'
+                "    for p, node in zip(bucket_of, hooks, strict=True):\n"
+                "        node.register_hook(lambda *_, p=p: arrived(p))",
+            ),
+            ("        hook.remove()", "        pass"),
+        ),
         fails=("nothing_left",),
     ),
 )
