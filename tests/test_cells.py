@@ -96,7 +96,7 @@ def test_a_cell_that_raises_does_not_stop_the_next(monkeypatch):
 
 def test_a_syntax_error_in_the_answer_is_told(monkeypatch):
     failure = loaded(monkeypatch, "x = 1", answer="def f(:").failure
-    assert failure.type == "SyntaxError"
+    assert (failure.type, "<cell of f>" in failure.message) == ("SyntaxError", True)
 
 
 def test_an_exception_of_the_answer_cell_is_told(monkeypatch):

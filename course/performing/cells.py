@@ -185,7 +185,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
     """
     flags = 0
     for number, cell in enumerate(cells):
-        file = f"<cell {number}>"
+        file = f"<cell of {cell.answers}>" if cell.answers and cell.source else f"<cell {number}>"
         try:
             source, tree = _parsed(_without_cell_magics(cell), file)
         except Exception as error:  # SyntaxError, RecursionError, a null byte
