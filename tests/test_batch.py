@@ -184,7 +184,7 @@ def test_a_folder_that_cannot_be_written_fails_its_student_alone(room):
     (room.root / "autograded" / "bob").write_text("a file where a folder should be")
     failed = {each.student: each.failed for each in room.grade().students if each.failed}
     assert list(failed) == ["bob"]
-    assert failed["bob"].startswith("Not a directory: ")
+    assert failed["bob"] == f"Not a directory: {ASSIGNMENT}"
 
 
 def test_what_cannot_be_read_is_graded_as_untouched_with_the_reason(room):

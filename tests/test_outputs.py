@@ -192,6 +192,15 @@ def test_colours_of_a_traceback_are_kept():
     assert alone(error(coloured))["traceback"] == [coloured]
 
 
+@pytest.mark.parametrize("module", [nbformat, json, outputs])
+def test_a_traceback_does_not_tell_where_the_grader_has_its_libraries(module):
+    (text,) = alone(error(f"File \x1b[32m{module.__file__}:3\x1b[39m"))["traceback"]
+    assert (
+        text
+        == f"File \x1b[32m{module.__name__.replace('.', '/')}{'' if module is outputs else '/__init__'}.py:3\x1b[39m"
+    )
+
+
 @pytest.mark.parametrize(
     "sequence", ["\x1b[2K", "\x1b[10A", "\x1b[38m", "\x1b]0;title\x07", "\x1b", "\x9b", "\0", "\x7f"]
 )

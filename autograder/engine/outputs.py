@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import sysconfig
 import zlib
 from collections.abc import Iterator
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from autograder.sandbox import Output
@@ -41,6 +44,8 @@ FORMS = {
     "application/javascript": "JavaScript",
 }
 
+_FOLDERS = {*map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), str(Path(__file__).parents[2])}
+_HERE = re.compile("|".join(re.escape(f"{folder}{os.sep}") for folder in sorted(_FOLDERS, key=len, reverse=True)))
 _PARAMETER = r"(?:[34]8;5;\d{1,3}|[34]8;2;\d{1,3};\d{1,3};\d{1,3}|[349][0-7]|[34]9|10[0-7]|[02]?\d)"
 _SPECIAL = re.compile(
     rf"(?P<colour>\x1b\[(?:{_PARAMETER}(?:;{_PARAMETER}){{0,7}})?m)"
@@ -121,7 +126,7 @@ def _error(output: dict[Any, Any]) -> Output:
         "output_type": "error",
         "ename": _line(output.get("ename"), ENAME) or "Error",
         "evalue": _line(output.get("evalue"), EVALUE),
-        "traceback": [_text("\n".join(texts), last=True)],
+        "traceback": [_text(_HERE.sub("", "\n".join(texts)), last=True)],  # not where the grader keeps what is called
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -175,11 +176,12 @@ class Batch:
 
 
 def sentence(error: Exception) -> str:
-    """What went wrong, in one line for people."""
+    """What went wrong, in one line for people; students too, so that a file stands there without its folder."""
     if isinstance(error, CourseError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+        name = Path(os.fsdecode(error.filename)).name if isinstance(error.filename, (str, bytes)) else ""
+        return ": ".join(filter(None, [str(error.strerror), name]))
     if isinstance(error, (DBAPIError, InvalidEntry)):
         said = str(error.orig if isinstance(error, DBAPIError) else error)
         return f"the gradebook: {said.strip().partition(chr(10))[0]}"
