@@ -69,6 +69,12 @@ def test_a_notebook_of_format_3_is_upgraded():
     assert [(cell.kind, cell.source) for cell in read(json.dumps(old).encode())] == [("code", "x = 1")]
 
 
+def test_a_heading_of_format_3_becomes_few_characters_whatever_its_level():
+    heading = {"cell_type": "heading", "level": 10**9, "source": "x", "metadata": {}}
+    book = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [heading], "metadata": {}}]}
+    assert [cell.source for cell in read(json.dumps(book).encode())] == ["#" * 10 + " x"]
+
+
 def test_a_sentence_stands_for_a_cell_that_is_too_long():
     code, text = ({"cell_type": kind, "source": "x" * (CELL + 1)} for kind in ("code", "markdown"))
     long, said, short = read(json.dumps({"cells": [code, text, {"cell_type": "code", "source": "y"}]}).encode())
