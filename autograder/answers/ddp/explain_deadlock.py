@@ -134,6 +134,12 @@ PICKS = ((VOTED, VOTED), (VOTED, LAST_VOTED), (VOTED, FIRST_OTHER))
 
 WRONG = (
     wrong(
+        "passes_over_the_first_call",
+        "You compare the lists from their second call on. The first one, whose place is 0, may be the mistake.",
+        edit(("        usual =", "        if index == 0:\n            continue\n        usual =")),
+        mended(("index = 0", "index = 1")),
+    ),
+    wrong(
         "blames_the_shortest_list",
         "You blame the rank that has made the fewest calls. A rank whose program is right may stand still first, "
         "because another one never came: compare what they called.",

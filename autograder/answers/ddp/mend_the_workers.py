@@ -112,6 +112,15 @@ WRONG = (
         runs(branches(9, "if w is weights[branch]:")),
     ),
     wrong(
+        "skips_some_gradients",
+        "`branches` skips an update whose gradient is not 0: single entries may be 0 and a sum may cancel, and a small "
+        "gradient is one, too. Only where all entries are 0 is there nothing to do.",
+        runs(branches(9, "if g.all():")),
+        runs(branches(9, "if g[0] != 0:")),
+        runs(branches(9, "if g.sum() != 0:")),
+        runs(branches(9, "if g.norm() > 1e-3:")),
+    ),
+    wrong(
         "own_gradient",
         "Each rank of `branches` steps by its own gradient: what is reduced is a copy.",
         runs(branches(8, 'comm.all_reduce(g.clone(), "mean")')),

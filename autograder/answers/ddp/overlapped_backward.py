@@ -18,7 +18,10 @@ Buckets = Sequence[Sequence[Parameter]]
 
 
 def views_of_flat_tensors(comm: Comm, loss: Tensor, buckets: Buckets) -> None:
-    """Gradients are views of their bucket from the start: autograd adds to its zeros, and nothing is written back."""
+    """Gradients are views of their bucket from the start: autograd adds to its zeros, and nothing is written back.
+
+    A rank that is alone reduces nothing.
+    """
     flats = [torch.zeros(sum(p.numel() for p in bucket), dtype=bucket[0].dtype) for bucket in buckets]
     waiting, handles = [{*bucket} for bucket in buckets], []
     works: list[Work] = []
@@ -27,6 +30,10 @@ def views_of_flat_tensors(comm: Comm, loss: Tensor, buckets: Buckets) -> None:
         for p in bucket:
             p.grad = flat[start : start + p.numel()].view(p.shape)
             start += p.numel()
+
+    if comm.size == 1:
+        loss.backward()  # type: ignore[no-untyped-call]
+        return
 
     def start_complete(p: Parameter | None = None) -> None:
         for left in waiting:
@@ -211,6 +218,10 @@ REST = "    for bucket in buckets[len(begun) :]:\n        begin(bucket)\n"
 COMPLETE = "missing[len(begun)] == 0"
 FLAT = "(torch.zeros_like(p) if p.grad is None else p.grad).flatten()"
 ZEROED = "if p.grad is None:\n                p.grad = torch.zeros_like(p)\n            "
+REGISTERED = "hooks = [p.register_post_accumulate_grad_hook(arrived) for p in bucket_of]"
+ON_NODES = """nodes = {p: p.view_as(p).grad_fn.next_functions[0][0] for p in bucket_of}
+    overlapped_backward.__dict__.setdefault("kept", []).append(nodes)
+    hooks = [node.register_hook(lambda *_, p=p: arrived(p)) for p, node in nodes.items()]"""
 LATE = ("begins_during_backward", "overlapped", "as_soon_as_complete")
 
 WRONG = (
@@ -381,6 +392,7 @@ WRONG = (
                 "    for p, hook in zip(bucket_of, hooks):\n        if p.grad is not None:\n            hook.remove()",
             )
         ),
+        edit((REGISTERED, ON_NODES), ("        hook.remove()", "        pass")),
         hooks_for_ever,
         fails=("hooks_removed",),
     ),

@@ -124,6 +124,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             "a root": trace(2, 1, "peer", 4),
         },
     }
+    for words, fault in {MISSING: "missing", EXTRA: "extra", ARGUMENT: "shape"}.items():
+        drawn[words]["the first call"] = trace(4, last(4), fault, 0, step=0)
     return [Case(name=name, inputs={"traces": cast(Tree, each)}) for name, each in drawn.items()]
 
 

@@ -7,7 +7,7 @@ answer itself is. Numbers are in float64, so that no step hangs on a rounding.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,12 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 from course.tree import Tree
 
 STOPS = ("rank 0 is ready first", "the last of 4 is ready first", "ready before the first step")
-BRANCHES = ("one rank takes the other branch", "4 ranks, three branches", "a branch that nobody takes")
+BRANCHES = (
+    "one rank takes the other branch",
+    "4 ranks, three branches",
+    "a branch that nobody takes",
+    "small gradients",
+)
 WAITS = ("6 layers", "4 ranks, 5 layers")
 SLACK = 1.1  # times our seconds
 
@@ -49,6 +54,11 @@ def cases(rng: torch.Generator) -> list[Case]:
         weights = draw(layers, 64)
         return [{"weights": weights, "targets": draw(2, layers, 64), "lr": 0.1} for _ in range(ranks)]
 
+    def small(parts: list[dict[str, Tree]]) -> list[dict[str, Tree]]:
+        """Gradients of about 1e-6 that begin with a 0 and add up to 0."""
+        signs = torch.tensor([0.0, 1.0, -1.0, 0.0], dtype=torch.float64)
+        return [{**part, "xs": 1e-6 * cast(Tensor, part["xs"])[..., :1] * signs} for part in parts]
+
     other = [[0, 0, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]]
     three = [[integer(rng, 0, 3) for _ in range(6)] for _ in range(3)] + [[0, 1, 2, 0, 1, 2]]
     drawn = {
@@ -60,6 +70,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ("branches", BRANCHES[2]): branches([[0, 0, 2], [2, 0, 0]], 3),
         ("waits", WAITS[0]): waits(3, 6),
         ("waits", WAITS[1]): waits(4, 5),
+        ("branches", BRANCHES[3]): small(branches([[0, 1], [1, 1]], 2)),
     }
     return [
         Case(name=name, inputs={"program": program, "parts": list(parts)}) for (program, name), parts in drawn.items()
