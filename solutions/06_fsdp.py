@@ -1214,7 +1214,8 @@ def sharded_clip_(comm: Comm, grads: list[Tensor], max_norm: float) -> Tensor:
     Returns   a tensor (), on each rank the norm of all shards of all ranks, before anything is scaled. All numbers of
               all shards are multiplied in place by one factor, the smaller of 1 and max_norm / (norm + 1e-6). An
               infinite norm makes the factor 0, and a nan makes it nan, as torch has it.
-    Digits    squares are formed, added and sent in float32 or wider; norm and factor are not rounded further
+    Digits    squares are formed, added and sent in float32 or wider; norm and factor are not rounded further,
+              and shards to their own dtype alone
     Cost      one collective, and at most 100 bytes from each rank
     Example   Shards [3.] and [4.] on two ranks, max_norm 1: both return 5, and the shards are about [0.6] and [0.8].
     """
@@ -1462,9 +1463,9 @@ def load_resharded(comm: Comm, folder: Path) -> dict[str, Tensor]:
     Returns   by name (all but "n") this rank's shards, 1-D with ceil(n / P) elements for the P ranks of comm: elements
               rank * ceil(n / P) and on of the whole, with zeros behind the n-th element. All is bit for bit what was
               saved, in its dtype.
-    Refused   with a message that names the file: one with elements of this rank that is missing (FileNotFoundError),
-              one that is needed and is cut or empty (ValueError). All ranks need rank 0's file. A rank that does not
-              need the damaged file loads as ever.
+    Refused   with a message that names the file: one that is needed and is missing (FileNotFoundError), or is cut or
+              empty (ValueError). All ranks need rank 0's file, and each those with elements of its own. A rank that
+              does not need the damaged file loads as ever.
     Cost      nothing is sent
     Example   10 elements of 4 ranks, loaded on 3: rank 1 gets elements 4 to 7, of the files 1 and 2; rank 2 gets 8 and
               9, and two zeros.

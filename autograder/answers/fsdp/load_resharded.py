@@ -19,8 +19,7 @@ from course.reference.fsdp.load_resharded import load_resharded
 def by_positions(comm: Comm, folder: Path) -> dict[str, Tensor]:
     """numpy says for each position which file has it; whole files are read, each at most once."""
     home = Path(folder, Path(folder, "latest").read_text())
-    (zeroth,) = home.glob("rank-0-of-*")
-    saved = int(zeroth.stem.removeprefix("rank-0-of-"))
+    saved = int(next(home.glob("rank-*")).stem.rpartition("-")[2])
     read: dict[int, dict[str, Tensor]] = {}
 
     def tensors_of(rank: int) -> dict[str, Tensor]:
@@ -174,6 +173,12 @@ WRONG = (
         edit((NAMED, 'if name == "weight"}')),
     ),
     wrong(
+        "names_of_its_own",
+        "You load tensors of certain names. Which there are stands in rank 0's file: all but n.",
+        edit(("sorted(file.keys())", '("weight", "first_moment", "second_moment", "updates", "flags")')),
+        edit((NAMED, 'if name.split("_")[-1] in ("weight", "moment", "updates", "flags")}')),
+    ),
+    wrong(
         "n_as_a_tensor",
         "You return n among the shards.",
         edit(
@@ -262,10 +267,14 @@ WRONG = (
     wrong(
         "errors_that_do_not_help",
         "A file that is missing or cut is told in another way than the docstring says: by safetensors' own error, "
-        "which is no ValueError, or without the name of the file, which somebody has to find among a thousand.",
+        "which is no ValueError, or without the name of the file, which somebody has to find among a thousand. Where "
+        "rank 0's file is missing, next() of a glob that finds nothing raises StopIteration, and an index IndexError: "
+        "any file's name tells how many ranks saved.",
         edit(("except SafetensorError as error", "except ZeroDivisionError as error")),
         edit(("{path.name} is missing in {part}", "a file is missing"), ("{path.name} is damaged: {error}", "damaged")),
         edit(("raise FileNotFoundError(", "raise ValueError(")),
+        edit(('part.glob("rank-*")', 'part.glob("rank-0-of-*")')),
+        edit(('next(part.glob("rank-*"))', '[*part.glob("rank-0-of-*")][0]')),
         fails=("damaged_files",),
     ),
 )

@@ -151,6 +151,13 @@ WRONG = (
         fails=("half_precision",),
     ),
     wrong(
+        "float64_made_coarser",
+        "A float64 shard goes through float32 or half precision on its way, and comes back with fewer digits. mul_ "
+        "keeps its dtype, whatever the factor's.",
+        edit((SCALED, "grad.copy_((grad.float() * factor.float()).to(grad.dtype))")),
+        edit((SCALED, "grad.copy_(grad.half() * factor if grad.dtype == torch.float64 else grad * factor)")),
+    ),
+    wrong(
         "leaves_before_the_call",
         "A rank without shards returns before the all-reduce, in which the others wait for it. It has a sum of squares "
         "too: 0. Let it make the same call, and return the same norm.",

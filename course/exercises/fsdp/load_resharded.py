@@ -32,10 +32,11 @@ MORE, SHORT = "2 ranks saved, 5 load", "5 ranks saved, one of them padding alone
 MANY, ALONE = "12 ranks saved, 5 load", "each rank has only the files that it needs"
 EVEN, NOTHING = "6 ranks saved, 3 load, only the files that they need", "a rank that gets padding alone"
 MISSING, CUT, EMPTY, FIRST = "a file is missing", "a file is cut", "a file is empty", "rank 0's file is cut"
+NAMES, GONE = "tensors of other names", "rank 0's file is missing"
 RESHARDED, ONLY, BROKEN = (
-    (FEWER, ONE, SAME, SINGLE, MORE, SHORT, MANY),
+    (FEWER, ONE, SAME, SINGLE, MORE, SHORT, MANY, NAMES),
     (ALONE, EVEN, NOTHING),
-    (MISSING, CUT, EMPTY, FIRST),
+    (MISSING, CUT, EMPTY, FIRST, GONE),
 )
 
 
@@ -45,8 +46,10 @@ def cases(rng: torch.Generator) -> list[Case]:
     def case(name: str, n: int, saved: int, ranks: int) -> Case:
         whole: dict[str, Any] = {**in_all_dtypes(rng, n)}
         numbers = {"saved": saved, "ranks": ranks, "step": integer(rng, 10, 10_000)}
-        damage = {MISSING: "missing", CUT: "cut", EMPTY: "empty", FIRST: "cut"}.get(name, "")
-        damaged = 0 if name == FIRST else 2
+        if name == NAMES:
+            whole = {f"layers.0.{key}": whole[key] for key in ("weight", "updates")}
+        damage = {MISSING: "missing", CUT: "cut", EMPTY: "empty", FIRST: "cut", GONE: "missing"}.get(name, "")
+        damaged = 0 if name in (FIRST, GONE) else 2
         inputs: dict[str, Any] = {"whole": whole, **numbers, "few": name in ONLY, "damage": damage, "damaged": damaged}
         return Case(name=name, inputs=inputs)
 
@@ -65,6 +68,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(CUT, 23, 4, 3),
         case(EMPTY, 23, 4, 3),
         case(FIRST, 23, 4, 3),
+        case(GONE, 9, 2, 3),
+        case(NAMES, 7, 2, 3),
     ]
 
 
@@ -102,7 +107,7 @@ def _shifted(inputs: Inputs, shift: int) -> Inputs:
 def _save(folder: Path, step: int, rank: int, inputs: Inputs) -> None:
     """The files of a step that this rank's folder holds."""
     whole, saved = inputs["whole"], inputs["saved"]
-    n = len(whole["weight"])
+    n = len(next(iter(whole.values())))
     mine = piece(n, rank, inputs["ranks"])
     rows = {**whole, "n": torch.tensor(n)}
     file_of(folder, step, 0, saved).parent.mkdir()
@@ -172,7 +177,7 @@ EXERCISE = Exercise(
             "Count in elements of the whole: rank r gets those from r * ceil(n / P) on, which lie in pieces of another "
             "length in the files. The files hold no padding; the new shards have it at the end alone.",
             points=3,
-            keys=("*/loaded/*",),
+            keys=("*/loaded/*", "*/names"),
             roundings=0,
             cases=RESHARDED,
         ),
@@ -224,10 +229,10 @@ EXERCISE = Exercise(
         "and the files with elements of its own; others may be missing": ONLY,
         "with zeros behind the n-th element": ("other_ranks", NOTHING),
         "bit for bit what was saved, in its dtype": ("other_ranks", "dtypes"),
-        "one with elements of this rank that is missing (FileNotFoundError)": (MISSING,),
-        "one that is needed and is cut or empty (ValueError)": (CUT, EMPTY, FIRST),
+        "one that is needed and is missing (FileNotFoundError)": (MISSING, GONE),
+        "or is cut or empty (ValueError)": (CUT, EMPTY, FIRST),
         "rank 0's file, which tells names, dtypes and n": ("dtypes", NOTHING),
-        "All ranks need rank 0's file": (FIRST,),
+        "All ranks need rank 0's file": (FIRST, GONE),
         "A rank that does not need the damaged file loads as ever": ("damaged_files",),
         "nothing is sent": ("nothing_is_sent",),
     },

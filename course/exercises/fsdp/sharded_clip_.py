@@ -17,7 +17,7 @@ from course.performing.forms import laid_out
 ABOVE, FIVE, ONE = "3 ranks", "5 ranks, large shards", "one rank"
 BELOW, ZERO, TINY = "below the limit", "all zero", "tiny, and just below the limit"
 UNEVEN, NONE, VIEWS = "a rank without shards, three dtypes", "no shards at all", "views that are not contiguous"
-HALF, MANY = "float16, squares beyond 65,504", "bfloat16, many numbers"
+HALF, MANY, DOUBLE = "float16, squares beyond 65,504", "bfloat16, many numbers", "float64"
 INF, NAN = "an infinity on one rank", "a nan on one rank"
 HALF_ROUNDINGS = 4  # of the factor and the product; more of them in half precision would allow anything
 WIDE = 1 / 16  # of a rounding of half precision, that norm and factor may be off: each rounded to it is off by more
@@ -95,6 +95,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         half(MANY, torch.bfloat16, 4000, 1, 0.125),
         case(INF, spoilt(-math.inf), 1.0),
         case(NAN, spoilt(math.nan), 1.0),
+        case(DOUBLE, [draw((5,), dtype=torch.float64), draw((5,), dtype=torch.float64)], share()),
     ]
 
 
@@ -120,9 +121,15 @@ def _factor(got: Tensor, expected: Tensor) -> float:
 
 def _wide(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """Whether shards are right, and neither norm nor factor was rounded to their dtype. The factor is seen over all
-    numbers of a shard, whose own roundings have no common direction.
+    numbers of a shard, whose own roundings have no common direction; of a float64 shard it may be in float32, but is
+    one for all.
     """
     for rank, (shard,) in enumerate(inputs["shards"]):
+        if shard.dtype == torch.float64:
+            ratios = cast(Tensor, got[f"{rank}/clipped/0"]) / shard
+            if not float(ratios.max() / ratios.min() - 1) <= 8 * EPS[torch.float64]:
+                return f"numbers of rank {rank} that were rounded to something coarser than float64"
+            continue
         found = measure(got[f"{rank}/clipped/0"], expected[f"{rank}/clipped/0"], shard.dtype, roundings=HALF_ROUNDINGS)
         if not found.held:
             return f"numbers of rank {rank} that are off by up to {found.error:.2g}"
@@ -177,9 +184,10 @@ EXERCISE = Exercise(
         Property(
             "half_precision",
             "A square in float16 ends at 65,504, and a long sum in bfloat16 soon stands still. Square and add in "
-            "float32 or wider, on each rank and between them; norm and factor stay there. Only the shards are rounded.",
+            "float32 or wider, on each rank and between them; norm and factor stay there. Only the shards are rounded, "
+            "to their own dtype.",
             holds=_wide,
-            cases=(HALF, MANY),
+            cases=(HALF, MANY, DOUBLE),
             needs=("norm", "clipped"),
         ),
         Property(
@@ -228,6 +236,7 @@ EXERCISE = Exercise(
         "in place": ("clipped",),
         "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor", "untouched_below_the_limit"),
         "in float32 or wider": ("half_precision",),
+        "and shards to their own dtype alone": ("half_precision", DOUBLE),
         "a tensor ()": ("norm",),
         "An infinite norm makes the factor 0, and a nan makes it nan": ("not_finite",),
         "one collective, and at most 100 bytes from each rank": ("one_small_all_reduce",),
