@@ -580,8 +580,8 @@ def mend_the_adapters() -> dict[str, tuple[int, str]]:
     Returns     for "classifier", "matrices" and "largest" the number of a line as it is printed above, and the line
                 that replaces it, a str without a line break. Its indentation is kept, and may be left out; `torch` is
                 imported.
-    Judged      by the losses, by the factors, by what moves of the rest, and by the bytes of the optimizer's states
-                at the end, which may be a quarter above ours; on other numbers; any spelling of a cure is right
+    Judged      by the losses, by the factors, by what moves of the rest, and by the most bytes that the optimizer's
+                states take, which may be a quarter above ours; on other numbers; any spelling of a cure is right
     classifier  the adapters and the head train, and nothing else
     matrices    the adapters train, and nothing else, the head included
     largest     the one adapter trains, by Adam; losses stay those of the program above

@@ -200,10 +200,11 @@ WRONG = (
     ),
     wrong(
         "still_keeps_states",
-        "The optimizer of `largest` still keeps states for frozen weights: they do not require a gradient, and still "
-        "have one, of zeros, when it steps.",
+        "The optimizer of `largest` still keeps states for frozen weights, if not at the end: they do not require a "
+        "gradient, and still have one, of zeros, when it steps.",
         runs((NONE, '(9, "optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=0)")')),
         runs((NONE, '(4, "[p.requires_grad_(False) for p in model.parameters()]")')),
+        runs((NONE, '(17, "optimizer.state.clear(); return losses, optimizer")')),
         runs((NONE, '(12, "[p.grad.zero_() for p in model.parameters() if p.grad is not None]")')),
     ),
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from course.errors import WrongOutput
 from course.lessons.adapted import Adapted
@@ -111,7 +112,7 @@ class Log:
     moved    by the name of each parameter that was there before: the norm of its change over the run
     adapted  the norm of B of both layers: 0 where it never moved, or where there is no adapter
     factors  A and B of the adapters, by name
-    bytes    of the optimizer's states at the end
+    bytes    of the optimizer's states, the most after any step
     """
 
     losses: list[float]
@@ -145,11 +146,16 @@ def run(name: str, program: str = "", *, x: Tensor, y: Tensor, seed: int, r: int
         a = torch.randn(r, n, generator=rng, dtype=torch.float64) / n**0.5
         return Live(linear, a, torch.zeros(m, r, dtype=torch.float64), 2.0)
 
-    found = PROGRAMS.defined(name, program)(model, wrap, list(zip(x, y, strict=True)), lr)
+    bytes_: list[int] = []
+    look = register_optimizer_step_post_hook(lambda optimizer, *_: bytes_.append(_bytes(optimizer)))
+    try:
+        found = PROGRAMS.defined(name, program)(model, wrap, list(zip(x, y, strict=True)), lr)
+    finally:
+        look.remove()
     try:
         losses, optimizer = found
         losses = [float(loss) for loss in losses]
-        states = [each for state in optimizer.state.values() for each in state.values() if isinstance(each, Tensor)]
+        bytes_.append(_bytes(optimizer))
     except (TypeError, ValueError, AttributeError):
         raise WrongOutput(f"{name} must return its losses and its optimizer, got {type(found).__name__}") from None
     layers = {each: getattr(model, each) for each in ("up", "down") if isinstance(getattr(model, each), Adapted)}
@@ -158,8 +164,14 @@ def run(name: str, program: str = "", *, x: Tensor, y: Tensor, seed: int, r: int
         moved={name: (p.detach() - old).norm().item() for name, (p, old) in before.items()},
         adapted={each: layer.B.detach().norm().item() for each, layer in layers.items()},
         factors={f"{each}.{f}": getattr(layer, f).detach() for each, layer in layers.items() for f in ("A", "B")},
-        bytes=sum(each.nbytes for each in states),
+        bytes=max(bytes_),
     )
+
+
+def _bytes(optimizer: Any) -> int:
+    """Of its states."""
+    states = [each for state in optimizer.state.values() for each in state.values()]
+    return sum(each.nbytes for each in states if isinstance(each, Tensor))
 
 
 def data(rng: torch.Generator, steps: int, n: int = 16) -> dict[str, Tensor]:
