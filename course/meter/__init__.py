@@ -5,11 +5,12 @@ with saved_bytes() as meter: y = f(x)      what was handed to autograd for backw
 with kept_bytes() as meter: y = f(x)       what is alive afterwards, however it is kept
 with memory_limit(2**20): f(x)             an error at the op that makes live bytes more than that
 f = counted(f)                             calls of a function, with the shape of each call's argument
+hooks_called(loss)                         hooks that loss.backward() calls, those of autograd's nodes too
 """
 
 from __future__ import annotations
 
-from course.meter.calls import Counted, counted, forward_calls
+from course.meter.calls import Counted, counted, forward_calls, hooks_called
 from course.meter.kept import KeptBytes, cycles_freed, kept_bytes
 from course.meter.limit import OverBudget, memory_limit
 from course.meter.run import Allocator, Op, Run, metered
@@ -28,6 +29,7 @@ __all__ = [
     "counted",
     "cycles_freed",
     "forward_calls",
+    "hooks_called",
     "kept_bytes",
     "memory_limit",
     "metered",

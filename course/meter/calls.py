@@ -1,9 +1,12 @@
-"""Counting calls: of a function, or of a module's forward."""
+"""Counting calls: of a function, of a module's forward, or of the hooks that a backward comes to."""
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Generic, ParamSpec, TypeVar
 
 from torch import Tensor, nn
@@ -55,3 +58,26 @@ def forward_calls(module: nn.Module) -> Iterator[Counted[..., object]]:
             del module.forward  # the class's own shows again
         else:
             module.forward = own
+
+
+def hooks_called(loss: Tensor) -> int:
+    """Calls loss.backward() and counts the hooks in Python that it calls, those of autograd's nodes too, which nobody
+    can list. A torch.autograd.Function's backward is none, nor is what a hook itself calls.
+    """
+    called = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal called
+        if event == "call" and frame.f_back is not None and frame.f_back.f_code.co_name == "_engine_run_backward":
+            called += str(frame.f_globals.get("__name__")).partition(".")[0] not in ("torch", "logging")
+
+    before, collected = sys.getprofile(), gc.isenabled()
+    gc.disable()  # or it might call what ends objects
+    sys.setprofile(count)
+    try:
+        loss.backward()  # type: ignore[no-untyped-call]
+    finally:
+        sys.setprofile(before)
+        if collected:
+            gc.enable()
+    return called

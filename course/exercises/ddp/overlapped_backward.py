@@ -9,8 +9,6 @@ more than the roundings that are allowed.
 from __future__ import annotations
 
 import dataclasses
-import sys
-from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -18,6 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from course.cluster import Comm
+from course.meter import hooks_called
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -133,27 +132,8 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     for p, value in zip(params, given, strict=True):
         p.data, p.grad = value, None
     left = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
-    called = _called_by_backward(loss(2 * inputs["x"])) - len(inputs["uses"])
-    return observe({"alone": [p.grad for p in params], "hooks": left + called})
-
-
-def _called_by_backward(loss: Tensor) -> int:
-    """How many functions backward calls: of each layer the one above, and hooks, those of autograd's nodes too, which
-    nobody can list.
-    """
-    called, before = 0, sys.getprofile()
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        nonlocal called
-        caller = frame.f_back
-        called += event == "call" and caller is not None and caller.f_code.co_name == "_engine_run_backward"
-
-    sys.setprofile(count)
-    try:
-        loss.backward()  # type: ignore[no-untyped-call]
-    finally:
-        sys.setprofile(before)
-    return called
+    left += hooks_called(loss(2 * inputs["x"]))
+    return observe({"alone": [p.grad for p in params], "hooks": left})
 
 
 def _one_for_each(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -6,8 +6,6 @@ its b. A rank may leave out blocks, or use one twice.
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from torch.nn import Parameter
 
 from course.cluster import Comm
 from course.exercises.fsdp import units
+from course.meter import hooks_called
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
 USUAL, UNEVEN, ONE, TIED = "2 ranks", "4 ranks, which do not divide", "one rank", "a tied layer"
@@ -92,27 +91,10 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     pieces: Any = [_piece(each, comm, copies) for each in shards] if copies > 1 else shards
     left = [p.grad is not None for p in params]
     hooks = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
-    hooks = hooks or (_called(loss()) if copies == 1 else 0)
+    hooks = hooks or (hooks_called(loss()) if copies == 1 else 0)
     late = {"late": max(there, default=0) > max(map(len, inputs["buckets"]))} if copies > 1 else {}
     alike = all(isinstance(each, Tensor) and each.dtype == params[0].dtype for each in shards)
     return observe({"shards": pieces, "alike": alike, "left": {"grads": sum(left), "hooks": hooks}, **late})
-
-
-def _called(loss: Tensor) -> int:
-    """How many functions outside of torch a plain backward calls: hooks, also those that hang on nodes of the graph."""
-    names: list[str] = []
-
-    def heard(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            names.append(str(frame.f_globals.get("__name__")))
-
-    before = sys.getprofile()
-    sys.setprofile(heard)
-    try:
-        loss.backward()  # type: ignore[no-untyped-call]
-    finally:
-        sys.setprofile(before)
-    return sum(not (name == "torch" or name.startswith("torch.")) for name in names)
 
 
 def _piece(shard: Tensor, comm: Comm, copies: int) -> Tensor:
