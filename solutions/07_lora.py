@@ -304,10 +304,11 @@ class LoRALinear(nn.Module):
     .B         nn.Parameter (m, r), 0, in the dtype of base's weight
     .scale     alpha / r, a float
     .merged    False at the start
-    Later      Others may set A, B, scale and merged: forward goes by what they are when it is called.
+    Later      Others may set A, B, scale and merged: forward goes by what they are when it is called, in eval mode
+               as in training.
     forward(x) returns base(x) + scale (x A') B', and base(x) alone while merged is True. x is (..., n) in the dtype
                of base's weight, with any number of leading dimensions, also none; a batch may be empty. With B = 0 it
-               is base(x) bit for bit. Gradients reach A, B and x.
+               is base(x) bit for bit. Gradients reach A, B and x. What base returned is not changed.
     Cost       no tensor of (m, n) is made, neither forward nor backward
     Refused    with a ValueError, before base is touched: an r below 1, an alpha that is not above 0
     Example    base with weight [[1, 1]] and no bias, r = 1, alpha = 2. When A = [[1, 0]] and B = [[3]], x = [1, 2]
@@ -378,9 +379,9 @@ def merge_(layer: Adapted) -> None:
 
     layer     has .base, an nn.Linear with weight (m, n), the parameters .A (r, n) and .B (m, r), all in one floating
               dtype, and .scale, a float, and .merged, a bool. r may be 1; the weight may be a view of another tensor.
-    Result    scale B A is added to the weight, and layer.merged is True; where it is merged already, nothing happens.
-              The weight is changed in its own memory: no parameter is replaced, and each keeps whether it requires a
-              gradient; no graph leads to any of them. A, B and the bias are not changed.
+    Result    scale B A is added to the weight, and layer.merged is True, also where B or scale is 0; where it is merged
+              already, nothing happens. The weight is changed in its own memory: no parameter is replaced, and each
+              keeps whether it requires a gradient; no graph leads to any of them. A, B and the bias are not changed.
     Digits    the product B A, scale times it and the sum are computed in float32, or in float64 where the weight is,
               then rounded once to the dtype of the weight
     Memory    no tensor outlives the call
@@ -431,10 +432,10 @@ def unmerge_(layer: Adapted) -> None:
 
     layer     as in `merge_`: weight (m, n), A (r, n) and B (m, r), all in one floating dtype; r may be 1, and the
               weight may be a view of another tensor
-    Result    scale B A is taken off the weight, and layer.merged is False; where it is not merged, nothing happens.
-              The weight is changed in its own memory: no parameter is replaced, and each keeps whether it requires a
-              gradient; no graph leads to any of them. A, B and the bias are not changed. After `merge_` the weight is
-              what it was, up to one rounding of the merged weight and one of its own.
+    Result    scale B A is taken off the weight, and layer.merged is False, also where B or scale is 0; where it is not
+              merged, nothing happens. The weight is changed in its own memory: no parameter is replaced, and each keeps
+              whether it requires a gradient; no graph leads to any of them. A, B and the bias are not changed. After
+              `merge_` the weight is what it was, up to one rounding of the merged weight and one of its own.
     Digits    the product B A, scale times it and the difference are computed in float32, or in float64 where the
               weight is, then rounded once to the dtype of the weight
     Memory    no tensor outlives the call

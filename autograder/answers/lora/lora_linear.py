@@ -85,7 +85,7 @@ class TwoLinears(nn.Module):
 
 
 class OnAdapted(Adapted):
-    """Einsums on what `Adapted` holds; the sum is made in place, in a tensor that nobody else has."""
+    """Einsums on what `Adapted` holds; what the base says is added into a tensor that nobody else has."""
 
     def __init__(self, base: nn.Linear, r: int, alpha: float, rng: torch.Generator) -> None:
         if r < 1:
@@ -100,7 +100,8 @@ class OnAdapted(Adapted):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.base.forward(x)
         if self.merged is False:
-            y += torch.einsum("...r,mr->...m", self.scale * torch.einsum("...n,rn->...r", x, self.A), self.B)
+            low = self.scale * torch.einsum("...n,rn->...r", x, self.A)
+            y = torch.einsum("...r,mr->...m", low, self.B).add_(y)
         return y
 
 
@@ -355,6 +356,19 @@ WRONG = (
                 "nn.functional.linear(x, self.base.weight + self.scale * self.B @ self.A, self.base.bias)",
             ),
         ),
+    ),
+    wrong(
+        "adds_into_what_the_base_said",
+        "You add the adapter into the tensor that base returned (+=, add_). It is the base's: one that ends in a tanh "
+        "needs it in backward, and another may keep it. Make a new sum.",
+        layer((FORWARD, f"if not self.merged:\n            y += {SCALED.removeprefix('y + ')}\n        return y")),
+        fails=("asks_the_base",),
+    ),
+    wrong(
+        "silent_in_eval_mode",
+        "In eval mode you leave the adapter out, as if that meant that it is merged. Whether it is says `merged`; eval "
+        "mode turns dropout off, and there is none here.",
+        layer((FORWARD, FORWARD.replace("self.merged", "self.merged or not self.training"))),
     ),
     wrong(
         "scale_as_a_tensor",

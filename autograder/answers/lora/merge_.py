@@ -78,6 +78,13 @@ WRONG = (
         way((FLAG, "    merged = True  # noqa: F841\n")),
     ),
     wrong(
+        "flag_left_where_nothing_changes",
+        "Where B or scale is 0, as in a fresh layer, you return before you set the flag. The weight stays as it is, "
+        "and layer.merged must be True all the same: who reads it next goes by that.",
+        way((UNLESS, UNLESS.replace("layer.merged", "layer.merged or not layer.B.any()"))),
+        way((UNLESS, UNLESS.replace("layer.merged", "layer.merged or layer.scale == 0"))),
+    ),
+    wrong(
         "switches_back",
         "A second call undoes the first: you turn the flag around each time. It must leave the weight merged.",
         way(

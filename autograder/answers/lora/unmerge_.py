@@ -79,6 +79,13 @@ WRONG = (
         way((FLAG, "    merged = False  # noqa: F841\n")),
     ),
     wrong(
+        "flag_left_where_nothing_changes",
+        "Where B or scale is 0, as in a fresh layer, you return before you set the flag. The weight stays as it is, "
+        "and layer.merged must be False all the same: who reads it next goes by that.",
+        way((UNLESS, UNLESS.replace("layer.merged", "layer.merged or not layer.B.any()"))),
+        way((UNLESS, UNLESS.replace("layer.merged", "layer.merged or layer.scale == 0"))),
+    ),
+    wrong(
         "switches_back",
         "A second call undoes the first: you turn the flag around each time. It must leave the weight "
         "as it was before the merge.",

@@ -54,12 +54,12 @@ NONSENSE: dict[str, tuple[int, float]] = {
 }
 
 
-class Doubled(nn.Linear):
-    """A kind of nn.Linear that says twice what its weight and bias say."""
+class Bent(nn.Linear):
+    """A kind of nn.Linear whose backward needs what it said."""
 
     def forward(self, input: Tensor) -> Tensor:
         """x (..., n) -> (..., m)."""
-        return 2 * super().forward(input)
+        return super().forward(input).tanh()
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -192,8 +192,8 @@ def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 
 
 def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the layer says while its adapter stands in the weight, and after."""
-    kind = Doubled if "derived" in inputs else nn.Linear
+    """What the layer says while its adapter stands in the weight, and after; of a derived base dx, too."""
+    kind = Bent if "derived" in inputs else nn.Linear
     layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone(), kind))
     found: dict[str, Any] = {}
     with torch.no_grad():
@@ -201,11 +201,15 @@ def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         for merged in (True, False):
             layer.merged = merged
             found[f"merged is {merged}"] = layer(inputs["x"][0])
+    if "derived" in inputs:
+        x = inputs["x"][0].clone().requires_grad_()
+        layer(x).sum().backward()
+        found["dx"] = x.grad
     return found
 
 
 def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the layer says when others have given it new factors, and then another scale."""
+    """What the layer says when others have given it new factors, then another scale, and then put it in eval mode."""
     layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))
     found: dict[str, Any] = {}
     with torch.no_grad():
@@ -214,6 +218,7 @@ def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         found["with other factors"] = layer(inputs["x"][0])
         layer.scale = 0.375
         found["with another scale"] = layer(inputs["x"][0])
+        found["in eval mode"] = layer.eval()(inputs["x"][0])
     return found
 
 
@@ -403,15 +408,16 @@ EXERCISE = Exercise(
         Property(
             "looks_at_what_is_there",
             "Others may give the layer another scale or other factors, as from a file: forward reads scale, A and B "
-            "each time, and keeps nothing that was made of them.",
+            "each time, and keeps nothing that was made of them. It does the same in eval mode.",
             cases=(OTHERS,),
         ),
         Property(
             "asks_the_base",
             "base may be of a class derived from nn.Linear, with a forward of its own (one that holds its weight in 4 "
-            "bits, say): call base(x), and do not take its weight.",
+            "bits, say): call base(x), and do not take its weight. Its backward may need what it said: add to that, "
+            "and not into it.",
             cases=(DERIVED,),
-            needs=("merged_counts_once",),
+            needs=("merged_counts_once", "gradient_of_x"),
         ),
         Property(
             "every_digit_in_float64",
@@ -477,9 +483,11 @@ EXERCISE = Exercise(
         "alpha / r": ("scale",),
         "False at the start": ("scale",),
         "Others may set A, B, scale and merged": ("looks_at_what_is_there", "merged_counts_once"),
+        "in eval mode as in training": ("looks_at_what_is_there",),
         "or of a class derived from it, with a forward of its own": ("asks_the_base",),
         "scale (x A') B'": ("training",),
         "base(x) alone while merged is True": ("merged_counts_once",),
+        "What base returned is not changed": ("asks_the_base",),
         "any number of leading dimensions, also none": ("any_layer",),
         "a batch may be empty": ("an empty batch",),
         "With B = 0 it is base(x) bit for bit": ("starts_as_the_base",),

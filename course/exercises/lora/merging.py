@@ -19,11 +19,12 @@ from course.performing.exercise import Answer, Case, Form, Inputs, Observation, 
 from course.performing.forms import at_once, in_dtype, put, strided
 
 USUAL, SQUARE, ONE, DOUBLE = "a wide weight", "all sizes equal", "r = 1, square", "in float64"
-TRAINABLE, TWICE, DONE, HALF = (
+TRAINABLE, TWICE, DONE, HALF, NOTHING = (
     "a weight that requires a gradient",
     "two calls",
     "done before",
     "many numbers in bfloat16",
+    "B and scale are 0",
 )
 FLOATS = ("weight", "A", "B")
 NOISE = 64  # roundings of float32, or of float64: far below one of half precision
@@ -52,6 +53,7 @@ def cases(rng: torch.Generator, merged: bool) -> list[Case]:
         case(TWICE, (3, 4, 2), calls=2),
         case(DONE, (3, 4, 2), merged=not merged),
         Case(name=HALF, inputs=half, hard=True),
+        case(NOTHING, (3, 4, 2), B=torch.zeros(3, 2), scale=0.0),
     ]
 
 
@@ -107,9 +109,9 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
         ),
         Property(
             "says_so",
-            f"layer.merged is {after} after the call, whatever it was before.",
+            f"layer.merged is {after} after the call, whatever it was before, and also where B or scale is 0.",
             keys=("merged",),
-            cases=(USUAL, TRAINABLE, TWICE),
+            cases=(USUAL, TRAINABLE, TWICE, NOTHING),
             needs=("weight",),
         ),
         Property(
