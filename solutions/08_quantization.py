@@ -447,7 +447,7 @@ class Int8Linear(nn.Module):
                dimensions, also none, and also without a row. Each row of x gets a step of its own by the same rule
                and becomes codes; the integer product of codes is multiplied by both steps, and the bias is added.
                Returns y (..., m) in the dtype of x.
-    Precision  Steps, and what integers are multiplied with, are in float32.
+    Precision  Steps, quotients, and what integers are multiplied with, are in float32.
     Cost       kept: codes, step and bias, and no other copy of the weight in any form. forward multiplies in int8, and
                makes no tensor with more bytes than codes has, where x has few rows.
     Example    For weight = [[127, -2.2]], no bias: codes = [[127, -2]], step = [[1]]; for x = [0, 254]: y = [-508].
@@ -519,7 +519,7 @@ def split_outliers(x: Tensor, w: Tensor, threshold: float) -> Tensor:
                is one for all rows of x then, and the same column of w belongs to it.
     The rest   Each row of x, and each row of w, has one step: its largest |value| in the rest over 127, and 1 where
                these are all 0. Its codes are value / step to the nearest integer. The product of codes is exact, and
-               is multiplied by both steps in float32.
+               is multiplied by both steps. All of this is in float32: steps, quotients and products with them.
     Returns    (N, m) in the dtype of x: the sum of both products. Either may be empty, with all columns or none.
     Example    For x = [[100, 1, 0.5]], w = [[2, 4, -4]] and threshold 6: 200 in full precision; codes [127, 64] of x
                and [127, -127] of w: 200 + (127 * 127 - 64 * 127) / 127 * 4 / 127 = 201.98.
@@ -989,7 +989,7 @@ def fake_quant(x: Tensor, step: Tensor, zero: Tensor, bits: int) -> Tensor:
               beyond half a step, 0. (The half step between is not judged.) It can be differentiated again.
     Example   For x = [0.3, 5.0], step 0.5, zero 0 and 2 bits: [0.5, 0.5], and a gradient of [1, 1] becomes [1, 0].
 
-    Nothing that was handed in is changed.
+    Nothing that was handed in is changed, nor is the gradient that backward is given.
     """
     low = -(2 ** (bits - 1))
     step = step.detach()

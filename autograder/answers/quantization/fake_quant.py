@@ -150,6 +150,14 @@ WRONG = (
         fails=("twice",),
     ),
     wrong(
+        "writes_into_the_gradient",
+        "Your backward writes into the gradient that it is given (mul_, masked_fill_, an assignment). It belongs to "
+        "others in the graph, too: return a new tensor.",
+        own(("return grad * inside", "return grad.mul_(inside)")),
+        own(("return grad * inside", "return grad.masked_fill_(~inside, 0)")),
+        own(("return grad * inside", "grad[~inside] = 0\n        return grad")),
+    ),
+    wrong(
         "another_dtype",
         "The numbers are right, and y is in another dtype than x.",
         fake(("return y + " + THROUGH, f"return (y + {THROUGH}).double()")),

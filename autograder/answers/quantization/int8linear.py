@@ -264,4 +264,11 @@ WRONG = (
         "x may come without leading dimensions, or with several.",
         layer((INPUT, "codes, step = by_rows(x)")),
     ),
+    wrong(
+        "quotients_in_half",
+        "Your quotients pass through the dtype of the weight or of x, and are rounded there before they are rounded to "
+        "codes: 64.508 is 64.5 in float16, and becomes 64. Divide and round in float32.",
+        layer((WEIGHT, f"{WEIGHT}\n        codes = (weight.detach() / step).to(weight.dtype).round().to(torch.int8)")),
+        layer((INPUT, f"{INPUT}\n        codes = ({ROWS_OF_X} / step).to(x.dtype).round().to(torch.int8)")),
+    ),
 )

@@ -120,6 +120,7 @@ WRONG = (
         "torch.sign gives 0 for 0. Then the vector is no sign vector, and its squared length no longer n.",
         edit((PART, "seen[basis].sign() * size")),
         edit((PART, "seen[basis].sign() * (norms[basis] / (seen[basis] != 0).sum().clamp(min=1))")),
+        edit((PART, f"seen[basis].sign() * size if basis else {PART}")),
     ),
     wrong(
         "each_row_by_itself",
@@ -171,5 +172,11 @@ WRONG = (
         "Your loop makes one step too many, or too few.",
         edit(("range(steps)", "range(steps + 1)")),
         edit(("range(steps)", "range(steps - 1)")),
+    ),
+    wrong(
+        "stops_early",
+        "You stop where little is left. Make all steps that are asked for: each takes off some more.",
+        edit((SEEN, f"{SEEN}\n        if residual.norm() < 1e-2 * x.norm():\n            break")),
+        fails=("few_steps",),
     ),
 )

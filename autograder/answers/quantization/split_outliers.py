@@ -51,6 +51,8 @@ OUTLIER = "outlier = (x.abs() >= threshold).any(0)"
 PARTS = "(qx, dx), (qw, dw) = _codes(x[:, ~outlier]), _codes(w[:, ~outlier])"
 REST = "int8_product(qx, qw.T) * dx * dw.T"
 SUM = f"(exact + {REST})"
+OWN = ("rows = rows.float()", "dtype, rows = rows.dtype, rows.float()")
+CODES = "return (rows / step).round().to(torch.int8), step"
 
 WRONG = (
     wrong(
@@ -152,5 +154,16 @@ WRONG = (
         "float32_out",
         "y is in float32 whatever x is in.",
         split((".to(x.dtype)", "")),
+    ),
+    wrong(
+        "steps_in_half",
+        "You take steps, quotients or the scales of the product in the dtype of x. A float16 has three digits, and "
+        "fewer below 6e-5, where a step of small numbers becomes 0: turn the rows into float32 first, and stay there.",
+        split((REST, "int8_product(qx, qw.T) * dx.to(x.dtype).float() * dw.T.to(x.dtype).float()")),
+        split(
+            ("rows = rows.float()", "pass"),
+            (CODES, "return (rows / step).clamp(-127, 127).round().to(torch.int8), step.float()"),
+        ),
+        split(OWN, (CODES, CODES.replace("step).round", "step).to(dtype).float().round"))),
     ),
 )

@@ -103,8 +103,8 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """y; the gradient of sum(gradient * y), of x unless it is plain, and of step where it requires one. In one case the
-    gradient of the gradient of sum(gradient * y^3), summed.
+    """y; what backward makes of `gradient`, for x unless it is plain, and for step where it requires one. In one case
+    the gradient of the gradient of sum(gradient * y^3), summed.
     """
     x, step, weights = inputs["x"].detach(), inputs["step"], inputs["gradient"]
     x.requires_grad_(not inputs.get("plain", False))
@@ -113,19 +113,19 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         shape = f"of the shape {(*y.shape,)}" if isinstance(y, Tensor) else type(y).__name__
         raise WrongOutput(f"must return a tensor in the shape of x, {(*x.shape,)}, got one {shape}")
     wanted = {"gradient": x, **({"gradient of step": step} if step.requires_grad else {})}
-    seen: dict[str, Any] = {"y": y.detach(), **_gradients((weights * y).sum(), wanted)}
+    seen: dict[str, Any] = {"y": y.detach(), **_gradients(y, weights, wanted)}
     if "twice" in inputs:
-        first = _gradients((weights * y**3).sum(), {"first": x}, again=True)["first"]
-        seen["gradient of the gradient"] = _gradients(first.sum(), {"second": x})["second"]
+        first = _gradients(y**3, weights, {"first": x}, again=True)["first"]
+        seen["gradient of the gradient"] = _gradients(first, torch.ones_like(first), {"second": x})["second"]
     return observe(seen)
 
 
-def _gradients(loss: Tensor, wanted: dict[str, Tensor], again: bool = False) -> dict[str, Tensor]:
-    """By name; zeros where the loss does not depend on one."""
+def _gradients(y: Tensor, dy: Tensor, wanted: dict[str, Tensor], again: bool = False) -> dict[str, Tensor]:
+    """By name; zeros where y does not depend on one."""
     found = {name: torch.zeros_like(each) for name, each in wanted.items()}
-    asked = {name: each for name, each in wanted.items() if each.requires_grad and loss.requires_grad}
+    asked = {name: each for name, each in wanted.items() if each.requires_grad and y.requires_grad}
     if asked:
-        grads = torch.autograd.grad(loss, [*asked.values()], retain_graph=True, create_graph=again, allow_unused=True)
+        grads = torch.autograd.grad(y, [*asked.values()], dy, retain_graph=True, create_graph=again, allow_unused=True)
         found |= {name: grad for name, grad in zip(asked, grads, strict=True) if grad is not None}
     return found
 
@@ -244,7 +244,7 @@ EXERCISE = Exercise(
         "that are; then add x - x.detach() where the mask says so. Or clamp x itself first, which has the right "
         "gradient, and add (y - clamped).detach().",
     ),
-    keeps=("x", "step", "zero"),
+    keeps=("x", "step", "zero", "gradient"),
     forms=(
         in_dtype(torch.float64, "x", "step", "gradient"),
         strided("x", "step", "zero", of=ROWS),
@@ -278,6 +278,6 @@ EXERCISE = Exercise(
         ),
         "Outside, beyond half a step, 0": ("gradient_outside", "all_outside"),
         "It can be differentiated again": ("twice",),
-        "Nothing that was handed in is changed": ("arguments_unchanged",),
+        "Nothing that was handed in is changed, nor is the gradient that backward is given": ("arguments_unchanged",),
     },
 )

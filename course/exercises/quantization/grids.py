@@ -12,6 +12,11 @@ from course.meter import Run
 
 AWAY = 0.3  # of a step, from the code; ties lie at 0.5
 EXACT_AWAY = 0.2  # bfloat16 moves a number of 127 steps by a quarter of a step at most
+# Multiples of float16's least number: a row's step is 0.496 of it, which float16 rounds to 0. 32 and 33 lie at 64.508
+# and 66.524 steps: clear of ties, but not where quotients are in float16, which become 64 and 66.
+SMALL = torch.tensor([[63, 63, 32, 33, 33, 32, 12, -12], [-63, 25, 2, 37, -48, 12, 49, -13]]).half() * 2**-24
+# Products with SMALL's first row: most cancels but for the four numbers whose codes such quotients change.
+SIGNS = torch.tensor([[-1, -1, 1, 1, 1, 1, 1, 1], [1, -1, 1, -1, -1, 1, 1, 1]]).half() * 2**10
 
 
 def on_grid(rng: torch.Generator, rows: int, n: int, *, exact: bool = False) -> Tensor:

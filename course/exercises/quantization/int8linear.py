@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.exercises.quantization.grids import multiplies_int8, on_grid
+from course.exercises.quantization.grids import SIGNS, SMALL, multiplies_int8, on_grid
 from course.meter import cycles_freed, kept_bytes, metered
 from course.performing.draws import normal
 from course.performing.exercise import (
@@ -36,8 +36,6 @@ USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "steps that half precision holds",
     "a few rows through a larger layer",
 )
-# Multiples of float16's least number: the rows' steps are 0.48 of it, which float16 rounds to 0. No code is near a tie.
-SMALL = torch.tensor([[61, -12, 25, -36, 1, -49, 60, 13], [-61, 24, 2, 37, -48, 12, 49, -13]]).half() * 2**-24
 ROOM = 256  # bytes beside codes, step and bias that a layer may keep: numbers in tensors of shape ()
 
 
@@ -227,9 +225,7 @@ EXERCISE = Exercise(
     forms=(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
-        dataclasses.replace(
-            at_once("steps of x below float16", put("", x=SMALL, bias=None), times("", 2.0**10, "weight")), alone=True
-        ),
+        dataclasses.replace(put("steps of x below float16", x=SMALL, weight=SIGNS.float(), bias=None), alone=True),
         dataclasses.replace(put("steps of the weight below float16", weight=SMALL, bias=None), alone=True),
         at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
         put("parameters", parameters=True),

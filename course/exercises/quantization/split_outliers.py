@@ -5,13 +5,14 @@ Numbers of the rest lie off ties, so that every right answer has the same codes.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from course.exercises.quantization.grids import on_grid
+from course.exercises.quantization.grids import SIGNS, SMALL, on_grid
 from course.performing.exercise import Case, Exercise, Property, every_form, in_the_dtype_of, one_call
 from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
 
@@ -129,6 +130,8 @@ EXERCISE = Exercise(
         at_once("no row in float16", in_dtype(torch.float16, "x", "w"), cut("", x=(0, 0))),
         times("small numbers", 2.0**-40, "x", "w", of=NONE),
         put("a whole number as threshold", threshold=6),
+        dataclasses.replace(put("steps of x below float16", x=SMALL, w=SIGNS, of=NONE), alone=True),
+        dataclasses.replace(put("steps of w below float16", x=SIGNS, w=SMALL, of=NONE), alone=True),
     ),
     promises={
         "float32, float16 or bfloat16": ("in float16", "in bfloat16", "dtype"),
@@ -138,6 +141,7 @@ EXERCISE = Exercise(
         "at or above it": ("at_the_threshold", "value"),
         "and 1 where these are all 0": ("zeros",),
         "to the nearest integer. The product of codes is exact": ("value",),
+        "All of this is in float32": ("steps of x below float16", "steps of w below float16"),
         "in the dtype of x: the sum of both products. Either may be empty": ("dtype", "all_outliers", "no_outlier"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },
