@@ -74,6 +74,13 @@ WRONG = (
         by_chance=True,  # with fewer inputs than columns a little may be enough
     ),
     wrong(
+        "damping_not_as_told",
+        "You damp by the part that people use, 0.01 of the diagonal's mean, and not by `damp` of it. Where it is too "
+        "much, columns make less good than they could.",
+        edit((DAMPED, DAMPED.replace("damp *", "0.01 *"))),
+        by_chance=True,
+    ),
+    wrong(
         "the_hessians_own_factor",
         "You take the Cholesky factor of the Hessian. The corrections stand in that of its inverse.",
         edit((FACTOR, "torch.linalg.cholesky(damped, upper=True)")),

@@ -53,6 +53,12 @@ LOW = "low = -(2 ** (bits - 1))"
 
 WRONG = (
     wrong(
+        "times_the_inverse",
+        "You multiply by 1 / step, which is infinite for the smallest steps, and rounds once more for all others. "
+        "Divide x by step.",
+        codes((QUOTIENT, "x.detach().to(step.dtype) * (1 / step)")),
+    ),
+    wrong(
         "truncates",
         "You cut off what follows the point, or go to the next integer below. Round to the nearest one.",
         codes((ROUNDED, f"({QUOTIENT}).trunc()")),

@@ -197,6 +197,9 @@ EXERCISE = Exercise(
             of=FOUR,
         ),
         put("a step that float32 cannot hold", x=HALVES, step=BELOW_ONE, zero=ONE, of=FOUR),
+        put(
+            "a step whose inverse is infinite", x=SMALL[1:] * 2.0**-106, step=torch.tensor(2.0**-130), zero=ONE, of=FOUR
+        ),
         put("numbers that float32 cannot hold", x=BESIDE, step=torch.ones_like(BELOW_ONE), zero=ONE, of=FOUR),
         strided("x", name="a view, one grid for all"),
         strided("x", "step", "zero", of=ROWS),
@@ -222,6 +225,7 @@ EXERCISE = Exercise(
             HALF,
             "a step that float16 cannot hold",
             "a step that float32 cannot hold",
+            "a step whose inverse is infinite",
             "numbers that float32 cannot hold",
             "x alone in float64",
         ),
