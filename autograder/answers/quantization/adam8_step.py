@@ -205,4 +205,15 @@ WRONG = (
         adam((DECAY, "pass"), (STEP, "pass")),
         adam((DECAY, "pass"), (STEP, STEP.replace("param.sub_(", "param.data = (1 - lr * weight_decay) * param - ("))),
     ),
+    wrong(
+        "step_not_an_int",
+        "The count of steps in the state is a float or a tensor. It is an int: who saves the state goes by that.",
+        adam(('t = state["step"] = state.get("step", 0) + 1', 't = state["step"] = state.get("step", 0) + 1.0')),
+        adam(
+            (
+                't = state["step"] = state.get("step", 0) + 1',
+                't = int(state.get("step", 0)) + 1\n    state["step"] = torch.tensor(t)',
+            )
+        ),
+    ),
 )

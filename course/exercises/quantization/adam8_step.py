@@ -81,6 +81,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         handed = grad.float().clone()
         answer(param, handed, state, **given)
     found: dict[str, Any] = {"param": memory, "step": state.get("step"), "bytes": 0, "gradient left": handed}
+    found["kind of step"] = type(found["step"]).__name__
     for name in ("m", "v"):
         pair = state.get(name)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(each, Tensor) for each in pair):
@@ -161,9 +162,9 @@ EXERCISE = Exercise(
         Property(
             "first_step",
             "The first step starts from moments of 0, with both corrections: m_hat is the gradient then, and "
-            "v_hat its square.",
+            "v_hat its square. The state counts steps in an int.",
             points=2,
-            keys=("param", "step"),
+            keys=("param", "step", "kind of step"),
             cases=(FIRST,),
         ),
         Property(
@@ -236,6 +237,7 @@ EXERCISE = Exercise(
         ),
         "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("first_step",),
         "{} before the first step": ("first_step",),
+        "an int, the number of steps": ("first_step",),
         "codes uint8, one for each number of param in row-major order": ("bytes", "nearest_codes"),
         "the last perhaps shorter": ("blocks",),
         "code the one nearest to number / scale. A block of zeros has scale 0": ("nearest_codes", "zeros"),
