@@ -11,7 +11,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
-from autograder.bank import right, wrong
+from autograder.bank import Alternative, right, wrong
 from autograder.edits import edited
 from course.reference.gradient_checkpointing.checkpoint import Surroundings, checkpoint
 
@@ -75,11 +75,22 @@ def with_attributes(fn: Callable[..., Any], *args: Any) -> Any:
     return WithAttributes.apply(fn, *args)  # type: ignore[no-untyped-call]
 
 
+once = partial(edited, checkpoint)
+CAST = "entered.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))"
+BY_HAND = """entered.callback(torch.set_autocast_enabled, kind, torch.is_autocast_enabled(kind))
+                entered.callback(torch.set_autocast_dtype, kind, torch.get_autocast_dtype(kind))
+                torch.set_autocast_enabled(kind, enabled)
+                torch.set_autocast_dtype(kind, dtype)"""
+
 RIGHT = (
     right(torchs_own, independent="torch.utils.checkpoint"),
     right(torchs_reentrant, independent="torch.utils.checkpoint.CheckpointFunction"),
     right(by_hooks),
     right(with_attributes),
+    Alternative(
+        name="autocast_by_hand",
+        answer=once((CAST, f"entered.callback(torch.clear_autocast_cache)\n{' ' * 16}{BY_HAND}")),
+    ),
 )
 
 
@@ -114,10 +125,8 @@ def keeps_everything(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args)
 
 
-once = partial(edited, checkpoint)
 RUN, SAVED = "return fn(*args)", "ctx.set_materialize_grads(False)"
 FORK, SET = "entered.enter_context(torch.random.fork_rng(self.devices))", "torch.set_rng_state(self.random)"
-CAST = "entered.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))"
 CUT, FLAG = "tensor.detach().requires_grad_(tensor.requires_grad)", ".requires_grad_(tensor.requires_grad)"
 PAIRED, USED = "zip(outputs, grads, strict=True)", "if grad is not None and output.requires_grad"
 BACK = "torch.autograd.backward([output for output, _ in pairs], [grad for _, grad in pairs])"
@@ -212,6 +221,13 @@ WRONG = (
         "Where autocast was off in forward and is on around backward, your second run is cast. Enter "
         "torch.autocast with enabled=False then.",
         once(("enabled in self.autocast:", "enabled in [each for each in self.autocast if each[2]]:")),
+    ),
+    wrong(
+        "casts_left_behind",
+        "You set autocast by hand for the second run, and its casts of the parameters that fn holds stay in torch's "
+        "cache: the next step computes with weights from before the update. Enter torch.autocast, which empties the "
+        "cache where it ends.",
+        once((CAST, BY_HAND)),
     ),
     wrong(
         "autocast_of_another_device",

@@ -32,6 +32,7 @@ LAYERS = 16
 BLOCK, BLOCKS, FEW_BLOCKS = 1_024, 128, 2  # numbers and blocks of a tensor: 1 MiB in grading, 16 KiB in a notebook
 STATE = 8 * 2**10  # bytes beside the inputs that each layer may keep: a copy of torch's random state has 5,056
 MEMORY = "many layers"
+STEPS = "two steps under autocast"
 PEAK = 34 * 2**20  # bytes in grading: right answers take 29 to 31 MiB, one tensor more for half of the layers 39
 
 
@@ -90,6 +91,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "backward under autocast": cast(""),
         "no recording": {"asks": "no grad", **many("x", "w"), "seed": seed},
         "one in another": {"asks": "nested", **many("x", "w", "dy")},
+        STEPS: {**cast("bfloat16"), "asks": "steps"},
         MEMORY: {"asks": "memory", "seed": seed_of_blocks, "scale": scale},
     }
     hidden: dict[str, Tree] = {name: integer(rng, 0, limit) for name, limit in places.items()}
@@ -247,6 +249,19 @@ def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
     return {"y": y, "bits": torch.tensor(bits), **_grads({"x": x, "w": w}, "x w")}
 
 
+def _steps(answer: Any, inputs: Inputs) -> dict[str, Any]:
+    """Two steps under autocast; the parameter that fn holds changes in between, and so must its cast."""
+    x, w = ((inputs[name].float() / 1_024).requires_grad_() for name in ("x", "w"))
+    found = []
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found.append(_tensor(answer(Counted(lambda x: x @ w), x)))
+        _back(found[-1], inputs["dy"].to(found[-1].dtype))
+        with torch.no_grad():
+            w.mul_(-2)
+    return {"y": found, **_grads({"x": x, "w": w}, "x w")}
+
+
 def _no_grad(answer: Any, inputs: Inputs) -> dict[str, Any]:
     fn = Counted(masked)
     torch.manual_seed(inputs["seed"])
@@ -274,6 +289,7 @@ SCENARIOS: dict[str, Callable[[Any, Inputs], dict[str, Any]]] = {
     "parameters": _parameters,
     "random": _random,
     "autocast": _autocast,
+    "steps": _steps,
     "no grad": _no_grad,
     "nested": _nested,
 }
@@ -409,10 +425,10 @@ EXERCISE = Exercise(
             "same_autocast",
             "backward is called outside of the autocast of forward, and the second run must round as the first: ask "
             "torch in forward whether autocast is on, and with which dtype, and run fn, and nothing else, under the "
-            "same.",
+            "same. torch.autocast forgets its casts of weights where its `with` ends.",
             points=2,
             roundings=8,
-            cases=("bfloat16", "float16", "switched off inside", "backward under autocast"),
+            cases=("bfloat16", "float16", "switched off inside", "backward under autocast", STEPS),
         ),
         Property(
             "two_calls",
@@ -470,6 +486,7 @@ EXERCISE = Exercise(
         "what it would draw if fn had run once": ("random_state_afterwards",),
         "the second run, but not its backward": ("switched off inside", "backward under autocast"),
         "on or off and with its dtype": ("same_autocast",),
+        "leaves no cast of a parameter": (STEPS,),
     },
     removes=("torch.utils.checkpoint",),
     oracle=partial(Sample, look=LOOK),
