@@ -760,8 +760,8 @@ class Autocast:
     Autocast(half)  half is torch.float16 or torch.bfloat16; no tensor comes in the other of these.
     with            begins a pass, which ends with the block, also where an error ends it; the caller gets the error.
                     One object serves many passes; passes never overlap.
-    run(op, *args)  returns op(*args), called in a pass; what in args is no tensor (a dimension, None, a list of
-                    tensors) stays as it is. `op.__name__` is in LOW or HIGH or WIDEST or in no list:
+    run(op, *args)  returns op(*args), called in a pass; what in args is no tensor (a dimension, None, a list or
+                    tuple of tensors) stays as it is. `op.__name__` is in LOW or HIGH or WIDEST or in no list:
     LOW             floating tensors are cast to half, also those without dimensions
     HIGH            floating tensors are cast to float32; the result is returned as it is
     WIDEST          floating tensors are cast to float32 where any of them, wherever it stands, is in float32

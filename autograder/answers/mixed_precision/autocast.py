@@ -105,6 +105,7 @@ CALLED = "return op(*(self._cast(arg, target) if _eligible(arg) else arg for arg
 PROMOTED = "torch.float32 if any(_eligible(arg) and arg.dtype == torch.float32 for arg in args) else self.dtype"
 DOUBLES = "(_eligible(arg) or doubles and isinstance(arg, Tensor) and arg.is_floating_point())"
 DOUBLE_RESULT = "target == torch.float32 and y.is_floating_point()"
+WIDE = "isinstance(arg, Tensor) and arg.dtype in (torch.float32, torch.float64)"
 FIRST_TWO = "[each for each in args if isinstance(each, Tensor)][:2]"
 WIDEST_SIZE = """{2: self.dtype, 4: torch.float32}.get(
                 max(arg.itemsize for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
@@ -192,6 +193,7 @@ WRONG = (
         cast((PROMOTED, WIDEST_SIZE)),
         cast((PROMOTED, PROMOTED.replace("arg.dtype ==", "torch.result_type(args[0], arg) =="))),
         cast((PROMOTED, f"torch.float32 if torch.result_type(*{FIRST_TWO}) == torch.float32 else None")),
+        cast((PROMOTED, PROMOTED.replace("_eligible(arg) and arg.dtype == torch.float32", WIDE))),
     ),
     wrong(
         "widest_always_float32",
@@ -210,6 +212,7 @@ WRONG = (
         "float32, and torch itself promotes where it must.",
         cast(("        return None", "        return torch.float32")),
         cast(("        return None", "        return self.dtype")),
+        cast(("op.__name__", "op.__name__.rstrip('_')")),
     ),
     wrong(
         "targets_cast",
@@ -236,15 +239,18 @@ WRONG = (
     wrong(
         "lists_cast",
         "You cast tensors inside lists or tuples. The docstring leaves alone what is no tensor itself.",
-        cast(
-            (
-                CALLED,
-                "return op(*(self._each(arg, target) for arg in args))\n\n"
-                "    def _each(self, arg: Any, target: torch.dtype | None) -> Any:\n"
-                "        if isinstance(arg, (list, tuple)):\n"
-                "            return type(arg)(self._each(each, target) for each in arg)\n"
-                "        return self._cast(arg, target) if _eligible(arg) else arg",
+        *(
+            cast(
+                (
+                    CALLED,
+                    "return op(*(self._each(arg, target) for arg in args))\n\n"
+                    "    def _each(self, arg: Any, target: torch.dtype | None) -> Any:\n"
+                    f"        if isinstance(arg, {kinds}):\n"
+                    "            return type(arg)(self._each(each, target) for each in arg)\n"
+                    "        return self._cast(arg, target) if _eligible(arg) else arg",
+                )
             )
+            for kinds in ("(list, tuple)", "tuple")
         ),
     ),
     wrong(
@@ -320,11 +326,19 @@ WRONG = (
     wrong(
         "cast_at_every_use",
         "You cast a weight each time it is used. Within a pass it does not change: keep its cast. A weight is any "
-        "float32 leaf that requires a gradient, whether it is an nn.Parameter or not.",
+        "float32 leaf that requires a gradient, whatever its shape, whether it is an nn.Parameter or not, and however "
+        "many others there are.",
         cast((LOOKED_UP, "if True:")),
         cast((LOOKED_UP, "if True:"), (CAST, "self._casts[tensor] = torch.sum(tensor[None], 0, dtype=target)")),
         cast((WEIGHT, "if True:")),
         cast((WEIGHT, "if not (isinstance(tensor, torch.nn.Parameter) and tensor.dtype == torch.float32):")),
+        *(cast((WEIGHT, WEIGHT.replace(":", f" or tensor.dim() < {least}:"))) for least in (1, 2)),
+        cast(
+            (
+                KNOWN,
+                f"while len(self._casts) > 3:\n            del self._casts[next(iter(self._casts))]\n        {KNOWN}",
+            )
+        ),
     ),
     wrong(
         "copies_what_fits",

@@ -96,8 +96,8 @@ def _bytes(name: str) -> Run:
     """An operator with the name of one in torch. It gives the bytes per number in each tensor that it gets."""
 
     def run(*args: Any) -> Tensor:
-        """In lists too."""
-        given = [each for arg in args for each in (arg if isinstance(arg, list) else [arg])]
+        """In lists and tuples too."""
+        given = [each for arg in args for each in (arg if isinstance(arg, (list, tuple)) else [arg])]
         return torch.tensor([float(each.itemsize) for each in given])
 
     run.__name__ = name
@@ -131,7 +131,7 @@ def _high(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "pow": (torch.pow, small + 3, 3),
         "norm": (torch.norm, h),
         "float32 stays": (torch.exp, t["x"] / 8),
-        "bytes per number in a list that logsumexp gets": (_bytes("logsumexp"), [h, h], h),
+        "bytes per number in a list and a tuple that logsumexp gets": (_bytes("logsumexp"), [h, h], (h, h), h),
     }
     return _all_seen(cast_, calls)
 
@@ -160,6 +160,7 @@ def _unlisted(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "half added": (torch.add, h, h),
         "a product by elements": (torch.mul, x, t["b"]),
         "max of half": (torch.amax, h, 1),
+        "bytes per number that exp_ gets": (_bytes("exp_"), h),
     }
     return _all_seen(cast_, calls)
 
@@ -171,6 +172,7 @@ def _left(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "softmax in float64": (F.softmax, x / 8, -1),
         "addcmul, one in float64": (torch.addcmul, x, t["h"], t["x"]),
         "bytes per number that addcmul gets": (_bytes("addcmul"), t["h"], x, t["x"]),
+        "bytes per number that atan2 gets, none in float32": (_bytes("atan2"), t["h"], x),
         "matmul of integers": (torch.matmul, whole, whole.t()),
         "sum of integers": (torch.sum, whole, 0),
         "sum of booleans": (torch.sum, whole > 0),
@@ -188,12 +190,19 @@ def _copies(trace: list[Any]) -> int:
 
 
 def _weights(cast_: Any, t: Inputs) -> dict[str, Tree]:
-    """w three times and v once in one pass, on activations in half precision, in float32 and of another operator."""
+    """w three times and v once in one pass, on activations in half precision, in float32 and of another operator; then
+    each row of v, and one number, in turns.
+    """
+    rows, one = ([each.clone().requires_grad_() for each in t[name].detach()] for name in "vb")
     with metered() as meter, cast_ as made:
         y = made.run(F.linear, t["h"], t["w"], t["b"])
         y = made.run(torch.add, made.run(torch.matmul, t["x"], t["w"]), y)
         y = made.run(torch.add, made.run(F.linear, y, t["v"]), made.run(F.linear, t["x"], t["w"]))
-        y = made.run(torch.sum, made.run(torch.sum, y, 1), 0)
+        y = made.run(torch.sum, y, 1)
+        for row in rows * 2:
+            y = made.run(torch.add, y, made.run(torch.matmul, t["h"], row))
+            y = made.run(torch.add, y, made.run(torch.addmm, one[0], t["h"], t["w"])[:, 0])
+        y = made.run(torch.sum, y, 0)
         found = _seen(y)
         casts = _copies(meter.trace) - 1  # that of `_seen`
     return {**found, "casts": casts}
@@ -361,7 +370,8 @@ EXERCISE = Exercise(
         Property(
             "weights_cast_once",
             "In one pass a weight is cast at its first use and never again, with and without torch.no_grad(), and a "
-            "tensor that has the right dtype is not copied. Keep the casts in a dict on the object.",
+            "tensor that has the right dtype is not copied. Keep the casts of all weights, whatever their shape, in a "
+            "dict on the object.",
             points=2,
             holds=_no_more_casts,
             cases=("a weight used three times", "evaluated first"),
