@@ -298,6 +298,14 @@ WRONG = (
         fails=("every_operation_in_dtype", "dtype_of_the_result", "few_numbers", "every_form"),
     ),
     wrong(
+        "digits_lost_before",
+        "Only in float64 is your sum off: the numbers go through float32 on their way, and lose half of their digits. "
+        "Round each once, to `dtype`.",
+        kept((TERMS, "xs.float().to(dtype)")),
+        at_the_end(("xs = xs.to(dtype)", "xs = xs.detach().float().to(dtype)")),
+        fails=("in_float64",),
+    ),
+    wrong(
         "another_dimension",
         "The sum is over the first dimension: xs[0] + xs[1] + ..., and what is left has the shape of xs[0].",
         kept((TERMS, "xs.to(dtype).movedim(-1, 0)"), (START, "s = lost = xs.new_zeros(xs.shape[:-1], dtype=dtype)")),

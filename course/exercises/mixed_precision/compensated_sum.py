@@ -85,7 +85,7 @@ def _small_after_large(n: int, dtype: torch.dtype, rng: torch.Generator) -> Tens
 
     The second column has the other sign; in the third the large number is taken off again at the end.
     """
-    large = 1 + torch.randint(0, 64, (3,), generator=rng) / 64
+    large = (1 + torch.randint(0, 64, (3,), generator=rng) / 64).double() * (1 + 2.0**-30 / 3)  # all digits of float64
     steps = torch.finfo(dtype).eps * (0.3 + 0.15 * torch.rand(n, 3, generator=rng, dtype=torch.float64))
     steps[0] = large
     steps[-1, 2] = -large[2]
