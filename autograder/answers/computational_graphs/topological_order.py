@@ -99,6 +99,18 @@ def recursion_under_a_raised_limit(root: Node) -> list[Node]:
         sys.setrecursionlimit(usual)
 
 
+def again_for_a_longer_path(root: Node) -> list[Node]:
+    """Sorted by the longest path from the root, which is found by going on whenever a longer one comes."""
+    depth: dict[Node, int] = {}
+    waiting = [(root, 0)]
+    while waiting:
+        node, steps = waiting.pop()
+        if depth.get(node, -1) < steps:
+            depth[node] = steps
+            waiting.extend((each, steps + 1) for each in node.inputs)
+    return sorted(depth, key=lambda node: -depth[node])
+
+
 stack = partial(edited, topological_order)
 waits = partial(edited, waits_for_inputs)
 recursive = partial(edited, recursion)
@@ -114,6 +126,7 @@ ADD_VALUE = ("seen.add(node)", "seen.add(node.value)")
 ADD_VALUE_AND_OP = ("seen.add(node)", "seen.add((node.value, node.op))")
 ADD_AT_ONCE = ("stack.append((node, True))", "order.append(node)")
 NEAREST_FIRST = ("stack.pop()", "stack.pop(0)")
+NEAREST_FIRST_OF_ALL = ("waiting.pop()", "waiting.pop(0)")
 REVERSED = ("return order", "return order[::-1]")
 IN_A_TREE, IN_A_DIAMOND = "inputs_first_in_a_tree", "inputs_first_in_a_diamond"
 FAR = ("inputs_first_on_unequal_paths", "deep_graphs_end", EVERY_FORM)
@@ -163,6 +176,16 @@ WRONG = (
             ("if node in seen:\n            return\n        seen.add(node)\n        ", ""),
             ("order.append(node)", "if node not in order:\n            order.append(node)"),
         ),
+    ),
+    wrong(
+        "again_for_a_longer_path",
+        "Your order is right, but you go on to a node's inputs again whenever a longer path to it comes: in a ladder "
+        "of n rungs up to n times. A node whose inputs all stand in the list can be added, whatever its longest path "
+        "is: send the inputs ahead once.",
+        again_for_a_longer_path,
+        edited(again_for_a_longer_path, OTHER_WAY),
+        edited(again_for_a_longer_path, NEAREST_FIRST_OF_ALL),
+        fails=("visits_nodes_not_paths",),
     ),
     wrong(
         "skips_leaves",

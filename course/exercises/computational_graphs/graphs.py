@@ -52,6 +52,15 @@ def ladder(rungs: int) -> list[list[Any]]:
     return program
 
 
+LONG = 220  # rungs of unequal length: who visits a node for each longer path reads inputs 110 times on average
+
+
+def uneven_ladder(rungs: int, *, near_first: bool) -> list[list[Any]]:
+    """A program over one leaf. Each rung adds the last node to its relu; the near use is the left or the right one."""
+    lasts = range(0, 2 * rungs, 2)
+    return [row for last in lasts for row in (["relu", last], ["+", *sorted((last, last + 1), reverse=not near_first)])]
+
+
 @functools.cache
 def chain(length: int) -> list[list[Any]]:
     """A program over two leaves: `length - 1` operations in a row. The deep input is the left one and the right one in

@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercises.computational_graphs.graphs import ALIKE, UNEVEN, ladder, leaves, rows, watched
+from course.exercises.computational_graphs.graphs import (
+    ALIKE,
+    LONG,
+    UNEVEN,
+    ladder,
+    leaves,
+    rows,
+    uneven_ladder,
+    watched,
+)
 from course.lessons.graph import Node
 from course.performing.exercise import (
     EVERY_FORM,
@@ -34,13 +43,14 @@ SHARED: list[Any] = [
     *(["+", 0, 1], ["*", 2, 0], ["+", 1, 3], ["*", 4, 2], ["+", 3, 5], ["*", 6, 1]),
     *(["+", 7, 4], ["*", 2, 8], ["+", 9, 6], ["*", 0, 10]),
 ]
+LADDERS = ("a long ladder, the short way on the left", "a long ladder, the short way on the right")
 LONGEST = 100_000  # nodes that are read of an order
 WATCHED = 100  # nodes of which is asked whether they are as they were
 STRANGER = -1  # stands for an object that is no node of the graph
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """A graph of each kind that breaks some order, a ladder of 30 diamonds, and a chain of 2,000 nodes."""
+    """A graph of each kind that breaks some order, 30 diamonds, a chain of 2,000 nodes, and long ladders."""
 
     def case(name: str, count: int, program: Any, root: int = -1, calls: int = 1) -> Case:
         values = leaves(rng, count)
@@ -59,6 +69,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("the same graph again", 2, diamond, calls=2),
         case("ladder of 30 diamonds", 1, ladder(30)),
         Case(name="chain of 2,000", inputs={"leaves": [1.0, *leaves(rng, 1)], "program": {"chain": 2_000}, **once}),
+        *(
+            case(name, 1, uneven_ladder(LONG, near_first=near_first))
+            for name, near_first in zip(LADDERS, (True, False), strict=True)
+        ),
     ]
 
 
@@ -219,9 +233,10 @@ EXERCISE = Exercise(
             "visits_nodes_not_paths",
             "The ladder has 61 nodes and over a billion paths. Each node's `inputs` are read a few times (100 "
             "are tolerated), however many paths there are: ask whether a node was seen before you go on to its "
-            "inputs, not when it is added, and look the answer up in a set.",
+            "inputs, not when it is added, and look the answer up in a set. A longer path is no reason to go there "
+            "again.",
             holds=_complete_once,
-            cases=("ladder of 30 diamonds",),
+            cases=("ladder of 30 diamonds", *LADDERS),
             needs=("no_node_twice",),
         ),
         Property(
