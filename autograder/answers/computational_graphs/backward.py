@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
-from autograder.answers.computational_graphs.topological_order import recursion_under_a_raised_limit
+from autograder.answers.computational_graphs.topological_order import (
+    again_for_a_longer_path,
+    recursion_under_a_raised_limit,
+)
 from autograder.bank import right, wrong
 from autograder.edits import edited
 from course.lessons.graph import Node
@@ -123,6 +126,16 @@ def recursive_order_under_a_raised_limit(root: Node) -> None:
             node.grad += flowing[node]
 
 
+def in_order_of_longest_paths(root: Node) -> None:
+    """Right, but its order visits nodes again and again."""
+    flowing = {root: 1.0}
+    for node in reversed(again_for_a_longer_path(root)):
+        for each, local in zip(node.inputs, node.local_derivatives(), strict=True):
+            flowing[each] = flowing.get(each, 0.0) + flowing[node] * local
+        if not node.inputs:
+            node.grad += flowing[node]
+
+
 in_a_dict = partial(edited, backward)
 at_the_end = partial(edited, collects_at_the_end)
 in_grad = partial(edited, through_grad)
@@ -184,6 +197,14 @@ WRONG = (
         "over a billion paths. Wait at each node until all of its users have passed on their share, then go on once.",
         walks_every_path,
         walks_every_path_with_a_stack,
+    ),
+    wrong(
+        "again_for_a_longer_path",
+        "The gradients are right, but you go on to a node's inputs again whenever a longer path to it comes: in a "
+        "ladder of n rungs up to n times. Go through a topological order, for which each node is visited once.",
+        in_order_of_longest_paths,
+        edited(in_order_of_longest_paths, OTHER_WAY),
+        fails=("thirty_diamonds", "each_local_derivative_used_once"),
     ),
     wrong(
         "leaves_too_early",

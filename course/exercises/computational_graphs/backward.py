@@ -11,7 +11,17 @@ from typing import Any, cast
 
 import torch
 
-from course.exercises.computational_graphs.graphs import ALIKE, UNEVEN, TooManyCalls, Watched, ladder, leaves, watched
+from course.exercises.computational_graphs.graphs import (
+    ALIKE,
+    LONG,
+    UNEVEN,
+    TooManyCalls,
+    Watched,
+    ladder,
+    leaves,
+    uneven_ladder,
+    watched,
+)
 from course.performing.exercise import (
     EVERY_FORM,
     Answer,
@@ -34,12 +44,14 @@ ZEROS: list[Any] = [  # a difference that is 0, and relu of a number below 0 and
     *(["*", 5, 1], ["+", 3, 7], ["+", 8, 6], ["+", 9, 0]),
 ]
 USED_TWICE: list[Any] = [["+", 0, 1], ["*", 2, 2], ["*", 2, 1], ["+", 3, 4], ["+", 4, 3]]
+LADDERS = ("a long ladder, the short way on the left", "a long ladder, the short way on the right")
 COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diamonds")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, a chain of 2,000 nodes; and three whose
-    local derivatives are hidden and have nothing to do with the nodes' values.
+    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, a chain of 2,000 nodes, and long
+    ladders with a short way on either side; and three graphs whose local derivatives are hidden and have nothing to do
+    with the nodes' values.
     """
 
     def case(name: str, values: list[Any], program: Any, *roots: int) -> Case:
@@ -66,6 +78,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         counted(COUNTED[0], 4, tree),
         counted(COUNTED[1], 2, UNEVEN),
         counted(COUNTED[2], 1, ladder(5)),
+        *(
+            case(name, leaves(rng, 1), uneven_ladder(LONG, near_first=near_first))
+            for name, near_first in zip(LADDERS, (True, False), strict=True)
+        ),
     ]
 
 
@@ -172,8 +188,9 @@ EXERCISE = Exercise(
         Property(
             "thirty_diamonds",
             "A ladder of 30 diamonds has more paths than you can walk, and each adds 1 to the derivative. Visit "
-            "nodes, not paths, each after its users. A node's `inputs` may be read a few times (100 are tolerated).",
-            cases=("ladder of 30 diamonds",),
+            "nodes, not paths, each after its users. A node's `inputs` may be read a few times (100 are tolerated): a "
+            "longer path is no reason to go there again.",
+            cases=("ladder of 30 diamonds", *LADDERS),
             needs=("shared_nodes_accumulate",),
         ),
         Property(
