@@ -79,11 +79,13 @@ WRONG = (
     ),
     wrong(
         "last_one_miscounted",
-        "What is left over after the full micro-batches is one more, and a smaller one: its time counts, but not as if "
-        "it were full. Look at the time of the whole step.",
+        "What is left over after the full micro-batches is one more, and a smaller one: its time counts, with its "
+        "start, and neither as if it were full nor rounded up to a multiple. Look at the time of the whole step.",
         batch((WHOLE, "_part(size, clock) / size")),
         batch((WHOLE, "math.ceil(wanted / size) * _part(size, clock)")),
         batch((" + _part(wanted % size, clock)", "")),
+        batch((WHOLE, f"{WHOLE} - bool(wanted % size) * clock['start']")),
+        batch((CHOSEN, CHOSEN.replace("wanted", "wanted + -wanted % multiple"))),
         same_as=("fewest_micro_batches", "starts_or_waves_miscounted"),
     ),
     wrong(

@@ -38,7 +38,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     def where_slower(rule: Rule) -> dict[str, Any]:
         while True:
             drawn = job()
-            multiple, rest = drawn["memory"]["multiple"], (drawn["wanted"], drawn["clock"])
+            multiple = drawn["memory"]["multiple"]
+            rest = drawn["wanted"], {**drawn["clock"], "multiple": multiple}
             sizes = range(multiple, drawn["largest"] + 1, multiple)
             least = min(rule(size, *rest) for size in sizes)
             chosen = [step_time(size, *rest) for size in sizes if rule(size, *rest) == least]
@@ -71,6 +72,12 @@ RULES: dict[str, Rule] = {  # what is made least by somebody who overlooks somet
     "the fastest for an example": lambda size, wanted, clock: step_time(size, size, clock) / size,
     "as if all were full": lambda size, wanted, clock: -(-wanted // size) * step_time(size, size, clock),
     "the full ones": lambda size, wanted, clock: wanted // size * step_time(size, size, clock),
+    "as if the last had no start": lambda size, wanted, clock: (
+        step_time(size, wanted, clock) - bool(wanted % size) * clock["start"]
+    ),
+    "as if the last were a multiple": lambda size, wanted, clock: step_time(
+        size, wanted + -wanted % clock["multiple"], clock
+    ),
 }
 CHOICES = (*(f"not {words}" for words in RULES), "a small global batch")
 
