@@ -178,6 +178,12 @@ WRONG = (
         published((LOOP, "range(5)")),
     ),
     wrong(
+        "never_more_than_five_steps",
+        "Up to five steps all is right; more of them are asked for, and yours stops. The polynomial is applied `steps` "
+        "times, however many that are.",
+        published((LOOP, "range(min(steps, 5))")),
+    ),
+    wrong(
         "exactly_orthogonal",
         "All singular values of your matrix are exactly 1. What you should return is what `steps` steps with the given "
         "coefficients make of g; the roughness is the price for the speed. QR and Gram-Schmidt also keep the direction "
