@@ -41,7 +41,7 @@ settings.load_profile("course")
 SPREAD = "test_every_exercise.py"  # every process runs some of its tests
 
 # Only these tests are traced where coverage is taken: tracing the others would slow down all that they load and run.
-JUDGING = ("test_judge", "test_perform", "test_sheet")
+JUDGING = ("test_apart", "test_judge", "test_perform", "test_sheet")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
-from course.meter import KeptBytes, counted, cycles_freed, forward_calls, kept_bytes, saved_bytes
+from course.meter import KeptBytes, counted, cycles_freed, forward_calls, hooks_called, kept_bytes, saved_bytes
 
 N = 100
 BYTES = 4 * N  # of N numbers in float32
@@ -319,3 +319,24 @@ def test_module_is_itself_again_after_an_error():
     with pytest.raises(RuntimeError), forward_calls(model):
         model(torch.rand(4, 5))
     assert "forward" not in vars(model)
+
+
+def test_hooks_are_counted_also_those_of_nodes_that_nobody_can_list():
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, dy):
+            return 2 * dy
+
+    w = torch.ones(3, requires_grad=True)
+    node = w.view_as(w).grad_fn.next_functions[0][0]  # of w itself, which outlives every graph while somebody keeps it
+    assert hooks_called(Doubled.apply(w).sum()) == 0
+    handles = [node.register_hook(lambda *_: None), w.register_post_accumulate_grad_hook(lambda _: None)]
+    assert hooks_called(Doubled.apply(w).sum()) == 2
+    for handle in handles:
+        handle.remove()
+    assert hooks_called(Doubled.apply(w).sum()) == 0
+    assert w.grad.tolist() == [6.0] * 3

@@ -5,7 +5,7 @@ with saved_bytes() as meter: y = f(x)      what was handed to autograd for backw
 with kept_bytes() as meter: y = f(x)       what is alive afterwards, however it is kept
 with memory_limit(2**20): f(x)             an error at the op that makes live bytes more than that
 f = counted(f)                             calls of a function, with the shape of each call's argument
-hooks_called(loss)                         hooks that loss.backward() calls, those of autograd's nodes too
+hooks_called(loss)                         hooks that a backward calls, those of autograd's nodes too
 """
 
 from __future__ import annotations

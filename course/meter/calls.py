@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Generic, ParamSpec, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 P = ParamSpec("P")
@@ -61,8 +62,8 @@ def forward_calls(module: nn.Module) -> Iterator[Counted[..., object]]:
 
 
 def hooks_called(loss: Tensor) -> int:
-    """Calls loss.backward() and counts the hooks in Python that it calls, those of autograd's nodes too, which nobody
-    can list. A torch.autograd.Function's backward is none, nor is what a hook itself calls.
+    """Goes backward from the loss and counts the hooks in Python that it calls, those of autograd's nodes too, which
+    nobody can list. A torch.autograd.Function's backward is none, nor is what a hook itself calls.
     """
     called = 0
 
@@ -75,7 +76,7 @@ def hooks_called(loss: Tensor) -> int:
     gc.disable()  # or it might call what ends objects
     sys.setprofile(count)
     try:
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
     finally:
         sys.setprofile(before)
         if collected:

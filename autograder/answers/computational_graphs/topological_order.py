@@ -101,14 +101,14 @@ def recursion_under_a_raised_limit(root: Node) -> list[Node]:
 
 def again_for_a_longer_path(root: Node) -> list[Node]:
     """Sorted by the longest path from the root, which is found by going on whenever a longer one comes."""
-    depth: dict[Node, int] = {}
+    steps_to: dict[Node, int] = {}
     waiting = [(root, 0)]
     while waiting:
         node, steps = waiting.pop()
-        if depth.get(node, -1) < steps:
-            depth[node] = steps
+        if steps_to.get(node, -1) < steps:
+            steps_to[node] = steps
             waiting.extend((each, steps + 1) for each in node.inputs)
-    return sorted(depth, key=lambda node: -depth[node])
+    return sorted(steps_to, key=lambda node: -steps_to[node])
 
 
 stack = partial(edited, topological_order)

@@ -202,9 +202,11 @@ WRONG = (
     wrong(
         "rounded_to_the_inputs_dtype",
         "All is right where a and b are float32. Otherwise something is rounded to their dtype: amax, scale, the "
-        "numbers that the codes stand for, or the product. All of these are float32 whatever a and b are in.",
+        "quotients, the numbers that the codes stand for, or the product. All of these are float32 whatever a and b "
+        "are in.",
         with_helpers((".sum(dim=0)", ".sum(dim=0).to(a.dtype)")),
         sliced(("return near[0] @ near[1]", "return (near[0] @ near[1]).to(b.dtype)")),
+        sliced(("(part / scale)", "(part / scale).to((a, b)[side].dtype).float()")),
         fails=("half_precision",),
     ),
     wrong(

@@ -233,6 +233,7 @@ EXERCISE = Exercise(
         "or is cut or empty (ValueError)": (CUT, EMPTY, FIRST),
         "rank 0's file, which tells names, dtypes and n": ("dtypes", NOTHING),
         "All ranks need rank 0's file": (FIRST, GONE),
+        "each those with elements of its own": (MISSING, CUT, EMPTY),
         "A rank that does not need the damaged file loads as ever": ("damaged_files",),
         "nothing is sent": ("nothing_is_sent",),
     },

@@ -152,15 +152,19 @@ def _codes(scaled: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _clear(draw: Draw, side: int, dtype: torch.dtype, block: int | None, past: list[float] | None) -> Tensor:
-    """What is drawn, its largest number negative and twice as large: what is too close to a tie is drawn again."""
+    """What is drawn, its largest number negative and twice as large: what is too close to a tie is drawn again, and all
+    of it in half precision where quotients that are rounded to it have the same codes.
+    """
     x = draw()
     x = torch.where(x.abs() == x.abs().max(), -2 * x.abs(), x)  # else what forgets the sign clips too little
     while True:
         scaled = x.double() / _scale(x, side, torch.finfo(dtype).max, block, past)
         close = _codes(scaled * (1 - CLEAR), dtype) != _codes(scaled * (1 + CLEAR), dtype)
         if not close.any():
-            return x
+            break
         x = torch.where(close, draw(), x)
+    rounded = _codes(scaled.to(x.dtype).double(), dtype) != _codes(scaled, dtype)
+    return x if x.dtype == torch.float32 or rounded.any() else _clear(draw, side, dtype, block, past)
 
 
 def _exact(inputs: Inputs) -> list[tuple[Tensor, Tensor]]:
