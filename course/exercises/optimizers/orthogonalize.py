@@ -65,7 +65,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("wide", matrix(4, 9)),
         case("tall", matrix(9, 4)),
         *(case(name, matrix(4, 6) * scale) for name, scale in SCALES.items()),
-        *(case(name, matrix(6, 5), steps=steps) for name, steps in STEPS.items()),
+        *(case(name, matrix(6, 4), steps=steps) for name, steps in STEPS.items()),
         case(MANY, torch.tensor([[3.0, 0.0, 0.0], [0.0, slow, 0.0]]), steps=7),
         *(case(name, turn(norm), steps=0) for name, norm in SMALL.items()),
         case(FINE, matrix(3, 8, torch.float64) * 1e4),
