@@ -158,7 +158,7 @@ def _in_their_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None
     return None
 
 
-# A step count in float32 costs digits: 1 - 0.999 is then off by 3e-5 of its size, which is no mistake.
+# A step count in float32 costs digits where a long one makes a power of beta inexact, which is no mistake.
 by_step = partial(Property, roundings=128)
 on_params = partial(by_step, keys=("*/memory/*",))
 
