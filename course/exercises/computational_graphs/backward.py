@@ -13,7 +13,7 @@ import torch
 
 from course.exercises.computational_graphs.graphs import (
     ALIKE,
-    LONG,
+    LADDERS,
     UNEVEN,
     TooManyCalls,
     Watched,
@@ -44,7 +44,6 @@ ZEROS: list[Any] = [  # a difference that is 0, and relu of a number below 0 and
     *(["*", 5, 1], ["+", 3, 7], ["+", 8, 6], ["+", 9, 0]),
 ]
 USED_TWICE: list[Any] = [["+", 0, 1], ["*", 2, 2], ["*", 2, 1], ["+", 3, 4], ["+", 4, 3]]
-LADDERS = ("a long ladder, the short way on the left", "a long ladder, the short way on the right")
 COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diamonds")
 
 
@@ -78,10 +77,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         counted(COUNTED[0], 4, tree),
         counted(COUNTED[1], 2, UNEVEN),
         counted(COUNTED[2], 1, ladder(5)),
-        *(
-            case(name, leaves(rng, 1), uneven_ladder(LONG, near_first=near_first))
-            for name, near_first in zip(LADDERS, (True, False), strict=True)
-        ),
+        *(case(name, leaves(rng, 1), uneven_ladder(near_first=near_first)) for name, near_first in LADDERS.items()),
     ]
 
 

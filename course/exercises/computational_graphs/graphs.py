@@ -53,11 +53,12 @@ def ladder(rungs: int) -> list[list[Any]]:
 
 
 LONG = 220  # rungs of unequal length: who visits a node for each longer path reads inputs 110 times on average
+LADDERS = {"a long ladder, the short way on the left": True, "a long ladder, the short way on the right": False}
 
 
-def uneven_ladder(rungs: int, *, near_first: bool) -> list[list[Any]]:
+def uneven_ladder(*, near_first: bool) -> list[list[Any]]:
     """A program over one leaf. Each rung adds the last node to its relu; the near use is the left or the right one."""
-    lasts = range(0, 2 * rungs, 2)
+    lasts = range(0, 2 * LONG, 2)
     return [row for last in lasts for row in (["relu", last], ["+", *sorted((last, last + 1), reverse=not near_first)])]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from course.errors import WrongOutput
 from course.exercises.computational_graphs.graphs import (
     ALIKE,
-    LONG,
+    LADDERS,
     UNEVEN,
     ladder,
     leaves,
@@ -43,7 +43,6 @@ SHARED: list[Any] = [
     *(["+", 0, 1], ["*", 2, 0], ["+", 1, 3], ["*", 4, 2], ["+", 3, 5], ["*", 6, 1]),
     *(["+", 7, 4], ["*", 2, 8], ["+", 9, 6], ["*", 0, 10]),
 ]
-LADDERS = ("a long ladder, the short way on the left", "a long ladder, the short way on the right")
 LONGEST = 100_000  # nodes that are read of an order
 WATCHED = 100  # nodes of which is asked whether they are as they were
 STRANGER = -1  # stands for an object that is no node of the graph
@@ -69,10 +68,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("the same graph again", 2, diamond, calls=2),
         case("ladder of 30 diamonds", 1, ladder(30)),
         Case(name="chain of 2,000", inputs={"leaves": [1.0, *leaves(rng, 1)], "program": {"chain": 2_000}, **once}),
-        *(
-            case(name, 1, uneven_ladder(LONG, near_first=near_first))
-            for name, near_first in zip(LADDERS, (True, False), strict=True)
-        ),
+        *(case(name, 1, uneven_ladder(near_first=near_first)) for name, near_first in LADDERS.items()),
     ]
 
 
