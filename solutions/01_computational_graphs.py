@@ -283,7 +283,7 @@ def topological_order(root: Node) -> list[Node]:
     Returns   a list (a tuple will do) that holds `root` and every node that it depends on, directly or not, each
               exactly once, and each after all of its inputs; so `root` is the last. Any order of this kind is right.
               Nodes are told apart as objects: two may hold the same. The graph is not changed.
-    Cost      each node's `inputs` are read a few times (100 are tolerated), however many paths there are.
+    Cost      each node's `inputs` are read a few times on average (100 are tolerated), however many paths there are.
     Depth     2,000 nodes and more: Python's stack of calls does not reach that far, and its limit is not to be raised.
     Example   with x = Node(2.0), y = x * x, z = y + x: topological_order(z) returns [x, y, z].
     Not allowed: torch, graphlib, networkx, sympy, course.lessons.figures.
@@ -398,8 +398,8 @@ def backward(root: Node) -> None:
     A node has `value`, `inputs`, `local_derivatives()` (one number for each input) and `grad`, which starts at 0.0.
     Nodes are told apart as objects: two may hold the same.
     Cost      each node's `local_derivatives()` is asked for once per call (twice is tolerated), and its `inputs` are
-              read a few times (100 are tolerated), however many paths there are. In some graphs of the check these
-              numbers are the check's own, so that only who asks can know them.
+              read a few times on average (100 are tolerated), however many paths there are. In some graphs of the check
+              these numbers are the check's own, so that only who asks can know them.
     Depth     2,000 nodes and more; Python's recursion limit is not to be raised.
     Example   with x = Node(3.0): after backward(x * x + x) x.grad is 7.0, after a second such call 14.0.
     You may call your own `topological_order`, or do without it.

@@ -184,8 +184,8 @@ EXERCISE = Exercise(
         Property(
             "thirty_diamonds",
             "A ladder of 30 diamonds has more paths than you can walk, and each adds 1 to the derivative. Visit "
-            "nodes, not paths, each after its users. A node's `inputs` may be read a few times (100 are tolerated): a "
-            "longer path is no reason to go there again.",
+            "nodes, not paths, each after its users. On average a node's `inputs` may be read a few times (100 are "
+            "tolerated): a longer path is no reason to go there again.",
             cases=("ladder of 30 diamonds", *LADDERS),
             needs=("shared_nodes_accumulate",),
         ),

@@ -227,8 +227,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "visits_nodes_not_paths",
-            "The ladder has 61 nodes and over a billion paths. Each node's `inputs` are read a few times (100 "
-            "are tolerated), however many paths there are: ask whether a node was seen before you go on to its "
+            "The ladder has 61 nodes and over a billion paths. Each node's `inputs` are read a few times on average "
+            "(100 are tolerated), however many paths there are: ask whether a node was seen before you go on to its "
             "inputs, not when it is added, and look the answer up in a set. A longer path is no reason to go there "
             "again.",
             holds=_complete_once,
