@@ -96,12 +96,13 @@ WRONG = (
     ),
     wrong(
         "divides_by_a_coordinate",
-        "Your derivatives are right wherever you may divide by x or y, but a coordinate may be 0. Differentiate each "
-        "term by itself: then nothing needs to be divided.",
+        "Your derivatives are right wherever you may divide by x or y, but a coordinate may be 0, or so small that "
+        "what you divide by it is all rounding. Differentiate each term by itself: then nothing needs to be divided.",
         by_hand((DX, f"dx = ({TIMES_X}) / x")),
         by_hand((DX, f"dx = ({TIMES_X}) / x if x else 0.0")),
         by_hand((DX, f"dx = ({TIMES_X}) / x"), (DY, f"dy = ({TIMES_Y}) / y")),
         by_hand((DX, f"dx = ({TIMES_X}) / x if x else 0.0"), (DY, f"dy = ({TIMES_Y}) / y if y else 0.0")),
+        by_hand((DY, "dy = (2 * value - x * dx) / y if y else b * x")),
     ),
     wrong(
         "near_not_exact",

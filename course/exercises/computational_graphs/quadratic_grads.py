@@ -116,6 +116,7 @@ EXERCISE = Exercise(
         put("only c is not 0", a=0.0, b=0.0, of="any signs"),
         put("a tiny point", x=3 * 2.0**-60, y=-5 * 2.0**-60),  # far below the roundings of a step of 1
         put("a tiny x", x=3 * 2.0**-60),
+        put("a tiny y", y=-5 * 2.0**-60),
     ),
     promises={
         "Any of them may be 0": (
