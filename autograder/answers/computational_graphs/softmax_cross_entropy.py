@@ -122,9 +122,11 @@ WRONG = (
     ),
     wrong(
         "log_of_a_rounded_probability",
-        "Your softmax is safe, but a small probability is rounded to 0 and its log is -infinity. Never form the "
-        "probability: log p = (l - m) - log(sum exp(l - m)) needs only the log of a sum that is at least 1.",
+        "Your softmax is safe, but a small probability is rounded to 0 and its log is -infinity; l - m in its place "
+        "lacks the log of the sum. Never form the probability: log p = (l - m) - log(sum exp(l - m)) needs only the "
+        "log of a sum that is at least 1.",
         from_p(LOG_OF_P),
+        from_p((LOG_OF_P[0], "torch.where(p > 0, p.log(), logits - top)")),
     ),
     wrong(
         "epsilon_in_the_log",

@@ -143,6 +143,11 @@ EXERCISE = Exercise(
             logits=torch.tensor([[0.0, 0.54]] * 300, dtype=torch.bfloat16),
             targets=torch.zeros(300, dtype=torch.int64),
         ),
+        put(
+            "two equal largest, 110 above the target",  # a probability of 0; log 2 is a share of its loss
+            logits=torch.tensor([[0.0, 0.0, -110.0]]),
+            targets=torch.tensor([2]),
+        ),
         put("one row of one class", logits=torch.tensor([[-1e4]]), of="one row", targets=torch.tensor([0])),
         put(
             "10,000 and -10,000 in float16",
@@ -155,7 +160,12 @@ EXERCISE = Exercise(
         "(N, C)": ("a batch", "one row of one class"),
         "floating": ("dtype_of_the_logits", "every_digit_in_float64", "10,000 and -10,000 in float16", "in bfloat16"),
         "N and C at least 1": ("one row of one class",),
-        "entries up to 1e4 in size": ("large_logits", "rows_far_apart", "10,000 and -10,000 in float16"),
+        "entries up to 1e4 in size": (
+            "large_logits",
+            "rows_far_apart",
+            "two equal largest, 110 above the target",
+            "10,000 and -10,000 in float16",
+        ),
         "int64, each in 0 .. C-1": ("mean_over_the_batch", "equal logits, the last class"),
         "the mean over the N rows": ("mean_over_the_batch",),
         "a tensor of shape ()": ("dtype_of_the_logits",),
