@@ -179,9 +179,11 @@ WRONG = (
         "exp_overflows",
         "Your formulas are right, but exp is infinite in float32 above 88. Where it stands above and below the "
         "fraction bar, or next to a factor that is 0, the result is nan, and one nan spoils every weight of a model. "
-        "torch.sigmoid never overflows: make the derivative of it.",
+        "Where a torch.where hides it, the second derivative is nan all the same. torch.sigmoid never overflows: make "
+        "the derivative of it.",
         only_x((S, "e = torch.exp(-x)"), (SLOPE, "(1 / (1 + e) + x * e / (1 + e) ** 2)")),
         only_x(OWN_SIGMOID),
+        only_x((S, "s = torch.where(x < 0, torch.exp(x) / (1 + torch.exp(x)), 1 / (1 + torch.exp(-x)))")),
         only_x(OWN_SIGMOID, (VALUE, "return x * torch.exp(x) / (1 + torch.exp(x))")),
     ),
     wrong(

@@ -33,7 +33,7 @@ from course.performing.exercise import (
     in_the_dtype_of,
     observe,
 )
-from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.forms import at_once, cut, in_dtype, put, strided
 from course.performing.oracle import is_here
 from course.performing.pledges import Look, Numbers, Sample, Stage, number, pieces, pledged, shown
 from course.tree import Tree
@@ -208,6 +208,12 @@ ONCE = (
 TWICE = (
     in_dtype(torch.float16, "x", "dy", "v", of="twice", name="twice in float16"),
     put("twice at 0", x=torch.zeros(6, dtype=torch.float64), of="twice"),
+    at_once(
+        "twice in float32, up to 100",
+        in_dtype(torch.float32, "x", "dy", "v"),
+        put("far above 0", x=torch.tensor([100.0, 60.0, 20.0, 5.0, 1.0, 0.5])),
+        of="twice",
+    ),
 )
 
 EXERCISE = Exercise(
@@ -297,6 +303,7 @@ EXERCISE = Exercise(
         "y and dy/dx are finite and right, also at x = 100": ("far_from_zero", "far from zero in float16"),
         "in float32 and in float16": ("far from zero", "far from zero in float16"),
         "with respect to x and to dy": ("second_derivative", "twice in float16", "twice at 0"),
+        "where exp(-x) does not overflow": ("twice in float32, up to 100",),
         "x and dy as they are": ("nothing_overwritten",),
     },
     removes=("torch.nn.functional.silu", "torch.utils.checkpoint"),
