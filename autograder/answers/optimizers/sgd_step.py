@@ -252,10 +252,12 @@ WRONG = (
         fails=("refused_before_any_change",),
     ),
     wrong(
-        "refuses_a_rate_of_0",
-        "You refuse a rate of 0, which is allowed: a schedule may begin there. Refuse what is below 0, and let the "
-        "step with 0 feed the buffer as any other.",
+        "refuses_too_much",
+        "You refuse a rate or a weight_decay that is allowed. A schedule may begin with a rate of 0, and that step "
+        "feeds the buffer as any other; neither has a largest value. Refuse what is below 0.",
         in_place(("if lr < 0", "if lr <= 0")),
+        in_place(("if lr < 0", "if lr > 1 or lr < 0")),
+        in_place(("weight_decay < 0 or", "not 0 <= weight_decay <= 1 or")),
     ),
     wrong(
         "refuses_nesterov_without_momentum",

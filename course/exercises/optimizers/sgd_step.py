@@ -89,12 +89,16 @@ on_params = partial(Property, keys=("params/*",))
 many_steps = partial(on_params, roundings=64)
 RATE_0 = "a rate of 0 in the first step, weight decay, dimensions of 1 and of 0"
 TURNS = "two models in turns, loaded before each step; a momentum near 1, a rate of 2"
-NESTEROV_ALONE = "Nesterov without momentum, gradients of zeros"
+NESTEROV_ALONE = "Nesterov without momentum, a weight decay above 1, gradients of zeros"
 HALVES = in_halves("momentum")
 FORMS = (
     views_in_float64("all together"),
     one_and_none(RATE_0, "momentum", {"rates/0": 0.0, "options/weight_decay": DECAY}),
-    put(NESTEROV_ALONE, {"options/nesterov": True, "grads/0": torch.zeros(4, *MATRIX)}, of="weight decay"),
+    put(
+        NESTEROV_ALONE,
+        {"options/nesterov": True, "options/weight_decay": 1.5, "grads/0": torch.zeros(4, *MATRIX)},
+        of="weight decay",
+    ),
     put(TURNS, {"in_turns": True, "options/momentum": 0.9999, "rates/1": 2.0}, of="momentum"),
 )
 STATE = "one_buffer_with_momentum_none_without"
@@ -112,7 +116,7 @@ PROMISES = {
     "mu, in [0, 1); 0 means no momentum": ("momentum", NESTEROV_ALONE),
     "whether the direction is g + mu b instead of b": ("nesterov",),
     "of no effect without momentum": (NESTEROV_ALONE,),
-    "at least 0: wd p is added to the gradient before all else": ("weight_decay", "momentum"),
+    "at least 0: wd p is added to the gradient before all else": ("weight_decay", "momentum", NESTEROV_ALONE),
     "before anything is changed": ("refused_before_any_change",),
     "a negative lr or weight_decay": ("refusals",),
     "a momentum outside [0, 1)": ("refusals",),
