@@ -384,10 +384,12 @@ WRONG = (
         rounds_to=torch.float32,
     ),
     wrong(
-        "refuses_a_rate_of_0",
-        "You refuse a rate of 0, which is allowed: a schedule may begin there. Refuse what is below 0, and let the "
-        "step with 0 bring the moments up to date as any other.",
+        "refuses_too_much",
+        "You refuse a rate or a weight_decay that is allowed. A schedule may begin with a rate of 0, and that step "
+        "brings the moments up to date as any other; neither has a largest value. Refuse a rate below 0.",
         formulas(("if lr < 0", "if lr <= 0")),
+        formulas(("if lr < 0", "if lr > 1 or lr < 0")),
+        formulas(("    _refuse(", "    if weight_decay > 1:\n        raise ValueError\n    _refuse(")),
     ),
     wrong(
         "refuses_a_beta_of_0",

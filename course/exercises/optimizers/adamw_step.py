@@ -128,8 +128,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 # A step count in float32 costs digits: 1 - 0.999 is then off by 3e-5 of its size, which is no mistake.
 on_params = partial(Property, keys=("params/*",), roundings=128)
 HALVES = in_halves("one step")
-RATE_0 = "a rate of 0 in the first step, a beta1 of 0"
-DECAY_AND_0 = "weight decay at different ages, a gradient of zeros, an eps of 0"
+RATE_0 = "a rate of 0 in the first step and of 2 in the second, a beta1 of 0"
+DECAY_AND_0 = "a weight decay above 1 at different ages, a gradient of zeros, an eps of 0"
 BETA_0 = "a beta2 of 0, dimensions of 1 and of 0"
 
 
@@ -141,11 +141,11 @@ def _zeros_at_last(case: Case) -> Case:
 
 FORMS = (
     views_in_float64("six steps"),
-    put(RATE_0, {"rates/0": 0.0, "options/betas/0": 0.0}, of="six steps"),
+    put(RATE_0, {"rates/0": 0.0, "rates/1": 2.0, "options/betas/0": 0.0}, of="six steps"),
     one_and_none(BETA_0, "six steps", {"options/betas/1": 0.0}),
     at_once(
         DECAY_AND_0,
-        put("decay", {"options/weight_decay": 0.2, "options/eps": 0.0}),
+        put("decay", {"options/weight_decay": 1.5, "options/eps": 0.0}),
         Form(name="zeros", change=_zeros_at_last),
         of="parameters of different age",
     ),
