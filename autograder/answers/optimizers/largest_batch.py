@@ -89,6 +89,11 @@ WRONG = (
         same_as=("fewest_micro_batches", "starts_or_waves_miscounted"),
     ),
     wrong(
+        "none_above_the_global_batch",
+        "You try no size above the global batch. One micro-batch of such a size holds all of it, and pays one start.",
+        batch((SIZES, "range(multiple, min(largest, max(wanted, multiple)) + 1, multiple)")),
+    ),
+    wrong(
         "full_ones_counted",
         "Your size is right, but you count only its full micro-batches. What is left over is one more.",
         batch(("size, math.ceil(wanted / size)", "size, wanted // size")),

@@ -19,10 +19,11 @@ from course.performing.refusals import all_refused, refused
 Numbers = dict[str, int]
 Rule = Callable[[int, int, Numbers], float]
 REFUSED_CASE = "what is refused"
+SMALL = ("a small global batch", "a global batch between two multiples")  # both fastest in one micro-batch
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """One for each rule of thumb; a small global batch; the last byte; too little memory."""
+    """One for each rule of thumb; small global batches; the last byte; too little memory."""
     draw = partial(integer, rng)
 
     def job(examples: int = 0, spare: int = 0) -> dict[str, Any]:
@@ -46,10 +47,11 @@ def cases(rng: torch.Generator) -> list[Case]:
             if min(chosen) > min(step_time(size, *rest) for size in sizes):
                 return drawn
 
-    few = job(1, -1)
+    few, several = job(1, -1), job()
     drawn = {
         **{f"not {words}": where_slower(rule) for words, rule in RULES.items()},
-        "a small global batch": {**job(), "wanted": 3},
+        SMALL[0]: {**job(), "wanted": 3},
+        SMALL[1]: {**several, "wanted": 5 * several["memory"]["multiple"] - 1},
         "full to the last byte": job(12),
         "one byte too few": job(12, -1),
         REFUSED_CASE: {**few, "budgets": {"a byte too few": few["memory"]["budget"], "less than the model": 9}},
@@ -79,7 +81,7 @@ RULES: dict[str, Rule] = {  # what is made least by somebody who overlooks somet
         size, wanted + -wanted % clock["multiple"], clock
     ),
 }
-CHOICES = (*(f"not {words}" for words in RULES), "a small global batch")
+CHOICES = (*(f"not {words}" for words in RULES), *SMALL)
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
@@ -158,9 +160,9 @@ EXERCISE = Exercise(
         "beside the other three": ("largest_that_fits",),
         "It may be filled to the last byte": ("the_last_byte",),
         "every begun wave": ("as_fast_as_the_best",),
-        'It may be less than "multiple"': ("a small global batch",),
+        'It may be less than "multiple"': (SMALL[0],),
         "the largest size that fits": ("largest_that_fits",),
-        "one with which the step takes the least time": ("as_fast_as_the_best",),
+        "one with which the step takes the least time": ("as_fast_as_the_best", SMALL[1]),
         "the number of its micro-batches": ("number_of_micro_batches",),
         "a budget in which no multiple fits": ("refusals",),
     },
