@@ -646,7 +646,7 @@ def master_step(p16: list[Tensor], p32: list[Tensor], g16: list[Tensor], lr: flo
     """One plain step, in place: the masters lose lr times the gradient, then the parameters are their roundings.
 
     p16      parameters, all float16 or all bfloat16, of any shapes, () and empty ones too; views too; they may require
-             a gradient. What they hold before the step does not matter.
+             a gradient, and still do so afterwards. What they hold before the step does not matter.
     p32      float32, the masters of p16: one for each, of its shape
     g16      their gradients, one for each, of its shape: in p16's dtype, as backward leaves them, or in float32, as
              after unscaling; inf and nan count like other numbers. They are not changed.

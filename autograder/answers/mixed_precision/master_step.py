@@ -177,4 +177,11 @@ WRONG = (
         "records. Put the function under torch.no_grad().",
         mistaken(("@torch.no_grad()\n", "")),
     ),
+    wrong(
+        "no_longer_trained",
+        "You switch requires_grad off to write to a parameter: it gets no gradient any more. Write under "
+        "torch.no_grad(), which is over at the end of its block.",
+        mistaken(("@torch.no_grad()\n", ""), (CAST, "param.requires_grad_(False)\n        param.copy_(master)")),
+        fails=("every_form",),
+    ),
 )

@@ -91,7 +91,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     held = {name: [each.detach() for each in tensors] for name, tensors in (("p16", params), ("p32", masters))}
     for t in range(len(grads[0])):
         answer(list(params), list(masters), [each[t] for each in grads], inputs["lr"])
-    return observe({name: [each.double() for each in tensors] for name, tensors in {**held, "g16": grads}.items()})
+    held |= {"g16": grads}
+    seen: dict[str, Any] = {name: [each.double() for each in tensors] for name, tensors in held.items()}
+    return observe({**seen, "trained": [str(each.requires_grad) for each in params + masters]})
 
 
 def _laid_out(tensor: Tensor, lies: str) -> Tensor:
@@ -192,7 +194,7 @@ EXERCISE = Exercise(
             keys=("g16/*",),
             needs=(MASTERS,),
         ),
-        every_form(needs=(MASTERS,), keys=BOTH, roundings=0),
+        every_form(needs=(MASTERS,), keys=(*BOTH, "trained/*"), roundings=0),
     ),
     hints=(
         "Two things change in a step. Which of them decides, and which only follows?",
@@ -213,7 +215,7 @@ EXERCISE = Exercise(
         "all float16 or all bfloat16": ONE_STEP,
         "of any shapes, () and empty ones too": (SMALL,),
         "views too": (VIEWS,),
-        "they may require a gradient": (LEAVES,),
+        "they may require a gradient, and still do so afterwards": (LEAVES,),
         "What they hold before the step does not matter": (STALE, ZEROS),
         "float32, the masters of p16: one for each": (MASTERS, SUMS),
         "in p16's dtype, as backward leaves them, or in float32": (*ONE_STEP, "gradients_in_float32"),
