@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -192,6 +193,14 @@ def fused(xs: Tensor, dtype: torch.dtype) -> Tensor:
     return s.to(dtype)
 
 
+def beside_the_sum(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """With Python's numbers, beside a sum that nobody needs."""
+    shape, terms = xs.shape[1:], xs.detach().to(dtype)
+    plain(terms, dtype)
+    columns = terms.reshape(len(terms), shape.numel()).T.tolist()
+    return torch.tensor([math.fsum(column) for column in columns], dtype=dtype).reshape(shape)
+
+
 def one_branch(xs: Tensor, dtype: torch.dtype) -> Tensor:
     """A branch for all columns at once."""
     s = lost = torch.zeros(xs.shape[1:], dtype=dtype)
@@ -288,6 +297,7 @@ WRONG = (
         at_the_end(("return s + losses", "return torch.stack([s, losses]).sum(0)")),
         fixed_point,
         fused,
+        beside_the_sum,
         fails=("every_operation_in_dtype",),
     ),
     wrong(

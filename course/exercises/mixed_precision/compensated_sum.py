@@ -4,7 +4,8 @@ The bound is judged, not bits: 3 u sum |x| for up to 1 / sqrt(u) terms, which ev
 those of Kahan's kind, u + (n u)^2 those that add the losses apart. Every case is built so that some other sum is
 farther off: the 16 numbers of `MADE_FOR_PAIRS` were found by search against three rounds of pairs that are compensated
 only then. What is added in more digits would pass, so the operations themselves are watched: in other dtypes, those of
-integers too, only what adds no two numbers may run. Integers up to the size of xs are places, and free.
+integers too, only what adds no two numbers may run. Integers up to the size of xs are places, and free. What is added
+outside of torch is not seen: a second call in which additions give 0 tells whether the sum came from them.
 """
 
 from __future__ import annotations
@@ -142,11 +143,15 @@ def _leaves(v: int, level: int, rng: torch.Generator) -> list[int]:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Which dtypes numbers were added in, how many additions there were, and which operations add more at once."""
+    """Which dtypes numbers were added in, how many additions there were, and which operations add more at once.
 
-    def __init__(self, dtype: torch.dtype, size: int) -> None:
+    size  of xs, which places do not exceed
+    lost  whether all that may be an addition gives 0: a sum that is the same then was not made of them
+    """
+
+    def __init__(self, dtype: torch.dtype, size: int, *, lost: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.dtype, self.size = dtype, size  # size: of xs, which places do not exceed
+        self.dtype, self.size, self.lost = dtype, size, lost
         self.others, self.reductions, self.additions = set[str](), set[str](), 0
 
     @classmethod
@@ -169,6 +174,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.others |= {str(each).removeprefix("torch.") for each in dtypes - {self.dtype, torch.bool}}
         if adds and of_xs:
             self.additions += sum(each.numel() for each in found)
+        for each in found if self.lost and not free else ():
+            each.zero_()
         return result
 
     def _is_place(self, tensor: Tensor) -> bool:
@@ -182,10 +189,13 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     xs, dtype = inputs["xs"], getattr(torch, inputs["dtype"])
     with _Watch(dtype, xs.numel()) as watch:
         found = _checked(answer(xs, dtype))
+    with _Watch(dtype, xs.numel(), lost=True):
+        without = _checked(answer(xs, dtype)) if len(xs) > 1 else found
     operations = {
         "other dtypes": ", ".join(sorted(watch.others)),
         "reductions": ", ".join(sorted(watch.reductions)),
         "each number added": watch.additions >= xs.numel() - found.numel(),
+        "beside the sum": len(xs) > 1 and torch.equal(found, without),
     }
     return observe({"sum": found, "operations": operations})
 
@@ -229,6 +239,8 @@ def _only_in_dtype(inputs: Inputs, got: Values, expected: Values) -> str | None:
         return f"numbers were added in {got['operations/other dtypes']}, where {inputs['dtype']} was asked for"
     if got["operations/reductions"]:
         return f"{got['operations/reductions']} adds many numbers at once, in more digits inside"
+    if got["operations/beside the sum"]:
+        return f"the additions in {inputs['dtype']} are not what the sum comes from: without them it is the same"
     return None if got["operations/each number added"] else f"too few numbers were added in {inputs['dtype']}"
 
 
