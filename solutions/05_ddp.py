@@ -130,8 +130,8 @@ from course.cluster import Comm
 def ring_reduce_scatter(comm: Comm, x: Tensor) -> Tensor:
     """Chunk r of the sum over all ranks, on rank r, by messages around a ring.
 
-    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. What
-             isend sends stays as it is until its `wait`.
+    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. Each
+             isend is waited for, and what it sends stays as it is until then.
     x        this rank's tensor, x.shape[0] = P * m with any further dims, any dtype that can be added; the same shape
              on every rank. Chunk c is its rows c * m to (c + 1) * m - 1.
     Returns  (m, ...), chunk comm.rank of the sum over all ranks, in the dtype of x
@@ -205,8 +205,8 @@ from course.cluster import Comm
 def ring_all_gather(comm: Comm, chunk: Tensor) -> Tensor:
     """The chunks of all ranks on every rank, by messages around a ring.
 
-    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. What
-             isend sends stays as it is until its `wait`.
+    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. Each
+             isend is waited for, and what it sends stays as it is until then.
     chunk    (m, ...), this rank's part, with m at least 1 and any further dims, any dtype, bool too. It may be a
              view. Chunks of all ranks are alike.
     Returns  (P * m, ...), the chunks of all ranks in the order of ranks, rank 0's first; in the dtype of chunk
@@ -272,8 +272,8 @@ from course.cluster import Comm
 def ring_all_reduce(comm: Comm, x: Tensor) -> Tensor:
     """The sum over all ranks on every rank, by messages around a ring.
 
-    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. What
-             isend sends stays as it is until its `wait`.
+    comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. Each
+             isend is waited for, and what it sends stays as it is until then.
     x        this rank's tensor of n elements, of any shape, () and (0, 2) too, in any floating or whole-number dtype.
              It may be a view. P need not divide n, and may be larger. The x of all ranks are alike.
     Returns  a tensor like x: the sum over all ranks, in any order of adding, but the same on every rank in every bit

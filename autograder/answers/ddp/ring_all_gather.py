@@ -246,6 +246,7 @@ WRONG = (
         "and on other machines the next rank gets the new numbers. Write after `wait`, or send another tensor.",
         edit(*PASSING, (RECEIVED, f"{RECEIVED}\n        passing.copy_({CAME})\n        sent.wait()")),
         edit(*PASSING, (RECEIVED, f"{RECEIVED.replace(CAME, 'passing')}\n        {CAME}.copy_(passing)")),
+        edited(all_begun, ("    for work in sends:\n        work.wait()\n", "")),
         fails=("left_alone_until_waited",),
     ),
     wrong(

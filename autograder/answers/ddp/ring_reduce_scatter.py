@@ -264,6 +264,7 @@ WRONG = (
         "and on other machines the next rank gets the new numbers. Write after `wait`, or send another tensor.",
         edited(one_travelling_sum, *INTO_TOTAL, (f"        {WAITED}", f"        {SUMMED}\n        sent.wait()")),
         edited(one_travelling_sum, *INTO_TOTAL, (f"        {WAITED}", f"        {SUMMED}")),
+        edited(one_travelling_sum, ("comm.isend(total, after).wait()", "comm.isend(total, after)")),
         fails=("left_alone_until_waited",),
     ),
     wrong(

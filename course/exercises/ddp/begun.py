@@ -1,9 +1,9 @@
-"""Messages that a rank has begun with `isend`, and whether their tensors stayed as they were until `wait`.
+"""Messages that a rank has begun with `isend`: whether their tensors stayed as they were until `wait`, and it came.
 
-    comm --Begun--> the same verbs --isend--> a copy to compare with --wait--> changed: how many were written to
+    comm --Begun--> the same verbs --isend--> a copy to compare with --wait--> changed: how many were not left alone
 
 Simulated and brokered ranks read what is sent at the rank's next call, so that what is written afterwards harms nothing
-there. With torch.distributed it is undefined what is sent then.
+there. With torch.distributed it is undefined what is sent then, and when, where nobody waits.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from course.performing.exercise import Property
 
 
 def left_alone(*, needs: tuple[str, ...]) -> Property:
-    """The property that no tensor was written to between `isend` and `wait`; observed under `changed`."""
+    """The property that every `isend` was waited for, and nothing written to before; observed under `changed`."""
     return Property(
         "left_alone_until_waited",
-        "You write into a tensor that `isend` may still be reading. Here it was read in time, elsewhere the next rank "
-        "may get your new numbers: call wait() first, or send another tensor.",
+        "You never wait for an `isend`, or write into its tensor while that may still be read. Here it was read in "
+        "time, elsewhere the next rank may get your new numbers: call wait() first, or send another tensor.",
         keys=("*/changed",),
         needs=needs,
     )
 
 
 class Begun:
-    """A communicator that looks at what it sends, once more when it is waited for, or when the answer has returned."""
+    """A communicator that looks at what it sends, once more when it is waited for."""
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
@@ -53,10 +53,8 @@ class Begun:
         return [self._watched(work, op.tensor) if is_send else work for work, op, is_send in parts]
 
     def changed(self) -> int:
-        """How many messages were written to before they had been waited for; those that nobody waits for, ever."""
-        for number in [*self._open]:
-            self._over(number)
-        return self._changed
+        """How many messages were written to before they had been waited for, or are still not waited for."""
+        return self._changed + len(self._open)
 
     def _watched(self, work: Work, tensor: Tensor) -> Work:
         self._count += 1
