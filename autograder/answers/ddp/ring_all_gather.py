@@ -193,9 +193,10 @@ WRONG = (
     wrong(
         "through_another_dtype",
         "Your numbers travel in one dtype, whatever theirs is: float32 loses digits of float64, and of whole numbers "
-        "from 2**24 on; float64 from 2**53 on. Send each chunk in its own dtype.",
+        "from 2**24 on; float64 from 2**53 on; and float16 ends at 65,504. Send each chunk in its own dtype.",
         through(".float()"),
         through(".double()"),
+        through(".half() if chunk.element_size() == 2 else chunk"),
     ),
     wrong(
         "more_than_a_chunk_travels",

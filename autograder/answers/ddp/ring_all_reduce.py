@@ -288,6 +288,15 @@ WRONG = (
         fails=("views_and_dtypes",),
     ),
     wrong(
+        "float16_in_bfloat16",
+        "float16 travels in bfloat16, which has three binary digits fewer. What travels must have the dtype of x.",
+        edited(
+            unequal,
+            ("x.flatten()", "(x.bfloat16() if x.dtype == torch.float16 else x).flatten()"),
+            ("view(x.shape)", "view(x.shape).to(x.dtype)"),
+        ),
+    ),
+    wrong(
         "half_travels_in_float32",
         "You add float16 in float32, which is careful, but you send it so as well: twice the bytes. Round to the dtype "
         "of x before you send. int8 needs no wider numbers either.",

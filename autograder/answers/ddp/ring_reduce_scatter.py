@@ -179,10 +179,22 @@ WRONG = (
         "You add whole numbers in floating point, and turn the sum back: from 2**53 on float64 does not hold them "
         "all, and float32 from 2**24 on. Add them in their own dtype.",
         edit(("x.clone()", "x.double()"), ("return chunks[rank]", "return chunks[rank].to(x.dtype)")),
+        edit(
+            ("x.clone()", "(x.float() if x.dtype == torch.int32 else x.clone())"),
+            ("return chunks[rank]", "return chunks[rank].to(x.dtype)"),
+        ),
         edited(
             one_travelling_sum,
             ("x.view(", "x.double().view("),
             ("return total if comm.size > 1", "return total.to(x.dtype) if comm.size > 1"),
+        ),
+    ),
+    wrong(
+        "float16_in_bfloat16",
+        "float16 travels in bfloat16, which has three binary digits fewer. What travels must have the dtype of x.",
+        edit(
+            ("x.clone()", "(x.bfloat16() if x.dtype == torch.float16 else x.clone())"),
+            ("return chunks[rank]", "return chunks[rank].to(x.dtype)"),
         ),
     ),
     wrong(

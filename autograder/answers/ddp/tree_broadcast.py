@@ -200,9 +200,10 @@ WRONG = (
     wrong(
         "through_another_dtype",
         "Your numbers travel in one dtype, whatever theirs is: float32 loses digits of float64, and of whole numbers "
-        "from 2**24 on; float64 from 2**53 on. Send x in its own dtype.",
+        "from 2**24 on; float64 from 2**53 on; and float16 ends at 65,504. Send x in its own dtype.",
         cast("x.float()"),
         cast("x.double()"),
+        cast("x.half() if x.element_size() == 2 else x"),
     ),
     wrong(
         "half_travels_in_float32",

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from course.cluster import Comm
 from course.exercises.ddp.begun import Begun, left_alone
-from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
+from course.exercises.ddp.tensors import (
+    BEYOND_FLOAT16,
+    BEYOND_FLOAT64,
+    apart,
+    in_the_dtype_of_each,
+    laid,
+    last_digits,
+    one_tensor,
+)
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -34,7 +42,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "5 ranks, one row each": drawn(5, 1, 2),
         ONE: drawn(1, 3, 2),
         VIEWS: drawn(3, 2, 4),
-        HALF: drawn(3, 4, dtype=torch.bfloat16),
+        HALF: [BEYOND_FLOAT16 * each for each in drawn(3, 4, dtype=torch.bfloat16)],
         TRUTHS: [torch.tensor([rank == 1, rank != 1]) for rank in range(3)],
         WHOLE: [torch.randint(-9, 9, (2, 2), generator=rng) for _ in range(3)],
         FINE: drawn(2, 3, dtype=torch.float64),
@@ -79,6 +87,7 @@ EXERCISE = Exercise(
             "The chunks of all ranks, one behind the other along dim 0: rank 0's first, whichever rank returns them.",
             points=3,
             keys=("*/whole",),
+            roundings=0,
             cases=PLAIN,
         ),
         Property(
@@ -86,6 +95,7 @@ EXERCISE = Exercise(
             "Numbers of any dtype travel as they are, and a chunk may be a view. What you receive into has the dtype "
             "of chunk.",
             keys=("*/whole", "*/digits"),
+            roundings=0,
             cases=(VIEWS, HALF, TRUTHS, WHOLE, FINE),
         ),
         Property(

@@ -16,7 +16,15 @@ from torch import Tensor
 
 from course.cluster import Comm
 from course.exercises.ddp.begun import Begun, left_alone
-from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
+from course.exercises.ddp.tensors import (
+    BEYOND_FLOAT64,
+    apart,
+    between_bfloat16,
+    in_the_dtype_of_each,
+    laid,
+    last_digits,
+    one_tensor,
+)
 from course.exercises.ddp.traffic import all_of, at_most, no_message_over, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -45,7 +53,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ONE: drawn(1, 3),
         VIEWS: drawn(2, 3, 3),
         FINE: drawn(3, 3, dtype=torch.float64),
-        HALF: drawn(2, 6, dtype=torch.float16),
+        HALF: [between_bfloat16(rng, 6) for _ in range(2)],
         WHOLE: [torch.randint(-9, 9, (2, 2), generator=rng) for _ in range(3)],
         SHORT: [torch.randint(-9, 9, (4,), generator=rng, dtype=torch.int8) for _ in range(2)],
     }
@@ -132,6 +140,7 @@ EXERCISE = Exercise(
             "Half precision, double precision and whole numbers are added as they are, and x may be a view. What you "
             "receive into has the dtype of x.",
             keys=("*/sum", "*/digits"),
+            in_half=2,
             cases=(VIEWS, HALF, FINE, WHOLE, SHORT),
         ),
         Property(
@@ -194,7 +203,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=within(lambda inputs: messages(inputs) * one_message(chunk_bytes(inputs))),
             beside=("*/sum",),
-            cases=EVEN,
+            cases=(*EVEN, *UNEVEN),
             needs=("sums",),
         ),
         Property(

@@ -6,7 +6,14 @@ import torch
 
 from course.cluster import Comm
 from course.exercises.ddp.begun import Begun, left_alone
-from course.exercises.ddp.tensors import BEYOND_FLOAT64, in_the_dtype_of_each, last_digits, one_tensor
+from course.exercises.ddp.tensors import (
+    BEYOND_FLOAT32,
+    BEYOND_FLOAT64,
+    between_bfloat16,
+    in_the_dtype_of_each,
+    last_digits,
+    one_tensor,
+)
 from course.exercises.ddp.traffic import at_most, one_message, to_the_next_alone, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -23,17 +30,21 @@ def cases(rng: torch.Generator) -> list[Case]:
         xs = [(1 + 3 * normal(rng, ranks * rows, *rest).abs()).to(dtype) for _ in range(ranks)]  # no sum cancels
         return Case(name=name, inputs={"xs": list(xs)})
 
-    whole = [torch.randint(-9, 9, (6, 2), generator=rng) for _ in range(3)]
-    for x, first in zip(whole, [BEYOND_FLOAT64, 0, 0], strict=True):
-        x[0, 0] = first
+    def whole(name: str, ranks: int, first: int, dtype: torch.dtype) -> Case:
+        """first: what the first numbers of all ranks add up to."""
+        xs = [torch.randint(-9, 9, (6, 2), generator=rng, dtype=dtype) for _ in range(ranks)]
+        for rank, x in enumerate(xs):
+            x[0, 0] = 0 if rank else first
+        return Case(name=name, inputs={"xs": list(xs)})
+
     return [
         case("4 ranks", 4, 3),
-        case(HALF, 2, 5, dtype=torch.float16),
+        Case(name=HALF, inputs={"xs": [between_bfloat16(rng, 10) for _ in range(2)]}),
         case(CUBES, 3, 2, 2, 2),
-        case(ROWS, 6, 1, 2, dtype=torch.int32),
+        whole(ROWS, 6, BEYOND_FLOAT32, torch.int32),
         case(ONE, 1, 3),
         case("float64", 3, 1, dtype=torch.float64),
-        Case(name="whole numbers", inputs={"xs": list(whole)}),
+        whole("whole numbers", 3, BEYOND_FLOAT64, torch.int64),
     ]
 
 
@@ -68,6 +79,7 @@ EXERCISE = Exercise(
             "begins its way at the rank after the one where it must end. Whole numbers are added as whole numbers.",
             points=3,
             keys=("*/chunk", "*/digits"),
+            in_half=2,
         ),
         Property(
             "dtype",

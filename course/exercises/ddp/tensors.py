@@ -44,6 +44,15 @@ def apart(result: Tensor, given: Tensor) -> Tensor:
 
 
 BEYOND_FLOAT64 = 2**53 + 1  # the first whole number that float64 cannot hold
+BEYOND_FLOAT32 = 2**24 + 1
+BEYOND_FLOAT16 = 2.0**20  # times what is drawn: numbers that bfloat16 can hold, and float16 cannot
+
+
+def between_bfloat16(rng: torch.Generator, *shape: int) -> Tensor:
+    """Whole numbers in float16, from 257 to 509. They and their sum with one more lie in the middle between two numbers
+    of bfloat16, but in float16 all are exact: a comparison may allow two roundings, where otherwise it allows four.
+    """
+    return (257 + 4 * torch.randint(64, shape, generator=rng)).half()
 
 
 def last_digits(result: Tensor, given: Tensor) -> dict[str, Tree]:

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.tensors import BEYOND_FLOAT64, laid, last_digits
+from course.exercises.ddp.tensors import BEYOND_FLOAT16, BEYOND_FLOAT64, laid, last_digits
 from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, within
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -27,7 +27,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Powers of two and other numbers of ranks, sources from the first to the last, any shape and dtype."""
 
     def case(name: str, ranks: int, source: int, *shape: int, dtype: torch.dtype = torch.float32) -> Case:
-        xs = [normal(rng, *shape, dtype=dtype) for _ in range(ranks)]
+        larger = BEYOND_FLOAT16 if name == HALF else 1
+        xs = [larger * normal(rng, *shape, dtype=dtype) for _ in range(ranks)]
         return _case(name, source, xs, lies="strided" if name == VIEWS else "", times=TIMES if name == LARGE else 1)
 
     return [
