@@ -178,6 +178,7 @@ WRONG = (
         "You look at one of the classes in `blocks`, or break where there is none: isinstance takes the tuple as it "
         "is, of no class, one or several.",
         edit((INNER, "if not isinstance(module, blocks[:1]):")),
+        edit((INNER, "if not isinstance(module, blocks[-1:]):")),
         edit((INNER, "first, *_ = blocks\n        if not isinstance(module, first):")),
     ),
     wrong(
@@ -212,8 +213,9 @@ WRONG = (
     ),
     wrong(
         "parameters_counted",
-        "You count parameters, not their elements: p.numel().",
+        "You count parameters, or their rows, and not their elements: p.numel().",
         edit((LARGE, "len(free) >= min_params")),
+        edit((LARGE, LARGE.replace("p.numel()", "len(p)"))),
     ),
     wrong(
         "bytes_counted",

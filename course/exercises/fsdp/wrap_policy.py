@@ -86,7 +86,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ("offset", some(1, 4)),
         *layer("head"),
     ]
-    half = some(10, 20)
+    half = 2 * some(5, 10)
     listed = [(f"layers.{k}.weight", some(12, 18)) for k in range(4)]
     named = [(f"heads.{k}.weight", some(low, low + 4)) for k, low in (("a", 21), ("b", 21), ("c", 41))]
     return [
@@ -115,7 +115,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             *layer("head", 21, 25),
             blocks=("block",),
         ),
-        case(DEEPER, 40, *block("outer", "expert"), *block("outer.within"), *layer("head"), blocks=("block", "expert")),
+        case(DEEPER, 40, *block("outer"), *block("outer.within", "expert"), *layer("head"), blocks=("block", "expert")),
         case(MODEL, 40, ("", "block"), *layer("first"), *layer("second"), blocks=("block",)),
         case(LISTS, 40, ("layers", "list"), *listed, ("heads", "dict"), *named, *layer("last")),
         case(
@@ -178,10 +178,15 @@ def built(inputs: Inputs) -> nn.Module:
             continue
         module, name = _inner(model, path.rpartition(".")[0]), path.rpartition(".")[2]
         tied = isinstance(what, str)
-        made = nn.Parameter(torch.zeros(0 if tied else int(what)), requires_grad=path not in inputs["frozen"])
+        made = nn.Parameter(torch.zeros(_shape(0 if tied else int(what))), requires_grad=path not in inputs["frozen"])
         module.register_parameter(name, model.get_parameter(shared) if tied else made)
         module.register_buffer(f"{name}_mean", torch.zeros(500))  # buffers are no parameters
     return model
+
+
+def _shape(elements: int) -> tuple[int, ...]:
+    """A matrix where that can be: its rows are not its elements."""
+    return (elements,) if elements % 2 else (elements // 2, 2)
 
 
 def _inner(model: nn.Module, path: str, kind: type[nn.Module] = nn.Module) -> nn.Module:
