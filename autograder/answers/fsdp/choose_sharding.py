@@ -143,6 +143,7 @@ WRONG = (
         edit((STAGE_2, STAGE_2.replace(" + gradients", ""))),
         edit((STAGE_3, STAGE_3.replace(" + gradients", ""))),
         edit((STAGE_3, STAGE_3.replace("(4 if ahead else 2)", "0"))),
+        edit((STAGE_3, STAGE_3.replace("(4 if ahead else 2)", "(4 if ahead else 0)"))),
         edit((STAGE_3, STAGE_3.replace("(4 if ahead else 2)", "2"))),
         by_chance=True,  # whether what is chosen fits all the same
     ),

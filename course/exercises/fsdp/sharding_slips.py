@@ -44,6 +44,7 @@ KINDS: dict[str, dict[str, Reading]] = {
         "no full gradients in stage 2": Reading(full=(0, 0, 2, 3)),
         "no full gradients in stage 3": Reading(full=(0, 1, 1, 2)),
         "no full parameters": Reading(full=(0, 1, 1, 1)),
+        "no full parameters without prefetch": Reading(full=(0, 1, 1, 3)),
         "no second unit": Reading(full=(0, 1, 2, 2)),
     },
     "full_units_too_many": {
