@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -99,6 +102,90 @@ def test_inputs_are_copied_for_each_rank():
     assert run.values == [(True, True, [1.0, 1.0])] * 2
     assert x.tolist() == [0.0, 0.0]
     assert model.weight.abs().sum() > 0
+
+
+def a_step(model, optimizer):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return model.weight.tolist()
+
+
+def with_optimizer():
+    model = nn.Linear(2, 1, bias=False)
+    nn.init.ones_(model.weight)
+    return model, torch.optim.SGD(model.parameters(), lr=0.5)
+
+
+def add_in_place(adds):
+    """To a thing that a rank may share with others, who look at it when all have added."""
+
+    def added(comm, thing):
+        adds(thing, comm.rank + 1)
+        comm.barrier()
+        return thing
+
+    return added
+
+
+@dataclass
+class Pair:
+    x: torch.Tensor
+    y: object = None
+
+
+ITSELF: list[object] = [1]
+ITSELF.append(ITSELF)
+TWICE = torch.zeros(1)
+RESULT = torch.zeros(1, requires_grad=True) * 2
+LOCK = threading.Lock()
+TOGETHER = {
+    "an optimizer": (lambda comm, *each: a_step(*each), with_optimizer(), [[0.5, 0.5]]),
+    "an optimizer before its model": (lambda comm, *each: a_step(*each[::-1]), with_optimizer()[::-1], [[0.5, 0.5]]),
+    "the parameters": (
+        lambda comm, model, parameters: parameters[0] is model.weight,
+        (model := nn.Linear(2, 1), list(model.parameters())),
+        True,
+    ),
+    "one module twice": (lambda comm, models: models[0] is models[1], ([model, model],), True),
+    "one tensor twice": (lambda comm, x, y: x is y, (TWICE, TWICE), True),
+    "a list that holds itself": (lambda comm, x: x[1] is x, (ITSELF,), True),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_the_inputs_of_a_rank_hold_twice_is_one_thing_in_its_copies(name):
+    function, inputs, expected = TOGETHER[name]
+    assert run_ranks(function, 2, inputs=[inputs] * 2).values == [expected] * 2
+
+
+OWN = {
+    "a dataclass": (lambda pair, n: pair.x.add_(n), Pair(torch.zeros(1)), lambda pair: pair.x.item()),
+    "a result in one": (lambda pair, n: pair.x.detach().add_(n), Pair(RESULT), lambda pair: pair.x.item()),
+    "an array": (lambda array, n: array.__iadd__(n), np.zeros(1), lambda array: array.item()),
+    "a set": (lambda numbers, n: numbers.add(n), {0}, sum),
+    "a dict of lists": (lambda lists, n: lists["a"].append(n), {"a": [0]}, lambda lists: sum(lists["a"])),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_whatever_can_be_copied_among_the_inputs_is(name):
+    adds, thing, seen = OWN[name]
+    values = run_ranks(add_in_place(adds), 3, inputs=[(thing,)] * 3).values
+    assert [seen(each) for each in values] == [1, 2, 3]
+    assert seen(thing) == 0
+
+
+def test_ranks_draw_the_same_from_a_generator_among_their_inputs():
+    ours = torch.Generator().manual_seed(1)
+    values = run_ranks(lambda comm, drawn: torch.rand(1, generator=drawn).item(), 3, inputs=[(ours,)] * 3).values
+    assert values == [torch.rand(1, generator=ours).item()] * 3
+
+
+def test_what_cannot_be_copied_among_the_inputs_is_the_callers():
+    inputs = (LOCK, Pair(torch.zeros(1), LOCK))
+    assert (
+        run_ranks(lambda comm, lock, pair: lock is LOCK and pair.y is LOCK, 2, inputs=[inputs] * 2).values == [True] * 2
+    )
 
 
 def test_a_parameter_among_the_inputs_stays_one():

@@ -28,7 +28,8 @@ def run_ranks(
     function   may be defined in a notebook; prints come out with the number of the rank
     ranks      how many: 1 to 1024 simulated ones, and at most 128 processes
     transport  "simulated", "gloo" or "nccl" with their defaults, or a transport with settings: `Simulated(seed=1)`
-    inputs     what each rank gets beside its communicator; tensors and modules are copied. By default nothing
+    inputs     what each rank gets beside its communicator: a copy of its own, but of what cannot be copied, such as a
+               lock, on simulated ranks the caller's. By default nothing
     seconds    of real time that the run may take. By default 60 for simulated and brokered ranks, and as long as they
                need for gloo and NCCL, where an interrupt ends them; a call of torch.distributed then has torch's 30 min
     verbs      that the communicators offer; by default all
