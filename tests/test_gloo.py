@@ -56,6 +56,26 @@ def test_every_reducible_dtype_is_reduced():
     both(reduced, 3)
 
 
+def test_a_nan_of_one_rank_is_the_maximum_and_the_minimum_of_all():
+    def combined(comm):
+        found = []
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            for op, limit in (("max", torch.inf), ("min", -torch.inf)):
+                for who in range(comm.size):
+                    x = torch.tensor([-1.5, -0.0, 0.0, 7, -limit, limit, 1]).to(dtype) * (1 + comm.rank)
+                    x[-1] = torch.nan if comm.rank == who else limit
+                    for begun in (False, True):
+                        whole, here = x.clone(), x.clone()
+                        work = comm.all_reduce(whole, op, async_op=begun)
+                        if begun:
+                            work.wait()
+                        comm.reduce(here, 1, op)
+                        found += [each.nan_to_num(nan=42) for each in (whole, here)]
+        return found
+
+    both(combined, 3)
+
+
 def test_every_dtype_is_moved():
     def moved(comm):
         found = []

@@ -37,6 +37,8 @@ MOVABLE = frozenset(
         *(torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool),
     }
 )
+WHOLE = {torch.float64: torch.int64, torch.float32: torch.int32}  # of as many bits
+WIDE = {whole: wide for wide, whole in WHOLE.items()}
 
 
 class Begun(NamedTuple):
@@ -149,7 +151,7 @@ def _all_reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_pla
     if _is_complex_product(call):
         return _gathered_product(backend, call, gives, takes)
     options = _reducing(c10d.AllreduceOptions(), call)
-    whole = gives[0].detach() if in_place else copied(gives[0])
+    whole = _combinable(call, gives[0].detach() if in_place else copied(gives[0]))
     return Begun(backend.allreduce([_as_real(whole)], options), lambda: _combined(call, whole, takes))
 
 
@@ -158,7 +160,7 @@ def _reduce(backend: Any, call: Call, gives: Tensors, takes: Tensors, in_place: 
     if _is_complex_product(call):
         return _gathered_product(backend, call, gives, takes)
     options = _rooted(_reducing(c10d.ReduceOptions(), call), call)
-    whole = gives[0].detach() if in_place and takes else copied(gives[0])
+    whole = _combinable(call, gives[0].detach() if in_place and takes else copied(gives[0]))
     return Begun(backend.reduce([_as_real(whole)], options), lambda: _combined(call, whole, takes))
 
 
@@ -171,8 +173,9 @@ def _reduce_scatter(backend: Any, call: Call, gives: Tensors, takes: Tensors, in
         work = backend.alltoall_base(come, sent, [], [], c10d.AllToAllOptions())
         return Begun(work, lambda: _reduce_rows(call, come, takes[0]))
     options = _reducing(c10d.ReduceScatterOptions(), call)
-    own = copied(gives[0])
-    work = backend.reduce_scatter([_as_real(own)], [[_as_real(copied(each)) for each in gives]], options)
+    pieces = [_combinable(call, copied(each)) for each in gives]
+    own = pieces[0].clone()
+    work = backend.reduce_scatter([_as_real(own)], [[_as_real(each) for each in pieces]], options)
     return Begun(work, lambda: _combined(call, own, takes))
 
 
@@ -236,8 +239,31 @@ def _reduce_rows(call: Call, come: Tensor, into: Tensor) -> None:
 def _combined(call: Call, whole: Tensor, takes: Tensors) -> None:
     if call.op == "mean":
         divided(whole, len(call.group))
+    if whole.dtype != call.kinds[0].dtype:
+        whole = _in_order(whole).view(WIDE[whole.dtype]).to(call.kinds[0].dtype)
     for tensor in takes:
         unpack(whole, tensor)
+
+
+def _combinable(call: Call, tensor: Tensor) -> Tensor:
+    """What gloo and NCCL combine in place of a tensor: itself, unless it is floating and they may lose a nan of it.
+
+    For a maximum or minimum it is whole numbers in the same order, among which nan is the largest or the smallest.
+    """
+    if call.op not in ("max", "min") or not tensor.is_floating_point():
+        return tensor
+    wide = tensor if tensor.dtype in WHOLE else tensor.to(torch.float32)
+    whole = _in_order(wide.view(WHOLE[wide.dtype]))
+    limits = torch.iinfo(whole.dtype)
+    return whole.masked_fill_(wide.isnan(), limits.max if call.op == "max" else limits.min)
+
+
+def _in_order(bits: Tensor) -> Tensor:
+    """The bits of floating numbers as whole numbers that are in the same order, and back: a copy.
+
+    Bits of negative numbers are a sign and a size, so that as whole numbers they grow where the numbers fall.
+    """
+    return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
 
 
 def _as_real(tensor: Tensor) -> Tensor:

@@ -201,7 +201,8 @@ class Comm:
 
         op is also torch.distributed's: "avg", "prod" or a ReduceOp. A mean is the sum, divided by the number of ranks
         afterwards: in float16 it may overflow where an average of divided values would not. Tensors of whole numbers
-        have none, and complex ones neither maximum nor minimum. Of booleans max is any, min and product are all.
+        have none, and complex ones neither maximum nor minimum. Of booleans max is any, min and product are all. Where
+        one rank has nan, maximum and minimum are nan (torch.distributed with gloo may lose it).
         """
         both = _one(tensor)
         return self._call("all_reduce", both, both, op=op, async_op=async_op)
