@@ -185,7 +185,12 @@ PIECES = {
     "pieces": (
         lambda c: c.all_to_all([ONE, ONE], [ONE, TWO]),
         lambda c: c.all_to_all([ONE, ONE], [ONE, ONE]),
-        "all_to_all #1",
+        "rank 0 is in all_to_all #1 with float32 of shape (2,) for rank 1",
+    ),
+    "room": (
+        lambda c: c.all_to_all([ONE, ONE], [ONE, ONE]),
+        lambda c: c.all_to_all([TWO, ONE], [ONE, ONE]),
+        "rank 1 is in all_to_all #1 with room for float32 of shape (2,) from rank 0",
     ),
     "async": (lambda c: c.all_reduce(ONE, async_op=True), lambda c: c.barrier(), "barrier #1"),
     "order": (

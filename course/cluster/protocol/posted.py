@@ -92,26 +92,41 @@ def compare(one: PostedCall, other: PostedCall) -> None:
     """Raises RanksFailed where two ranks of a group do not make the same call."""
     a, b = one.call, other.call
     same = (a.verb, a.peer, a.op) == (b.verb, b.peer, b.op)
-    if a.verb == "all_to_all":
-        here, there = a.group.index(a.rank), a.group.index(b.rank)
-        fits = same and a.gives[there] == b.takes[here] and b.gives[here] == a.takes[there]
-    else:
-        fits = same and a.kinds[:1] == b.kinds[:1]
-    if fits:
+    if same and a.verb == "all_to_all":
+        here, there = _between(a, b)
+        if not here:
+            return
+    elif same and a.kinds[:1] == b.kinds[:1]:
         return
+    else:
+        here, there = _with(a), _with(b)
     raise RanksFailed(
-        f"all ranks of a group must make the same calls in the same order, but rank {a.rank} {_said(one)} and "
-        f"rank {b.rank} {_said(other)}",
+        f"all ranks of a group must make the same calls in the same order, but rank {a.rank} {_said(one)}{here} and "
+        f"rank {b.rank} {_said(other)}{there}",
         kind="Mismatch",
         rank=b.rank,
     )
 
 
 def _said(posted: PostedCall) -> str:
-    """`is in all_reduce #1 (sum) with float32 of shape (4,)`."""
-    call = posted.call
-    op = f" ({call.op})" if call.op else ""
-    return f"is in {call} #{posted.number}{posted.where}{op}" + (f" with {call.kinds[0]}" if call.kinds else "")
+    """`is in all_reduce #1 (sum)`."""
+    op = f" ({posted.call.op})" if posted.call.op else ""
+    return f"is in {posted.call} #{posted.number}{posted.where}{op}"
+
+
+def _with(call: Call) -> str:
+    """` with float32 of shape (4,)`; nothing for a barrier."""
+    return f" with {call.kinds[0]}" if call.kinds else ""
+
+
+def _between(a: Call, b: Call) -> tuple[str, str]:
+    """What does not fit between two ranks of an all_to_all, in words, for each; nothing where all does."""
+    here, there = a.group.index(a.rank), a.group.index(b.rank)
+    if a.gives[there] != b.takes[here]:
+        return f" with {a.gives[there]} for rank {b.rank}", f" with room for {b.takes[here]} from rank {a.rank}"
+    if b.gives[here] != a.takes[there]:
+        return f" with room for {a.takes[there]} from rank {b.rank}", f" with {b.gives[here]} for rank {a.rank}"
+    return "", ""
 
 
 def _tagged(sent: PostedCall) -> str:
