@@ -251,6 +251,7 @@ EXERCISE = Exercise(
             "before anything is changed.",
             holds=all_refused,
             cases=(REFUSALS,),
+            needs=(STATE,),  # who refuses every call tells nothing apart
         ),
         refused_in_time(REFUSALS),
         every_form(needs=(), keys=("halfway/*", "params/*", "state/*"), roundings=32),
