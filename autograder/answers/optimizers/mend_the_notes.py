@@ -106,9 +106,10 @@ WRONG = (
     ),
     wrong(
         "one_group_too_many",
-        "You always take one group more in `accumulate`. Where the batches come out even it is empty: a step on no "
-        "gradient at all. Round the number of groups up.",
+        "Where the batches come out even you take one group more in `accumulate`. It is empty: a step on no gradient "
+        "at all. Round the number of groups up.",
         notes((LOOP, "range(len(batches) // k + 1)")),
+        notes((LOOP, "range(round(len(batches) / k + 0.5))")),
     ),
     wrong(
         "only_at_least_one_group",
