@@ -71,13 +71,16 @@ def cases(rng: torch.Generator) -> list[Case]:
     seed, seed_of_blocks = (integer(rng, 0, 2**31) for _ in range(2))
     scale = 1 + torch.rand((), generator=rng, dtype=torch.float64)
     places = {"block": BLOCKS, "start": BLOCK - 64}
-    # In half precision, too: where exp(sin(x w)) is far from pi / 2, at which the gradient cancels.
-    gentle: dict[str, Tree] = {name: normal(rng, 3, 4, dtype=torch.float64) / 8 for name in ("x", "w")}
+
+    def gentle(*shape: int, of: str = "x w") -> dict[str, Tree]:
+        """In few digits, too: where exp(sin(x w)) is far from pi / 2, at which the gradient cancels."""
+        return {name: normal(rng, *shape, dtype=torch.float64) / 8 for name in of.split()}
+
     drawn: dict[str, dict[str, Tree]] = {
-        "two tensors": {"asks": "plain", **gentle, **many("dy")},
+        "two tensors": {"asks": "plain", **gentle(3, 4), **many("dy")},
         "one tensor twice": {"asks": "same", **many("x", "dy")},
-        "a vector, a cube and a matrix": {"asks": "three", **many("b", shape=(4,)), **many("w")}
-        | many("x", "dy", shape=(2, 3, 4)),
+        "a vector, a cube and a matrix": {"asks": "three", **many("b", shape=(4,)), **gentle(3, 4, of="w")}
+        | {**gentle(2, 3, 4, of="x"), "dy": normal(rng, 2, 3, 4, dtype=torch.float64).abs()},
         "exact in half precision": {"asks": "half", **integers(200, x=(3, 4), w=(3, 4), dy=(3, 4))},
         "other arguments": {"asks": "arguments", **many("x", "frozen", "unused"), **many("dy", shape=(5, 4))}
         | {"rows": rows, "factor": 3, "shift": 0.5, **many("b", shape=())},
