@@ -186,6 +186,18 @@ WRONG = (
         rounds_to=torch.float32,
     ),
     wrong(
+        "float16_in_bfloat16",
+        "float16 travels in bfloat16, which has three binary digits fewer. Send float16 as it is, or in float32.",
+        edit(
+            (
+                SCALED,
+                "grad = (grad * (weight / samples)).to(torch.bfloat16 if grad.dtype == torch.float16 else grad.dtype)",
+            ),
+            ("each.grad = grad\n", "each.grad = grad.to(each.dtype)\n"),
+        ),
+        by_chance=True,  # where a share is rounded, about as much is allowed as is lost
+    ),
+    wrong(
         "zeros_for_frozen",
         "A frozen parameter gets a gradient of zeros. Leave out what does not require a gradient.",
         edit((TRAINED, "list(model.parameters())"), (HAVING, "        if having or not each.requires_grad:\n")),

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from course.exercises.ddp.models import PARAMETERS, TRAINED, built, gradients, part
+from course.exercises.ddp.tensors import between_bfloat16
 from course.exercises.ddp.traffic import Holds, at_most
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 EQUAL, UNEQUAL, ONE = "equal shards", "unequal shards", "one rank"
 MISSING, EMPTY, UNUSED = "unused by some ranks", "ranks without samples", "unused by all ranks"
-DTYPES, HALF = "three dtypes, and a transposed weight", "float16, 70,000 samples"
+DTYPES, HALF = "three dtypes, and a transposed weight", "float16, 140,000 samples"
 TIED, MANY = "tied weights", "8 ranks, many small parameters"
 SLACK, FLAG = 1_000, 16  # bytes for what the ranks must agree on, in all and for each parameter
 
@@ -27,7 +28,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Equal and unequal shards, with and without gradients on some and on all ranks, and two judged by cost.
 
     Gradients are from 1 to 4, so that no sum cancels, and that 70,000 times any of them is beyond float16; those of
-    `zero` are 0. Where cost is judged they are float64, so that no answer sends wider numbers than it was given.
+    `zero` are 0. Those of 140,000 samples are whole numbers, whose mean is exact in float16 and not in bfloat16. Where
+    cost is judged they are float64, so that no answer sends wider numbers than it was given.
     """
 
     def gradient(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -56,6 +58,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     frozen = (part("fixed", "frozen"), (3,))  # before `scale`, in the order of parameters()
     tied = (part("head.weight", "tied", "embed.weight"), (0,))
     few = integer(rng, 1, 4)
+    half = case(HALF, [70_000] * 2, (part("body.0.weight"), (3, 2), torch.float16))
+    half.inputs["grads"] = [{"body.0.weight": 2 * between_bfloat16(rng, 3, 2)} for _ in range(2)]
     return [
         case(EQUAL, [few] * 2, first, second),
         case(UNEQUAL, [few + 7, few, few + 2], first, second, third),
@@ -87,7 +91,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             (part("b", "transposed"), (2, 3)),
             (part("c"), (5,), torch.float64),
         ),
-        case(HALF, [300 * few, 70_000], (part("body.0.weight"), (3, 2), torch.float16)),
+        half,
         case(TIED, [few, few + 2, few + 5, few, few], (part("embed.weight"), (20, 20), torch.float64), tied, second),
         case(
             MANY,
@@ -191,6 +195,7 @@ EXERCISE = Exercise(
             "float16 ends at 65,504, and a gradient times a number of samples is soon beyond that, as is a sum of "
             "samples. Scale each gradient by its share of all samples, which is at most 1, before you add.",
             keys=("*/grads/*",),
+            in_half=2,
             cases=(HALF,),
         ),
         Property(
