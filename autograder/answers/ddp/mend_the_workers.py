@@ -119,6 +119,9 @@ WRONG = (
         runs(branches(9, "if g[0] != 0:")),
         runs(branches(9, "if g.sum() != 0:")),
         runs(branches(9, "if g.norm() > 1e-3:")),
+        runs(branches(9, "if not torch.allclose(g, torch.zeros_like(g)):")),
+        runs(branches(9, "if g.max() > 0:")),
+        runs(branches(9, "if (g < 0).any():")),
     ),
     wrong(
         "own_gradient",

@@ -55,9 +55,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         return [{"weights": weights, "targets": draw(2, layers, 64), "lr": 0.1} for _ in range(ranks)]
 
     def small(parts: list[dict[str, Tree]]) -> list[dict[str, Tree]]:
-        """Gradients of about 1e-6 that begin with a 0 and add up to 0."""
-        signs = torch.tensor([0.0, 1.0, -1.0, 0.0], dtype=torch.float64)
-        return [{**part, "xs": 1e-6 * cast(Tensor, part["xs"])[..., :1] * signs} for part in parts]
+        """Gradients that begin with a 0; they add up to 0, then none is above 0, then none below. All are about 1e-9:
+        `allclose` takes what is below 1e-8 for 0.
+        """
+        signs = torch.tensor([[0, 1, -1, 0], [0, 1, 1, 0], [0, -1, -1, 0]], dtype=torch.float64)
+        given = [(part, cast(Tensor, part["xs"])[..., :1].abs(), cast(Tensor, part["ys"])) for part in parts]
+        return [{**part, "xs": 1e-10 * x * signs[:, None], "ys": torch.full_like(y, 10)} for part, x, y in given]
 
     other = [[0, 0, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]]
     three = [[integer(rng, 0, 3) for _ in range(6)] for _ in range(3)] + [[0, 1, 2, 0, 1, 2]]
@@ -70,7 +73,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ("branches", BRANCHES[2]): branches([[0, 0, 2], [2, 0, 0]], 3),
         ("waits", WAITS[0]): waits(3, 6),
         ("waits", WAITS[1]): waits(4, 5),
-        ("branches", BRANCHES[3]): small(branches([[0, 1], [1, 1]], 2)),
+        ("branches", BRANCHES[3]): small(branches([[0, 1, 1], [1, 1, 1]], 2)),
     }
     return [
         Case(name=name, inputs={"program": program, "parts": list(parts)}) for (program, name), parts in drawn.items()
