@@ -303,6 +303,7 @@ WRONG = (
         "returns, and call remove() of each.",
         edit((TRAINED, f"    [p.register_hook(abs) for p in model.parameters() if p.requires_grad]\n{TRAINED}")),
         edit((TRAINED, f"    model.register_forward_hook(lambda *_: None)\n{TRAINED}")),
+        edit((TRAINED, f"    model.register_full_backward_pre_hook(lambda *_: None)\n{TRAINED}")),
     ),
     wrong(
         "switches_requires_grad",

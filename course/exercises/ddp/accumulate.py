@@ -23,7 +23,13 @@ NUMBERS, NONE, FROZEN = "unequal numbers of micro-batches", "ranks without micro
 LENGTHS = "rows of unequal lengths"
 MANY = "6 micro-batches on each rank, many small parameters"
 MANY_ROWS = [[1, 2, 1, 3, 1, 2], [2, 1, 1, 1, 2, 1], [1, 1, 3, 1, 1, 1], [1, 1, 1, 1, 2, 3]]
-HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks", "_forward_hooks", "_forward_pre_hooks")
+HOOKS = (
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_post_accumulate_grad_hooks",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+)
 SLACK = 1_000  # bytes for what the ranks must agree on
 
 
