@@ -737,7 +737,7 @@ def broadcast_parameters(comm: Comm, model: nn.Module) -> None:
     comm      rank `comm.rank`, with broadcast, all_reduce and all_gather
     model     with parameters and buffers in modules within modules, in any nesting, of the same structure on all ranks.
               They have any shapes, strides and dtypes. Parameters: some of them frozen (`requires_grad` is False), or
-              under two names (tied). Buffers: persistent or not.
+              under two names (tied). Buffers: persistent or not, some under two names.
     Returns   nothing. Afterwards every parameter and buffer holds rank 0's values, bit for bit, whatever the other
               ranks hold, nan too.
     In place  each tensor keeps its memory: an optimizer that was made before goes on with them

@@ -200,7 +200,9 @@ WRONG = (
         "which ones you had (by `id`), or take `model.parameters()`, which gives each once. And half precision is sent "
         "as it is, not in float32.",
         edit((ALL, "(each for _, each in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()])")),
+        edit(("model.buffers()", "(each for _, each in model.named_buffers(remove_duplicate=False))")),
         copied((CAME, "own.float() if own.element_size() == 2 else own.clone()")),
+        copied((CAME, "own.double() if own.dtype == torch.float32 else own.clone()")),
         fails=("bytes",),
     ),
     wrong(
@@ -210,6 +212,8 @@ WRONG = (
         through_float32,
         copied((CAME, "own.float()")),
         copied((CAME, "own.clone() if own.is_floating_point() else own.double()")),
+        copied((CAME, "own.half() if own.dtype == torch.bfloat16 else own.clone()")),
+        copied((CAME, "own.bfloat16() if own.dtype == torch.float16 else own.clone()")),
     ),
     wrong(
         "clears_the_gradients",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.ddp.models import PARAMETERS, built, nbytes, part
-from course.exercises.ddp.tensors import BEYOND_FLOAT64, last_digits
+from course.exercises.ddp.tensors import BEYOND_FLOAT16, BEYOND_FLOAT64, between_bfloat16, last_digits
 from course.exercises.ddp.traffic import at_most
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -28,7 +28,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             return torch.randint(2, shape, generator=rng).bool()
         if dtype == torch.int64:  # an odd number that float64 cannot hold
             return torch.tensor(BEYOND_FLOAT64 + 2 * integer(rng, 1, 1000))
-        return normal(rng, *shape, dtype=dtype)
+        if dtype == torch.float16:
+            return between_bfloat16(rng, *shape)
+        return normal(rng, *shape, dtype=dtype) * (BEYOND_FLOAT16 if dtype == torch.bfloat16 else 1)
 
     def case(name: str, ranks: int, *tensors: tuple[Any, ...], **more: Any) -> Case:
         """tensors: a part, its shape, and its dtype where it is not float32."""
@@ -57,6 +59,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             *zip(BATCH_NORM, [(3,), (3,), ()], [torch.float32, torch.float32, torch.int64], strict=True),
             (part("mask", "cache"), (7,), torch.bool),
             (part("angles", "cache"), (2, 3)),
+            (part("body.angles", "shared", "angles"), (0,)),
         ),
         case(
             DTYPES,
@@ -191,7 +194,7 @@ EXERCISE = Exercise(
             beside=("*/parameters/*",),
             shows="bytes_sent",
             roundings=0,
-            cases=("3 ranks", FIVE, TIED, FROZEN, DTYPES),
+            cases=("3 ranks", FIVE, TIED, FROZEN, DTYPES, BUFFERS),
             needs=("parameters",),
         ),
     ),
@@ -207,7 +210,7 @@ EXERCISE = Exercise(
         "any shapes, strides and dtypes": ("every_dtype", "views", FIVE),
         "some of them frozen": ("frozen_parameters",),
         "or under two names (tied)": ("bytes", TIED),
-        "persistent or not": ("buffers",),
+        "persistent or not, some under two names": ("buffers", "bytes"),
         "rank 0's values, bit for bit": ("parameters", "buffers", NAN),
         "whatever the other ranks hold, nan too": ("whatever_the_others_hold",),
         "with broadcast, all_reduce and all_gather": ("3 ranks",),

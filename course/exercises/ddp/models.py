@@ -8,7 +8,7 @@ parts are dicts with a name and a kind:
     transposed           a parameter that is the transpose of the tensor, in the tensor's memory
     numbers              parameters of the shape (), in a module of that name: as many as its tensor has numbers
     buffer, cache        a buffer, which the state_dict holds or leaves out
-    tied                 the parameter that `of` names, under another name; its tensor is not looked at
+    tied, shared         the parameter, or the buffer, that `of` names, under another name; its tensor is not looked at
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def built(parts: Parts, values: Sequence[Tensor]) -> nn.Module:
         module, kind = _inner(model, path), each["kind"]
         if kind == "tied":
             module.register_parameter(name, model.get_parameter(each["of"]))
+        elif kind == "shared":
+            module.register_buffer(name, model.get_buffer(each["of"]), persistent=False)
         elif kind == "numbers":
             row = _inner(model, each["name"])
             for at, number in enumerate(value):
