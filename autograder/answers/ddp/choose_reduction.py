@@ -263,6 +263,11 @@ WRONG = (
         edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), int(math.log2(per_node))")),
         edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), per_node - 1")),
         edit((HEIGHTS, "far, near = math.log2(nodes), math.log2(per_node)")),
+        edit((HEIGHTS, "far, near = math.log2(nodes), math.ceil(math.log2(per_node))")),
+        edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), math.log2(per_node)")),
+        edit((HEIGHTS, "far, near = round(math.log2(nodes)), math.ceil(math.log2(per_node))")),
+        edit((HEIGHTS, "far, near = math.ceil(math.log2(nodes)), round(math.log2(per_node))")),
+        edit((HEIGHTS, "far = math.ceil(math.log2(nodes)); near = math.ceil(math.log2(ranks)) - far")),
         by_chance=True,  # some miss by so little that only close calls show it on every seed
     ),
     wrong(

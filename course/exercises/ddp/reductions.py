@@ -184,6 +184,15 @@ SLIPS: dict[str, Slip] = {
     "a tree rounded": _read(
         tree=lambda n, m: [_whole(2 * round(math.log2(each)), at) for each, at in ((n, FAR), (m, NEAR))]
     ),
+    "a tree rounded between": _read(
+        tree=lambda n, m: [_whole(2 * round(math.log2(n)), FAR), _whole(2 * _depth(m), NEAR)]
+    ),
+    "a tree rounded inside": _read(
+        tree=lambda n, m: [_whole(2 * _depth(n), FAR), _whole(2 * round(math.log2(m)), NEAR)]
+    ),
+    "inside what is left of all": _read(
+        tree=lambda n, m: [_whole(2 * _depth(n), FAR), _whole(2 * (_depth(n * m) - _depth(n)), NEAR)]
+    ),
     "a tree too high": _read(tree=lambda n, m: [_whole(2 * n.bit_length(), FAR), _whole(2 * m.bit_length(), NEAR)]),
     "a tree too low inside": _read(tree=lambda n, m: [_whole(2 * _depth(n), FAR), _whole(2 * int(math.log2(m)), NEAR)]),
     "a tree too high inside": _read(tree=lambda n, m: [_whole(2 * _depth(n), FAR), _whole(2 * m.bit_length(), NEAR)]),
@@ -193,6 +202,8 @@ SLIPS: dict[str, Slip] = {
     "a tree not rounded": _read(
         tree=lambda n, m: [_whole(2 * math.log2(each), at) for each, at in ((n, FAR), (m, NEAR))]
     ),
+    "a tree not rounded between": _read(tree=lambda n, m: [_whole(2 * math.log2(n), FAR), _whole(2 * _depth(m), NEAR)]),
+    "a tree not rounded inside": _read(tree=lambda n, m: [_whole(2 * _depth(n), FAR), _whole(2 * math.log2(m), NEAR)]),
     "as many messages inside as ranks": _read(two_levels=lambda n, m: [(2 * m, 2, NEAR), _turns(n, FAR)]),
     "the tree one way": _read(tree=lambda n, m: [_whole(_depth(n), FAR), _whole(_depth(m), NEAR)]),
     "one after another up the tree": _read(tree=lambda n, m: [_whole(2 * n - 2, FAR), _whole(2 * m - 2, NEAR)]),
