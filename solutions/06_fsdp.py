@@ -458,7 +458,7 @@ def zero2_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Paramete
     Returns  for each bucket a tensor (m,) of their dtype on rank r: part r of the mean over all ranks of the bucket's
              gradients, flat and one after the other, cut into P parts of m elements, with zeros at the end where P does
              not divide its elements; a rank that did not use it counts with zeros
-    Cost     one reduce_scatter for each bucket: every rank sends (P - 1) m elements
+    Cost     one backward pass, and one reduce_scatter for each bucket: every rank sends (P - 1) m elements
     Memory   If all parameters are used and buckets stand in the order of backward, a rank never holds, at any time of
              backward, more than the full gradients of one bucket, and a copy of them, besides those that the layer at
              work has just made.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -51,8 +52,49 @@ def one_on_its_way(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
     return [shard / comm.size for shard in shards]
 
 
+def numpys_rows(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
+    """The nodes that accumulate call the hooks, as in DDP; rows are NumPy's, and messages are parts of them."""
+    handles, shards = [], list[Tensor]()
+    missing = [len(bucket) for bucket in buckets]
+
+    def scatter() -> None:
+        bucket = buckets[len(shards)]
+        grads = [np.zeros(p.numel(), p.detach().numpy().dtype) if p.grad is None else p.grad.numpy() for p in bucket]
+        for p in bucket:
+            p.grad = None
+        padding = np.zeros(-sum(grad.size for grad in grads) % comm.size, grads[0].dtype)
+        row = torch.from_numpy(np.concatenate([*(grad.ravel() for grad in grads), padding]))
+        parts = [*row.view(comm.size, -1)]
+        shards.append(torch.empty_like(parts[0]))
+        comm.reduce_scatter(shards[-1], parts, "mean")
+
+    def arrived(number: int, *_: object) -> None:
+        missing[number] -= 1
+        while len(shards) < len(buckets) and not missing[len(shards)]:
+            scatter()
+
+    nodes = [(number, p.view_as(p).grad_fn) for number, bucket in enumerate(buckets) for p in bucket]
+    for number, view in nodes:
+        assert view is not None
+        node = view.next_functions[0][0]
+        assert node is not None
+        handles.append(node.register_hook(partial(arrived, number)))
+    loss.backward()  # type: ignore[no-untyped-call]
+    for handle in handles:
+        handle.remove()
+    while len(shards) < len(buckets):
+        scatter()
+    return shards
+
+
+RIGHT = (
+    right(one_on_its_way),
+    right(numpys_rows, independent="the hooks of autograd's nodes, and numpy.concatenate"),
+)
+
+
 def one_bucket_after_another(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
-    """No hooks: torch.autograd.grad of one bucket at a time, with a graph that stays. Slower, and as small."""
+    """No hooks: the gradients of one bucket at a time, with a graph that stays."""
     shards = []
     for bucket in buckets:
         grads = torch.autograd.grad(loss, [*bucket], retain_graph=True, materialize_grads=True, allow_unused=True)
@@ -63,12 +105,6 @@ def one_bucket_after_another(comm: Comm, loss: Tensor, buckets: Buckets) -> list
         comm.reduce_scatter_single(shards[-1], flat, "mean")
         del flat
     return shards
-
-
-RIGHT = (
-    right(one_on_its_way),
-    right(one_bucket_after_another, independent="torch.autograd.grad, bucket after bucket"),
-)
 
 
 def all_at_once(comm: Comm, loss: Tensor, buckets: Buckets) -> list[Tensor]:
@@ -215,6 +251,16 @@ WRONG = (
         "hook that brings its last gradient.",
         edit((COMPLETE, "sum(missing[len(shards) : len(shards) + 2]) == 0")),
         fails=("let_go", "memory"),
+    ),
+    wrong(
+        "a_pass_for_each_bucket",
+        "Each bucket has a backward pass of its own, so that the gradients of the last layers are computed as often as "
+        "there are buckets. Call loss.backward() once: hooks hear of each gradient when it has come.",
+        one_bucket_after_another,
+        edit(
+            ("loss.backward()", "for bucket in buckets:\n        loss.backward(inputs=bucket, retain_graph=True)"),
+        ),
+        fails=("one_pass",),
     ),
     wrong(
         "row_of_the_bucket_before",

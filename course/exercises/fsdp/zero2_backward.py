@@ -76,25 +76,30 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     def look(gradient: Tensor) -> None:
         there.append(sum(p.grad is not None for p in params))
 
-    def loss() -> Tensor:
+    passes: list[None] = []  # one for each time that backward begins with the last layer used
+
+    def loss(watched: bool) -> Tensor:
         x = inputs["x"]
         for place, layer in enumerate(inputs["uses"]):
             x = x + torch.tanh(x @ params[2 * layer].T) @ params[2 * layer + 1]
             if copies > 1 and place == 0:
                 x.register_hook(look)
+        if watched:
+            x.register_hook(lambda gradient: passes.append(None))
         total: Tensor = (x * inputs["dy"]).sum()
         return total
 
     buckets = [[params[number] for number in bucket] for bucket in inputs["buckets"]]
     with units.filled(inputs["outside"]):
-        shards = answer(comm, loss(), buckets)
+        shards = answer(comm, loss(watched=True), buckets)
     pieces: Any = [_piece(each, comm, copies) for each in shards] if copies > 1 else shards
     left = [p.grad is not None for p in params]
     hooks = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
-    hooks = hooks or (hooks_called(loss()) if copies == 1 else 0)
+    hooks = hooks or (hooks_called(loss(watched=False)) if copies == 1 else 0)
     late = {"late": max(there, default=0) > max(map(len, inputs["buckets"]))} if copies > 1 else {}
     alike = all(isinstance(each, Tensor) and each.dtype == params[0].dtype for each in shards)
-    return observe({"shards": pieces, "alike": alike, "left": {"grads": sum(left), "hooks": hooks}, **late})
+    left_over: Any = {"grads": sum(left), "hooks": hooks}
+    return observe({"shards": pieces, "alike": alike, "passes": len(passes), "left": left_over, **late})
 
 
 def _piece(shard: Tensor, comm: Comm, copies: int) -> Tensor:
@@ -183,6 +188,14 @@ EXERCISE = Exercise(
             needs=("shards",),
         ),
         Property(
+            "one_pass",
+            "Backward goes through the layers more than once. Where each bucket has a pass of its own, the gradients "
+            "of the last layers are computed in all of them: call loss.backward() once, and let hooks do the rest.",
+            keys=("*/passes",),
+            cases=(USUAL, UNEVEN),
+            needs=("shards",),
+        ),
+        Property(
             "one_of_each",
             "One reduce_scatter takes all gradients of a bucket, one after the other in one tensor.",
             evidence="ledger",
@@ -254,6 +267,7 @@ EXERCISE = Exercise(
         "part r of the mean over all ranks": ("shards", "one_rank"),
         "with zeros at the end where P does not divide its elements": ("padding",),
         "a rank that did not use it counts with zeros": ("unused_parameters",),
+        "one backward pass": ("one_pass",),
         "one reduce_scatter for each bucket": ("one_of_each", "bytes"),
         "scattered over the ranks and freed when it is complete": ("let_go",),
         "the full gradients of one bucket, and a copy of them": ("memory", "few_buckets"),
