@@ -81,6 +81,12 @@ WRONG = (
         by_chance=True,
     ),
     wrong(
+        "damping_by_the_median",
+        "You damp by a part of the diagonal's median. It is a part of its mean, which a few large inputs raise.",
+        edit((DAMPED, DAMPED.replace("mean", "median"))),
+        by_chance=True,
+    ),
+    wrong(
         "the_hessians_own_factor",
         "You take the Cholesky factor of the Hessian. The corrections stand in that of its inverse.",
         edit((FACTOR, "torch.linalg.cholesky(damped, upper=True)")),

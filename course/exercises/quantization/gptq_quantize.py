@@ -23,8 +23,9 @@ CUT_OFF = ("values beyond the range", "2 bits")
 ALONE = "independent inputs"
 SLACK = 1.02  # times our error
 CLEAR = 1e-3  # of a step
-TOLD, USED = 1e-4, 0.01  # a damping, and the one that people use: it leaves so many times the error of the other
-LOSES = 1.1
+TOLD, USED = 1e-4, 0.01  # a damping, and the one that people use
+LITTLE = 1e-3  # a damping of which still less would be too little
+LOSES = 1.1  # times the error as told, which another damping leaves where it is to show
 BETTER = 0.9  # times the error of plain rounding, which is far above ours in the usual cases
 
 
@@ -36,19 +37,23 @@ def cases(rng: torch.Generator) -> list[Case]:
         common = normal(rng, count, n // 4, dtype=torch.float64) @ normal(rng, n // 4, n, dtype=torch.float64)
         return common + noise * normal(rng, count, n, dtype=torch.float64)
 
-    def case(name: str, x: Tensor, bits: int = 4, *, fits: float = 1.0, damp: float = 0.01, far: int = 0) -> Case:
+    def case(
+        name: str, x: Tensor, bits: int = 4, *, fits: float = 1.0, damp: float = 0.01, far: int = 0, other: float = 0.0
+    ) -> Case:
         sizes = 10.0 ** (far * (torch.arange(m, dtype=torch.float64)[:, None] % 2))  # half of the rows make the error
         while True:
             w = normal(rng, m, n, dtype=torch.float64) * sizes
             step = w.abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1) * fits
             ours, clear = _error(w, x.T @ x, step, bits, damp)
-            if clear and (damp != TOLD or _error(w, x.T @ x, step, bits, USED)[0] >= LOSES * ours):
+            if clear and (not other or _error(w, x.T @ x, step, bits, other)[0] >= LOSES * ours):
                 break
         tensors = {"w": w.float(), "hessian": (x.T @ x).float(), "step": step.float()}
         return Case(name=name, inputs={**tensors, "bits": bits, "damp": damp})
 
     dead = inputs(100)
     dead[:, 3] = 0
+    uneven = 1e3 * inputs(n // 2) * torch.where(torch.arange(n) < n // 4, 10.0, 1.0)
+    sizes = uneven.square().sum(dim=0)  # their median is far below their mean
     independent = torch.linalg.qr(normal(rng, 60, n, dtype=torch.float64))[0] * torch.linspace(1, 9, n)
     return [
         case("correlated inputs", inputs(100)),
@@ -56,8 +61,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("steps that differ", inputs(120), far=2),
         case("fewer inputs than columns", inputs(n // 2), damp=0.01),
         case("an input that is always 0", dead),
-        case("tiny inputs", 1e-3 * inputs(100), damp=TOLD),
-        case("large inputs", 1e3 * inputs(100)),
+        case("tiny inputs", 1e-3 * inputs(100), damp=TOLD, other=USED),
+        case("large inputs", uneven, damp=LITTLE, other=LITTLE * float(sizes.median() / sizes.mean())),
         case("values beyond the range", inputs(100), fits=0.5),
         case("2 bits", inputs(100), 2, fits=0.7),
         case("independent inputs", independent),
