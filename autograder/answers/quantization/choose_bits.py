@@ -173,6 +173,16 @@ WRONG = (
         by_chance=True,
     ),
     wrong(
+        "nothing_cancels",
+        "You square what each output, or each weight, adds to the change of the loss, or multiply norms. The parts of "
+        "a token add up or cancel: add them up before you square.",
+        edit((ERROR, ERROR.replace(".sum(1).square()", ".square().sum(1)"))),
+        edit((ERROR, "float((x @ (w - near).T).square().mean(0) @ g.square().mean(0))")),
+        edit((ERROR, "float(((g.square().T @ x.square()) * (w - near).square()).sum()) / len(x)")),
+        edit((ERROR, "float((g.norm(dim=1) * (x @ (w - near).T).norm(dim=1)).square().mean())")),
+        by_chance=True,
+    ),
+    wrong(
         "relative_errors",
         "You divide by the size of what is rounded, or by the number of outputs. The sum of the squares themselves is "
         "judged.",

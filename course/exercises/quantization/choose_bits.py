@@ -28,7 +28,7 @@ ENDS, EXACT, ONE = "the cheapest and the dearest", "exactly the budget", "one la
 GOOD, BEST = 1.25, 1.05  # times the error of the best plan for the calibration tokens
 SEEN, UNSEEN = 192, 512  # tokens
 LOSES = 1.15  # times the error of the best plan, where a rule of thumb or one plan for all is to lose
-RIGHT, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, WIDE = (
+RIGHT, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, APART, DIAGONAL, NORMS, WIDE = (
     "squared changes of the loss",
     "squared errors of the outputs",
     "absolute changes",
@@ -36,6 +36,9 @@ RIGHT, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, WIDE = (
     "changes over what the outputs would change",
     "means over outputs",
     "means of the changes",
+    "squares of each output's part",
+    "squares of each weight's part",
+    "products of norms",
     "a code more than there is",
 )
 
@@ -50,7 +53,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     exact = sum(each[plan] for each, plan in zip(prices, [(3, SHORT), (4, 0), (6, 0), (4, SHORT), (8, 0)], strict=True))
     drawn = {
         WORTHS: _telling(rng, 2, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, WIDE, worths=True),
-        OUTLIERS: _telling(rng, 3, outliers=True),
+        OUTLIERS: _telling(rng, 3, APART, DIAGONAL, NORMS, outliers=True),
         TAILS: _telling(rng, 3, worths=True, tails=True),
         ENDS: [{**mixed, "budget": least}, {**mixed, "budget": most}, {**mixed, "budget": 2 * most}],
         EXACT: [{**mixed, "budget": exact}, {**mixed, "budget": exact - 1}, {**mixed, "budget": least + 1}],
@@ -75,7 +78,8 @@ def _question(
     """Layers of all shapes; the budget is so many bits for each weight.
 
     worths    sizes of inputs, and of gradients, differ from layer to layer
-    outliers  some inputs of half of the layers are ten times larger, where weights are small
+    outliers  some inputs of half of the layers are ten times larger, where weights are small; all have means, as do
+              gradients, so that what the outputs change adds up or cancels
     tails     half of the weights have a few entries that are far above the others, and a run of zeros
     whole     short groups divide each row; else none does
     """
@@ -94,6 +98,8 @@ def _question(
         if outliers and at % 2:
             large = torch.randperm(n, generator=rng)[: n // 8]
             w[:, large] /= 4
+            x += normal(rng, 1, n)
+            g += normal(rng, 1, m)
             x[:, large] *= 10
         x *= sizes[at]
         g *= steepness[at]
@@ -121,15 +127,20 @@ def _scores(w: Tensor, x: Tensor, g: Tensor) -> dict[str, list[float]]:
     """What each plan leaves of this layer, as it is judged and as rules of thumb have it."""
     right, wide = ([_change(w, x, g, plan, more) for plan in PLANS] for more in (0, 1))
     squared = [float(each.square().mean()) for each in right]
+    moved = [x.double() @ lost(w, plan).T for plan in PLANS]
+    fisher = g.double().square().T @ x.double().square() / len(x)
     outputs = float(((x.double() @ w.double().T) * g.double()).sum(1).square().mean())
     return {
         RIGHT: squared,
-        UNWEIGHTED: [float((x.double() @ lost(w, plan).T).square().sum(1).mean()) for plan in PLANS],
+        UNWEIGHTED: [float(each.square().sum(1).mean()) for each in moved],
         ABSOLUTE: [float(each.abs().mean()) for each in right],
         ROOTS: [math.sqrt(each) for each in squared],
         RELATIVE: [each / outputs for each in squared],
         MEANS: [each / len(w) ** 2 for each in squared],
         CANCELLED: [abs(float(each.mean())) for each in right],
+        APART: [float((g.double() * each).square().sum(1).mean()) for each in moved],
+        DIAGONAL: [float((fisher * lost(w, plan).square()).sum()) for plan in PLANS],
+        NORMS: [float((g.double().square().sum(1) * each.square().sum(1)).mean()) for each in moved],
         WIDE: [float(each.square().mean()) for each in wide],
     }
 
