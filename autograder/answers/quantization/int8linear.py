@@ -202,6 +202,7 @@ WRONG = (
         layer((BUFFER, f"{BUFFER}\n        self.half = [weight.detach().half()]")),
         layer((BUFFER, f"{BUFFER}\n        self.dense = codes * step")),
         layer((BUFFER, f"{BUFFER}\n        self.turned = codes.T.contiguous()")),
+        layer((WEIGHT, "codes, step = by_rows(weight)")),  # its graph
         fails=("nothing_beside_the_codes",),
     ),
     wrong(

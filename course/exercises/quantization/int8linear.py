@@ -66,7 +66,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         BARE: bare,
         SINGLE: single,
         HALF: half,
-        KEPT: drawn(2, 64, 48),
+        KEPT: {**drawn(2, 64, 48), "parameters": True},  # what is computed from them may keep them
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
