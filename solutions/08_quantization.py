@@ -406,7 +406,8 @@ def int8_matmul(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
     za, zb      zero points, int32, from -128 to 127: za of the shape () or (m, 1), zb of the shape () or (1, n)
     Returns     (m, n), int32: equal to the same sum in int64, to the last bit
     Cost        int8_product multiplies the codes as they came, and neither matrix is copied into a wider type: where
-                k is large beside m and n, no tensor is made that takes more bytes than qa and qb together.
+                k is large beside m and n, no tensor is made that takes more bytes than qa and qb together, and all
+                that are held at once take at most twice as many.
     Example     For qa = [[3, 1]], za = 1, qb = [[2], [5]], zb = 4: 2 * -2 + 0 * 1 = -4.
 
     Nothing that was handed in is changed.

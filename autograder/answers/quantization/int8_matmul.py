@@ -30,7 +30,13 @@ def one_side_first(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
     return (product - shifted * zb).int()
 
 
-RIGHT = (right(by_numpy, independent="numpy's int64"), right(one_side_first))
+def by_ones(qa: Tensor, qb: Tensor, za: Tensor, zb: Tensor) -> Tensor:
+    """Sums are products with ones; int8_product copies both matrices where one has a single column."""
+    ones = torch.ones(qa.shape[1], 1, dtype=torch.int8)
+    return int8_product(qa, qb) - int8_product(qa, ones) * zb - za * int8_product(ones.T, qb) + len(ones) * za * zb
+
+
+RIGHT = (right(by_numpy, independent="numpy's int64"), right(one_side_first), right(by_ones))
 
 matmul = partial(edited, int8_matmul)
 naive = partial(edited, one_side_first)
@@ -99,6 +105,7 @@ WRONG = (
         matmul((ROW_SUMS, "qa.int().sum(1, keepdim=True, dtype=torch.int32)")),
         matmul((COLUMN_SUMS, "qb.short().sum(0, keepdim=True, dtype=torch.int32)")),
         matmul((RETURN, f"int8_product(qa[:1, :1], qb[:1, :1]){IN_PARTS}")),
+        matmul((ROW_SUMS, "torch.stack([row.sum() for row in [*map(torch.Tensor.int, qa)]]).int()[:, None]")),
         fails=("no_wide_copy",),
     ),
     wrong(

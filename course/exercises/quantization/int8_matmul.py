@@ -66,11 +66,14 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """The product and its dtype; whether it was made in int8, and how many bytes a tensor has beyond both inputs."""
+    """The product and its dtype; whether it was made in int8, and how many bytes a tensor has beyond both inputs, or
+    all that were live at once beyond twice as many.
+    """
     with metered() as run:
         result = answer(*(inputs[name] for name in ("qa", "qb", "za", "zb")))
     most = inputs["qa"].nbytes + inputs["qb"].nbytes
-    beyond = torch.tensor(float(max(0, (run.largest.bytes if run.largest else 0) - most)))
+    largest, live = run.largest.bytes if run.largest else 0, run.peak.live if run.peak else 0
+    beyond = torch.tensor(float(max(0, largest - most, live - 2 * most)))
     dtype = str(result.dtype) if isinstance(result, Tensor) else type(result).__name__
     (m, k), n = inputs["qa"].shape, inputs["qb"].shape[1]
     small = k != INNER  # the product itself may be larger than the codes then
@@ -79,10 +82,10 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 
 def _no_wide_copy(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: the codes are multiplied, and nothing is larger than both matrices of codes."""
+    """What `Property.holds` takes: the codes are multiplied, and copied as they are at most."""
     most, beyond = inputs["qa"].nbytes + inputs["qb"].nbytes, got["bytes beyond"]
     if not isinstance(beyond, Tensor) or beyond != 0:
-        return f"a tensor was made whose bytes are more than the {most:,} of both matrices of codes"
+        return f"a tensor has more bytes than the {most:,} of both matrices of codes, or all have twice as many at once"
     return None if got["in int8"] else "not all products are made in int8: int8_product makes them"
 
 
