@@ -829,7 +829,8 @@ def two_factor_quantize(w: Tensor, q: Tensor, bits: int) -> tuple[Tensor, Tensor
               quantiles (k + 1/2) / 2**bits of its factor's entries; 50 times each entry goes to its nearest value,
               and each value to the mean of its entries (it stays where none came). What is judged is the squared
               error of what they stand for, or the sum of both factors' own: either at most 1.02 times ours, so that
-              better codebooks are right too. (Points are given for less than twice ours.)
+              other factors and codebooks that leave as little are right too. (Points are given for less than twice
+              ours.)
     Example   For 1 bit and a w whose entries are all 2 or -2 in equal numbers, and q a random rotation: codebook_u is
               about [-2, 2], and codebook_v [0, 0].
     """
