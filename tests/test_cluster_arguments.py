@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.distributed as torch_ranks
 
-from course.cluster import RanksFailed, Simulated, fully_connected, run_ranks
+from course.cluster import Link, RanksFailed, Simulated, fully_connected, ring, run_ranks, two_levels
 from course.errors import BadArgument
 
 ONE, TWO = torch.ones(1), torch.ones(2)
@@ -64,8 +66,8 @@ CALLS = {
         TWO, ONE
     ),
     "tensors must be a list of 2 tensors, one for each rank of the group, got a NoneType": lambda c: c.scatter(ONE),
-    "tensors must be a tensor, got int": lambda c: c.all_gather([ONE, 1], ONE),
-    "outputs must be a tensor, got str": lambda c: c.all_to_all([ONE, "x"], [ONE, ONE]),
+    "each of tensors must be a tensor, got int": lambda c: c.all_gather([ONE, 1], ONE),
+    "each of outputs must be a tensor, got str": lambda c: c.all_to_all([ONE, "x"], [ONE, ONE]),
     "tensors must be of one dtype and shape": lambda c: c.all_gather([ONE, TWO], ONE),
     "each of tensors must be like tensor, float32 of shape": lambda c: c.all_gather([TWO, TWO], ONE),
     "each of outputs must be like": lambda c: c.all_to_all([TWO, ONE], [ONE, ONE]),
@@ -102,6 +104,15 @@ CALLS = {
     "tensors must be dense to be sent or received, got one of layout torch.sparse_coo": lambda c: c.all_reduce(
         ONE.to_sparse()
     ),
+    "comm.P2POp(comm.irecv, tensor, src), got None": lambda c: c.batch_isend_irecv(None),
+    "a group must hold ranks of [0, 1], each once and in rising order, got 1": lambda c: c.subgroup(1),
+    "a group must hold ranks of [0, 1], each once and in rising order, got None": lambda c: c.subgroup(None),
+    "the sizes of a mesh must be >= 1 and their product 2, whole numbers all, got {'dp': 2.0}": lambda c: c.mesh(
+        dp=2 / 1
+    ),
+    "their product 2, whole numbers all, got {'dp': None}": lambda c: c.mesh(dp=None),
+    "seconds must be finite and at least 0, a number of Python's, got tensor(1.)": lambda c: c.compute(ONE[0]),
+    "a label must be a text, got 3": lambda c: c.compute(0.1, 3),
 }
 
 
@@ -114,7 +125,15 @@ def test_a_call_that_makes_no_sense_raises_in_its_rank(words):
     with pytest.raises(RanksFailed) as failed:
         run_ranks(step, 2)
     assert (failed.value.rank, failed.value.type) == (0, "BadArgument")
-    assert words in str(failed.value)
+    assert words in failed.value.without_line  # the line is one of those above
+
+
+def step(comm):
+    yield comm.rank
+
+
+async def begun(comm):
+    return comm.rank
 
 
 RUNS = {
@@ -125,8 +144,10 @@ RUNS = {
     "ranks that are processes must be at most 128, got 129; use transport=": lambda: run_ranks(
         print, 129, transport="gloo"
     ),
-    "seconds must be a number above 0, got 0": lambda: run_ranks(print, 2, seconds=0),
-    "seconds must be a number above 0, got nan": lambda: run_ranks(print, 2, seconds=float("nan")),
+    "seconds must be a number above 0 and at most 1,000,000, got 0": lambda: run_ranks(print, 2, seconds=0),
+    "seconds must be a number above 0 and at most 1,000,000, got nan": lambda: run_ranks(
+        print, 2, seconds=float("nan")
+    ),
     "function must be something to call with a communicator, got 3": lambda: run_ranks(3, 2),
     "inputs must hold one sequence of arguments for each of 2 ranks, got 1": lambda: run_ranks(print, 2, inputs=[(1,)]),
     "inputs must hold a sequence of arguments for each rank, got Tensor for rank 0; write (x,)": lambda: run_ranks(
@@ -145,6 +166,29 @@ RUNS = {
     "the topology must have 2 ranks, got fully connected of 3": lambda: run_ranks(
         print, 2, transport=Simulated(topology=fully_connected(3))
     ),
+    "seconds must be a number above 0 and at most 1,000,000, got inf": lambda: run_ranks(print, 2, seconds=math.inf),
+    "verbs must be a list of some of send, recv, broadcast, reduce, gather, scatter": lambda: run_ranks(
+        print, 2, verbs="send"
+    ),
+    "all_reduce, all_gather, reduce_scatter, all_to_all, barrier, got 3": lambda: run_ranks(print, 2, verbs=3),
+    "function must return what it computes, but step is a generator function: it has a yield": lambda: run_ranks(
+        step, 2
+    ),
+    "function must return what it computes, but begun is an async function: write it with def": lambda: run_ranks(
+        begun, 2
+    ),
+    "topology must be that of a ring, fully_connected, two_levels or a Topology, got 'ring'": lambda: Simulated(
+        topology="ring"
+    ),
+    "topology must be that of a ring, fully_connected, two_levels or a Topology, got <function ring": lambda: Simulated(
+        topology=ring
+    ),
+    "seed must be a whole number, got None": lambda: Simulated(seed=None),
+    "a link must be a Link, got 0.1": lambda: ring(2, 0.1),
+    "a link must be a Link, got 'slow'": lambda: fully_connected(2, "slow"),
+    "a link must be a Link, got 1e-05": lambda: two_levels(1, 2, between=1e-5),
+    "a bandwidth > 0 bytes/s, got Link(latency='1', bandwidth=10000000000.0)": lambda: Link(latency="1"),
+    "the number of ranks must be from 1 to 1024, got '2' nodes of 4": lambda: two_levels("2", 4),
     "clock must be declared or measured, got 'wall'": lambda: Simulated(clock="wall"),
     "send must be eager or rendezvous, got 'lazy'": lambda: Simulated(send="lazy"),
 }

@@ -7,7 +7,7 @@ Every transport makes its calls from here, so that all refuse the same arguments
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -121,12 +121,11 @@ class Call(NamedTuple):
 
 def check_group(ranks: Sequence[int], within: Sequence[int]) -> tuple[int, ...]:
     """The ranks of a new group as a tuple. Raises BadArgument unless they are some of `within`, each once, in order."""
-    found = tuple(ranks)
+    found = tuple(ranks) if isinstance(ranks, Iterable) else ()
     known = all(type(each) is int and each in within for each in found)
     if not found or not known or list(found) != sorted(set(found)):
-        raise BadArgument(
-            f"a group must hold ranks of {list(within)}, each once and in rising order, got {list(ranks)!r}"
-        )
+        came = list(found) if isinstance(ranks, Iterable) else ranks
+        raise BadArgument(f"a group must hold ranks of {list(within)}, each once and in rising order, got {came!r}")
     return found
 
 
@@ -216,7 +215,7 @@ def check_tensors(name: str, tensors: object, count: int | None = None, *, alike
         raise BadArgument(f"{name} must be a list of {count} tensors, one for each rank of the group, got {came}")
     for each in tensors:
         if not isinstance(each, Tensor):
-            raise BadArgument(f"{name} must be a tensor, got {type(each).__name__}")
+            raise BadArgument(f"each of {name} must be a tensor, got {type(each).__name__}")
     kinds = list(map(Kind.of, tensors)) if alike else []
     for kind in kinds:
         if kind != kinds[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from course.cluster.simulated.simulation import Simulated
 from course.errors import BadArgument
 
 Name = Literal["simulated", "gloo", "nccl"]
+MAX_SECONDS = 1_000_000  # of a run: clocks of the system go no further
 
 
 def run_ranks(
@@ -43,13 +45,27 @@ def run_ranks(
     """
     if not callable(function):
         raise BadArgument(f"function must be something to call with a communicator, got {function!r}")
-    if seconds is not None and (not isinstance(seconds, (int, float)) or not seconds > 0):
-        raise BadArgument(f"seconds must be a number above 0, got {seconds!r}")
-    if unknown := [each for each in verbs or () if each not in VERBS]:
-        raise BadArgument(f"verbs must be some of {', '.join(VERBS)}, got {unknown[0]!r}")
+    if message := _unfinished(function):
+        raise BadArgument(f"function must return what it computes, but {message}")
+    if seconds is not None and (not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SECONDS):
+        raise BadArgument(f"seconds must be a number above 0 and at most {MAX_SECONDS:,}, got {seconds!r}")
+    is_list = isinstance(verbs, Collection) and not isinstance(verbs, str)
+    if verbs is not None and (not is_list or any(each not in VERBS for each in verbs)):
+        came = next(each for each in verbs if each not in VERBS) if is_list else verbs
+        raise BadArgument(f"verbs must be a list of some of {', '.join(VERBS)}, got {came!r}")
     given = _given(ranks, inputs)
     program = Program(function=function, ranks=ranks, inputs=given, seconds=seconds, verbs=verbs)
     return _transport(transport).run(program)
+
+
+def _unfinished(function: Callable[..., Any]) -> str:
+    """Why a call of it would not run it; "" where it would."""
+    name = getattr(function, "__name__", "it")
+    if inspect.isgeneratorfunction(function):
+        return f"{name} is a generator function: it has a yield, so that a call runs nothing of it"
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return f"{name} is an async function: write it with def alone, a rank waits by itself"
+    return ""
 
 
 def _given(ranks: int, inputs: Sequence[Sequence[Any]] | None) -> list[Sequence[Any]]:

@@ -21,6 +21,7 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import TypeAlias
 
 from course.cluster.account.traffic import Pair, Plan
@@ -42,7 +43,8 @@ class Link:
     bandwidth: float = 1e10
 
     def __post_init__(self) -> None:
-        if not (self.latency >= 0 and self.bandwidth > 0):
+        are_numbers = isinstance(self.latency, Real) and isinstance(self.bandwidth, Real)
+        if not (are_numbers and self.latency >= 0 and self.bandwidth > 0):
             raise BadArgument(f"a link must have a latency >= 0 s and a bandwidth > 0 bytes/s, got {self}")
 
 
@@ -58,7 +60,7 @@ class Topology:
 
 def ring(size: int, link: Link | None = None) -> Topology:
     """Each rank has a link to the next and to the previous one; the shorter way is taken, upwards where both are."""
-    link = link or Link()
+    link = _link(link)
     names = {f"{rank}->{(rank + way) % size}" for rank in range(_checked(size)) for way in (1, -1)}
 
     def route(src: int, dst: int) -> Route:
@@ -74,7 +76,7 @@ def fully_connected(size: int, link: Link | None = None) -> Topology:
 
     The latency is counted once for the way out and in together.
     """
-    links = _ports(range(_checked(size)), link or Link())
+    links = _ports(range(_checked(size)), _link(link))
     return Topology(name="fully connected", size=size, links=links, route=_through_ports)
 
 
@@ -84,7 +86,9 @@ def two_levels(nodes: int, per_node: int, *, inside: Link | None = None, between
     inside   of a rank in its node; by default ten times as fast as `between`: 100 GB/s, 1 microsecond
     between  of a node, shared by its ranks
     """
-    inside, between = inside or Link(latency=1e-6, bandwidth=1e11), between or Link()
+    inside, between = _link(inside, latency=1e-6, bandwidth=1e11), _link(between)
+    if type(nodes) is not int or type(per_node) is not int:
+        raise BadArgument(f"the number of ranks must be from 1 to {MAX_RANKS}, got {nodes!r} nodes of {per_node!r}")
     size = _checked(nodes * per_node if min(nodes, per_node) > 0 else 0)
     links = _ports(range(size), inside)
     links |= {f"node {node} out": between for node in range(nodes)}
@@ -97,6 +101,13 @@ def two_levels(nodes: int, per_node: int, *, inside: Link | None = None, between
         return (f"{src} out", f"node {here} out", f"node {there} in", f"{dst} in")
 
     return Topology(name=f"{nodes} nodes of {per_node}", size=size, links=links, route=route)
+
+
+def _link(given: Link | None, **otherwise: float) -> Link:
+    """That which was given; one with these settings where none was. Raises BadArgument for anything else."""
+    if given is not None and not isinstance(given, Link):
+        raise BadArgument(f"a link must be a Link, got {given!r}; write Link(latency=1e-5, bandwidth=1e10)")
+    return given or Link(**otherwise)
 
 
 def _ports(ranks: range, link: Link) -> dict[str, Link]:

@@ -171,7 +171,8 @@ class Comm:
         keep the order of the list.
         """
         known = (self.isend, self.irecv)
-        strange = [op for op in ops if not isinstance(op, P2POp) or op.op not in known]
+        listed = ops if isinstance(ops, Sequence) else [ops]
+        strange = [op for op in listed if not isinstance(op, P2POp) or op.op not in known]
         if strange or not ops:
             came = str(getattr(strange[0], "op", strange[0]))[:100] if strange else "none"
             raise BadArgument(
@@ -457,8 +458,10 @@ class Comm:
         from this one in `tp` alone. The last axis runs fastest: ranks 0 to 3 share dp = 0. The product of the sizes
         must be the size of this group. As `torch.distributed.init_device_mesh`.
         """
-        if math.prod(sizes.values()) != self.size or any(size < 1 for size in sizes.values()):
-            raise BadArgument(f"the sizes of a mesh must be >= 1 and their product {self.size}, got {sizes}")
+        if any(type(size) is not int or size < 1 for size in sizes.values()) or math.prod(sizes.values()) != self.size:
+            raise BadArgument(
+                f"the sizes of a mesh must be >= 1 and their product {self.size}, whole numbers all, got {sizes}"
+            )
         axes: dict[str, Comm] = {}
         stride = self.size
         for name, size in sizes.items():
@@ -470,7 +473,9 @@ class Comm:
     def compute(self, seconds: float, label: str = "") -> None:
         """Say that the rank computes for so long: its clock on simulated ranks moves on, others only write it down."""
         if not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
-            raise BadArgument(f"seconds must be finite and at least 0, got {seconds!r}")
+            raise BadArgument(f"seconds must be finite and at least 0, a number of Python's, got {seconds!r}")
+        if not isinstance(label, str):
+            raise BadArgument(f"a label must be a text, got {label!r}")
         self._port.compute(float(seconds), label)
 
     # --- making calls ---

@@ -20,6 +20,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral
+from types import NoneType
 from typing import Any, Literal
 
 import torch
@@ -70,6 +72,13 @@ class Simulated:
             raise BadArgument(f"clock must be declared or measured, got {self.clock!r}")
         if self.send not in ("eager", "rendezvous"):
             raise BadArgument(f"send must be eager or rendezvous, got {self.send!r}")
+        if not isinstance(self.topology, (Topology, NoneType)):
+            raise BadArgument(
+                f"topology must be that of a ring, fully_connected, two_levels or a Topology, got {self.topology!r}; "
+                "write topology=ring(4)"
+            )
+        if not isinstance(self.seed, Integral):
+            raise BadArgument(f"seed must be a whole number, got {self.seed!r}")
 
     def run(self, program: Program) -> Run:
         """See Transport. Raises BadArgument where the topology has another number of ranks."""
