@@ -31,8 +31,11 @@ def check(
     from course.syllabus import find_entry
 
     wanted = {find_entry(name).name for name in exercise or ()}
-    found = {name: loaded for name, loaded in answers(notebook).items() if not wanted or name in wanted}
+    held = answers(notebook)
+    found = {name: loaded for name, loaded in held.items() if not wanted or name in wanted}
     full = len(found) == len(wanted or found)
+    for name in sorted(wanted - found.keys()):
+        typer.echo(f"{name}: it must be in the notebook, whose exercises are {', '.join(held)}; check another notebook")
     for name, loaded in found.items():
         if loaded.failure:
             typer.echo(f"{name}: cannot be loaded, {loaded.failure.type}: {loaded.failure.message}")

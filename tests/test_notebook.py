@@ -53,7 +53,8 @@ def test_an_untouched_answer_exits_with_1(tmp_path: Path) -> None:
 
 
 def test_an_exercise_that_the_notebook_lacks_exits_with_1(tmp_path: Path) -> None:
-    assert run(write(tmp_path / "n.ipynb", RIGHT), "backward")[0] == 1
+    code, said = run(write(tmp_path / "n.ipynb", RIGHT), "backward")
+    assert (code, "backward: it must be in the notebook, whose exercises are running_mean;" in said) == (1, True)
 
 
 def test_cells_that_no_answer_needs_are_not_run(tmp_path: Path) -> None:
@@ -65,7 +66,10 @@ def test_an_answer_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
     assert (code, "SyntaxError" in said) == (1, True)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": [{}]}', '{"cells": 3}'])
+NO_METADATA = '{"cells": [{"cell_type": "code", "source": "", "metadata": null}]}'
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": [{}]}', '{"cells": 3}', NO_METADATA, "[" * 100_000])
 def test_another_file_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "n.ipynb"
     path.write_text(text)

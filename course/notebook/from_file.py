@@ -27,7 +27,7 @@ def _cells(path: Path) -> list[CodeCell]:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
         return [_cell("".join(cell["source"]), cell["metadata"].get("hpml")) for cell in code]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CourseError(f"{path} must be a notebook (.ipynb), but: {type(error).__name__}: {error}") from None
 
 
