@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from IPython.core import getipython
 
 import course
 from course import exercises, meter
-from course.errors import CourseError, NotAnAnswer, SheetError, UnknownExercise
+from course.errors import BadArgument, CourseError, NotAnAnswer, SheetError, UnknownExercise
 from course.judging import sheet
 from course.notebook import progress_file, report
 from course.notebook.check import check, hint, progress, solved
@@ -413,6 +414,13 @@ def test_a_hint_can_be_asked_for_by_its_number(step):
     assert row().hints == (0 if step == 1 else step)  # lessons show the first one themselves
 
 
+@pytest.mark.parametrize("step", ["2", 2.0, 0, 4, -1, True])
+def test_a_hint_that_there_is_not_is_a_sentence(step):
+    with pytest.raises(BadArgument, match=re.escape(f"step must be 1, 2 or 3, got {step!r}")):
+        hint("running_mean", step=step)
+    assert progress_file.load() == {}
+
+
 def test_an_earlier_hint_does_not_count_down():
     hint(toy.running_mean, step=3)
     hint(toy.running_mean, step=1)
@@ -453,6 +461,21 @@ def test_the_bar_of_a_unit_is_as_full_as_its_points(capfd):
     check(toy.running_mean)
     first = progress().text.splitlines()[0]
     assert "[####################] 8 of 8 points" in first
+
+
+def test_points_of_a_version_that_gave_more_do_not_overflow_the_bar():
+    progress_file.update("start_here.running_mean", lambda row: Row(points=9, possible=9, checks=1))
+    first = progress().text.splitlines()[0]
+    assert "[####################] 8 of 8 points" in first
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_progress_that_cannot_be_read_is_told(damaged):
+    progress_file.update("start_here.running_mean", lambda row: Row(points=1, possible=8, checks=1))
+    if damaged:
+        progress_file.path().write_text("{")
+    page, told = progress(), f"{progress_file.path()} could not be read"
+    assert (told in page.text, told in page._repr_html_()) == (damaged, damaged)
 
 
 def test_a_bonus_does_not_count_as_missing():

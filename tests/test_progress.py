@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course.notebook import progress_file
+from course.notebook import doctor, progress_file
 from course.notebook.progress_file import Row, load, path, update
 
 ROOT = Path(__file__).parent.parent
@@ -135,6 +136,14 @@ def test_a_damaged_file_is_kept_beside_the_new_one(name):
     assert update(A, more) == ""
 
 
+def test_what_was_damaged_before_is_not_lost():
+    for content in ("first", "second", "third"):
+        _write(content)
+        assert update(A, more).startswith("The progress file could not be read: it is now ")
+    names = ("progress.json.damaged", "progress.json.damaged-2", "progress.json.damaged-3")
+    assert [(path().parent / name).read_text() for name in names] == ["first", "second", "third"]
+
+
 @given(st.binary(max_size=60), st.integers(0, 200))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_any_content_is_read_or_counts_as_damaged(junk, position):
@@ -219,6 +228,23 @@ def test_a_file_where_the_directory_should_be_gives_a_sentence(data_home):
     data_home.write_text("in the way")
     assert update(A, more).startswith(f"Progress was not saved: {path()} must be writable, but ")
     assert load() == {}
+
+
+@pytest.mark.parametrize("what", ["whole", "a file above it", "a folder that takes no file"])
+def test_the_doctor_says_whether_progress_is_kept(what, monkeypatch, data_home):
+    if what == "a file above it":
+        data_home.write_text("a file")
+    elif what == "a folder that takes no file":
+
+        def refuses(*arguments, **options):
+            raise OSError(30, "Read-only file system")
+
+        monkeypatch.setattr(tempfile, "TemporaryFile", refuses)
+    told = doctor._progress()
+    assert (told.good, "progress will not be kept" in told.says) == (
+        (True, False) if what == "whole" else (False, True)
+    )
+    assert not path().parent.exists()
 
 
 def test_a_directory_where_the_file_should_be_is_moved_aside():

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course import exercises
-from course.errors import CourseError, NotAnAnswer
+from course.errors import BadArgument, CourseError, NotAnAnswer
 from course.judging import sheet
 from course.judging.judge import judge
 from course.judging.sheet import Record
@@ -106,8 +106,10 @@ def hint(answer: Answer | str, step: int | None = None) -> Page:
     """The next of three hints (or the one with this number): a question, a pointer, a sketch.
 
     How many were shown is remembered, except for the first one asked for by its number: lessons show that one
-    themselves. Raises like `check`.
+    themselves. Raises like `check`, and BadArgument where there is no hint of this number.
     """
+    if step is not None and (type(step) is not int or not 1 <= step <= len(pages.STEPS)):
+        raise BadArgument(f"step must be 1, 2 or 3, got {step!r}; leave it out for the next hint")
     exercise = exercises.load(answer) if isinstance(answer, str) else _exercise_of(answer, "hint")
     wanted = step or progress_file.load().get(exercise.id, Row()).hints + 1
     shown = max(1, min(wanted, len(exercise.hints)))
@@ -121,7 +123,8 @@ def progress() -> Page:
     """What was reached so far: a bar for each unit and a row for each exercise."""
     rows = progress_file.load()
     units = [(unit, [_row(entry, rows) for entry in unit.entries]) for unit in UNITS]
-    return Page(pages.progress_text(units), pages.progress_html(units))
+    note = progress_file.unread()
+    return Page(pages.progress_text(units, note), pages.progress_html(units, note))
 
 
 def _removed(exercise: Exercise, answer: Answer, verdict: Verdict) -> str:
@@ -144,8 +147,8 @@ def _reached(row: Row, verdict: Verdict) -> Row:
 
 
 def _row(entry: Entry, rows: dict[str, Row]) -> tuple[Entry, Row]:
-    row = rows.get(entry.id, Row())
-    return entry, dataclasses.replace(row, possible=exercises.load(entry.id).points)
+    row, possible = rows.get(entry.id, Row()), exercises.load(entry.id).points
+    return entry, dataclasses.replace(row, points=min(row.points, possible), possible=possible)
 
 
 def _judged(exercise: Exercise, answer: Answer) -> Verdict:

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+import tempfile
 from dataclasses import dataclass
 
 from course.notebook import progress_file
@@ -66,9 +67,13 @@ def _sheets() -> Check:
 def _progress() -> Check:
     folder = progress_file.path().parent
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    good = os.access(nearest, os.W_OK)
-    says = f"kept in {progress_file.path()}" if good else f"{nearest} is not writable; progress will not be kept"
-    return Check(name="progress", good=good, says=says, needed=False)
+    try:
+        with tempfile.TemporaryFile(dir=nearest):  # what the permissions say is not all: a disk may be read-only
+            pass
+    except OSError:
+        says = f"{nearest} is not writable; progress will not be kept"
+        return Check(name="progress", good=False, says=says, needed=False)
+    return Check(name="progress", good=True, says=f"kept in {progress_file.path()}", needed=False)
 
 
 def _cores() -> Check:

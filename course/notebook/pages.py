@@ -27,12 +27,15 @@ def hint_html(exercise: Exercise, shown: int, note: str) -> str:
         f'<div class="box said"><b>Hint {i + 1} of 3, {STEPS[i]}.</b> {prose(exercise.hints[i])}</div>'
         for i in range(shown)
     )
-    tail = f'<div class="dim">{html.escape(note)}</div>' if note else ""
-    return f'{STYLE}<div class="hpml">{items}{tail}</div>'
+    return f'{STYLE}<div class="hpml">{items}{_tail(note)}</div>'
 
 
-def progress_text(units: Progress) -> str:
-    """A bar for each unit and a line for each exercise."""
+def _tail(note: str) -> str:
+    return f'<div class="dim">{html.escape(note)}</div>' if note else ""
+
+
+def progress_text(units: Progress, note: str) -> str:
+    """A bar for each unit and a line for each exercise; the note, where there is one, comes last."""
     lines = []
     for unit, rows in units:
         points, possible, words = _totals(rows)
@@ -40,12 +43,12 @@ def progress_text(units: Progress) -> str:
         bar = "#" * filled + "." * (BAR_CELLS - filled)
         lines.append(f"{unit.number:02d} {unit.title:24} [{bar}] {words}")
         lines += [f"     {_label(entry):28} {row.points:3} of {row.possible:3}   {_did(row)}" for entry, row in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, *filter(None, [note])])
 
 
-def progress_html(units: Progress) -> str:
+def progress_html(units: Progress, note: str) -> str:
     """A bar for each unit and a table of its exercises."""
-    return f'{STYLE}<div class="hpml">{"".join(_unit(unit, rows) for unit, rows in units)}</div>'
+    return f'{STYLE}<div class="hpml">{"".join(_unit(unit, rows) for unit, rows in units)}{_tail(note)}</div>'
 
 
 def _totals(rows: list[tuple[Entry, Row]]) -> tuple[int, int, str]:

@@ -43,10 +43,18 @@ def load() -> dict[str, Row]:
     return _read(path()) or {}
 
 
+def unread() -> str:
+    """The sentence to show where there is a file that cannot be read; else ""."""
+    if _read(path()) is not None:
+        return ""
+    return f"{path()} could not be read, so that nothing of it is shown; the next check keeps it beside a new one."
+
+
 def update(exercise: str, change: Callable[[Row], Row]) -> str:
     """Replace one row by `change(row)`. Returns "" or, where something was not as it should be, the sentence to show.
 
-    A damaged file is kept beside the new one as `progress.json.damaged`; nothing is lost silently.
+    A damaged file is kept beside the new one as `progress.json.damaged`, a second one as `progress.json.damaged-2`;
+    nothing is lost silently.
     """
     file = path()
     note = ""
@@ -55,7 +63,7 @@ def update(exercise: str, change: Callable[[Row], Row]) -> str:
         with FileLock(file.with_suffix(".lock"), timeout=LOCK_SECONDS):
             rows = _read(file)
             if rows is None:
-                damaged = file.with_suffix(".json.damaged")
+                damaged = _free(file.with_suffix(".json.damaged"))
                 os.replace(file, damaged)
                 note, rows = f"The progress file could not be read: it is now {damaged}, and a new one was begun.", {}
             rows[exercise] = change(rows.get(exercise, Row()))
@@ -76,6 +84,16 @@ def _read(file: Path) -> dict[str, Row] | None:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _free(file: Path) -> Path:
+    """The path itself, or the first with a number behind it at which nothing lies."""
+    number = 1
+    found = file
+    while os.path.lexists(found):
+        number += 1
+        found = file.with_name(f"{file.name}-{number}")
+    return found
 
 
 def _row(fields: dict[str, Any]) -> Row:
