@@ -161,6 +161,15 @@ def test_an_error_whose_message_raises():
     assert "cannot be read" in str(failure(step))
 
 
+def test_an_error_without_a_message_is_told_by_its_name():
+    def step(comm):
+        if comm.rank == 1:
+            raise AssertionError
+        comm.barrier()
+
+    assert str(failure(step)).startswith("rank 1 raised AssertionError (line ")
+
+
 def test_an_error_that_a_rank_answers_is_no_failure():
     def step(comm):
         try:

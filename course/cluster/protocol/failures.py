@@ -59,7 +59,11 @@ def rank_raised(rank: int, kind: str, message: str, where: tuple[str, ...]) -> R
     if message.startswith(NO_GROUP):
         cure = '; torch.distributed needs transport="gloo" (or "nccl"), here write it with the verbs of comm'
     return RanksFailed(
-        f"rank {rank} raised {kind}: {message}{at}{cure}", kind="RankRaised", rank=rank, type=kind, where=where
+        f"rank {rank} raised {kind}{': ' * bool(message)}{message}{at}{cure}",
+        kind="RankRaised",
+        rank=rank,
+        type=kind,
+        where=where,
     )
 
 
