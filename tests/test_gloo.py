@@ -76,6 +76,16 @@ def test_a_nan_of_one_rank_is_the_maximum_and_the_minimum_of_all():
     both(combined, 3)
 
 
+def test_what_is_returned_comes_back_as_it_is():
+    def returned(comm):
+        itself = [comm.rank]
+        itself.append(itself)
+        return itself, torch.ones(2, 3).shape
+
+    for rank, (itself, shape) in enumerate(gloo(returned, 2).values):
+        assert (itself[0], itself[1] is itself, type(shape), shape) == (rank, True, torch.Size, (2, 3))
+
+
 def test_every_dtype_is_moved():
     def moved(comm):
         found = []

@@ -110,7 +110,9 @@ def _call(
     log: LauncherLog,
     torchs: TorchCalls,
 ) -> None:
-    value = tree_map_only(Tensor, lambda tensor: tensor.cpu(), function(comm, *inputs))
+    value = function(comm, *inputs)
+    if comm.device != CPU:
+        value = tree_map_only(Tensor, lambda tensor: tensor.cpu(), value)
     _flush()
     log.tell("torch's", torchs.made())
     try:
