@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from course.cluster import Link, RanksFailed, Simulated, fully_connected, ring, run_ranks, two_levels
+from course.cluster import Link, RanksFailed, Simulated, Topology, fully_connected, ring, run_ranks, two_levels
 from course.errors import BadArgument
 
 ALPHA, BETA = 0.5, 16.0  # seconds, bytes per second
@@ -293,6 +293,18 @@ def test_a_declared_clock_does_not_see_work():
 def test_a_topology_must_have_from_1_to_1024_ranks(make, size):
     with pytest.raises(BadArgument, match="the number of ranks must be from 1 to 1024"):
         make(size)
+
+
+def test_what_takes_no_link_takes_no_time():
+    def step(comm):
+        comm.send(torch.ones(1), 1 - comm.rank)
+        comm.recv(torch.ones(1), 1 - comm.rank)
+        comm.all_reduce(torch.ones(3))
+        comm.broadcast(torch.ones(3), 0)
+
+    here = Topology(name="one place", size=2, links={}, route=lambda src, dst: ())
+    ledger = run_ranks(step, 2, transport=Simulated(topology=here)).ledger
+    assert (ledger.makespan, ledger.bytes_sent(0)) == (0.0, 4 + 12 + 12)
 
 
 @pytest.mark.parametrize("settings", [{"latency": -1.0}, {"latency": float("nan")}, {"bandwidth": 0.0}])

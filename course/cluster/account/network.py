@@ -211,8 +211,8 @@ class Network:
         """The slowest of messages that start together; of a chain, all its latencies and the slowest of its links."""
         latencies = {pair: sum(self.topology.links[name].latency for name in self._route(pair)) for pair in pairs}
         if chain:
-            return sum(latencies.values()) + max(load.values())
-        return max(latencies[pair] + max(load[name] for name in self._route(pair)) for pair in pairs)
+            return sum(latencies.values()) + max(load.values(), default=0.0)
+        return max(latencies[pair] + max((load[name] for name in self._route(pair)), default=0.0) for pair in pairs)
 
     def _path(self, pair: Pair) -> list[tuple[str, Link, float]]:
         """The links from one rank to another, each with the sum of its latency and of those after it."""
