@@ -188,6 +188,20 @@ def test_what_cannot_be_copied_among_the_inputs_is_the_callers():
     )
 
 
+def test_tensors_of_a_class_that_each_rank_has_defined_are_combined_and_sent():
+    def step(comm):
+        class Own(torch.Tensor):
+            pass
+
+        x, y = torch.full((2,), 1.0 + comm.rank).as_subclass(Own), torch.zeros(2).as_subclass(Own)
+        comm.all_reduce(x)
+        comm.isend(x * (comm.rank + 1), 1 - comm.rank)
+        comm.recv(y, 1 - comm.rank)
+        return type(y) is Own, x.tolist(), y.tolist()
+
+    assert run_ranks(step, 2).values == [(True, [3, 3], [6, 6]), (True, [3, 3], [3, 3])]
+
+
 def test_a_parameter_among_the_inputs_stays_one():
     run = run_ranks(lambda comm, p: type(p) is nn.Parameter, 2, inputs=[(nn.Parameter(torch.ones(1)),)] * 2)
     assert run.values == [True, True]

@@ -360,9 +360,9 @@ class SimulatedWork:
         """Make the call, with its tensors as they are. What the rank waits for; None where it goes on at once."""
         switch, is_send = self._simulation.schedule.switch, self._call.verb == "send"
         goes_on = self._is_async or (is_send and switch.is_eager)
-        given = self._gives if self._call.has_data else None
+        given = [_dense(each) for each in self._gives] if self._call.has_data else None
         if given is not None and (goes_on or is_send):
-            given = [each.detach().clone() for each in given]
+            given = [each.clone() for each in given]
         self._posted = switch.post(self._call, given, at=self._at, is_async=self._is_async)
         return None if goes_on else self._posted
 
@@ -396,3 +396,9 @@ class SimulatedWork:
     def _made(self) -> PostedCall:
         assert self._posted is not None
         return self._posted
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """Its values alone: a class that each rank has defined for itself is another one for the other ranks."""
+    values = tensor.detach()
+    return values if type(values) is Tensor else values.as_subclass(Tensor)
