@@ -103,6 +103,15 @@ def name_no_rank(comm):
     comm.send(torch.ones(1), 3)
 
 
+def begin_in_a_group_that_nobody_joins(comm):
+    """The members of a group are connected when each makes its first collective there."""
+    if comm.rank < 2:
+        pair = comm.subgroup([0, 1])
+        if comm.rank == 0:
+            pair.barrier(async_op=True)
+        comm.recv(torch.ones(1), 1 - comm.rank)
+
+
 def return_a_lock(comm):
     return threading.Lock()
 
@@ -111,6 +120,11 @@ BROKEN = [
     (receive_first, "Deadlock", "all wait: rank 0 waits in recv(src=1); rank 1 waits in recv(src=2); rank 2 waits in"),
     (return_early, "Deadlock", "ranks 0, 2 are in barrier #1; rank 1 has returned"),
     (wait_for_what_never_comes, "Deadlock", "rank 0 waits in recv(src=1); rank 1 waits in recv(src=0); rank 2 has"),
+    (
+        begin_in_a_group_that_nobody_joins,
+        "Deadlock",
+        "rank 0 is in barrier #1; rank 1 waits in recv(src=0); rank 2 has",
+    ),
     (die, "RankDied", "rank 1 died: killed by signal 9 (SIGKILL)"),
     (leave, "RankDied", "rank 1 died: ended by itself with exit status 0, before it returned"),
     (raise_while_others_wait, "RankRaised", "rank 1 raised ZeroDivisionError: one half (line "),

@@ -52,7 +52,7 @@ class DistributedPort:
         channels: bool | None = None,
     ) -> None:
         self.device = device
-        self._store, self._rank, self._size, self._log, self._seconds = store, rank, size, log, seconds
+        self._store, self._rank, self._log, self._seconds = store, rank, log, seconds
         self._channels = device.type == "cuda" if channels is None else channels
         self._backends: dict[str, Any] = {}
         self._groups: dict[Communicator, Any] = {}
@@ -61,7 +61,7 @@ class DistributedPort:
         self._asking: set[Communicator] = set()
         self._asked: dict[int, _ReceiveWork] = {}
         self._lock = threading.Lock()
-        self._all = self._backend("all", rank, size)
+        self._all = self._groups[tuple(range(size)), 0] = self._backend("all", rank, size)
 
     def perform(self, call: Call, gives: Tensors, takes: Tensors) -> int:
         """See Port."""
@@ -87,6 +87,8 @@ class DistributedPort:
         if call.verb == "send":
             self._send(call, gives[0])
             return DistributedWork(self._log, number)
+        if call.communicator not in self._groups:
+            self._log.waits(number)  # for all to join, which is when they are connected
         return _CollectiveWork(self._log, number, begin(self._backend_of(call), call, gives, takes, in_place=False))
 
     def compute(self, seconds: float, label: str) -> None:
@@ -104,8 +106,7 @@ class DistributedPort:
         """That of the group of a collective, which is made by its first one."""
         backend = self._groups.get(call.communicator)
         if backend is None:
-            group = call.group
-            name = "all" if len(group) == self._size and not call.context else f"ranks {call.communicator}"
+            group, name = call.group, f"ranks {call.communicator}"
             backend = self._groups[call.communicator] = self._backend(name, group.index(self._rank), len(group))
         return backend
 
