@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from scaling import by_jobs, by_size
 
-NOTE = "ratio: CPU of stock / CPU of this. Wanted: 16 without start, 12 with it at 20, 15 at 100; 9 with the display run"
+NOTE = "ratio: CPU of stock / CPU of this. Wanted: 16 without start, 12 at 20, 15 at 100; 9 with the display run"
 
 
 def main() -> None:
