@@ -68,6 +68,7 @@ WRONG = (
         "You take the fewest micro-batches. That pays the fewest starts, and may pay more waves: one that is begun "
         "takes as long as a full one.",
         batch((CHOSEN, "largest")),
+        batch((CHOSEN, CHOSEN.replace("_step(", "math.ceil(wanted / size) * 10**9 + _step("))),
         batch((CEILING, 'count / clock["wave"]')),
     ),
     wrong(
@@ -87,6 +88,13 @@ WRONG = (
         batch((WHOLE, f"{WHOLE} - bool(wanted % size) * clock['start']")),
         batch((CHOSEN, CHOSEN.replace("wanted", "wanted + -wanted % multiple"))),
         same_as=("fewest_micro_batches", "starts_or_waves_miscounted"),
+    ),
+    wrong(
+        "only_what_comes_out_even",
+        "You try only sizes that divide the global batch, or only those that fill their waves. A smaller last "
+        "micro-batch, or a wave that is not full, may take less time than one start more: compare all multiples.",
+        batch((SIZES, f"[size for size in {SIZES} if wanted % size == 0] or {SIZES}")),
+        batch((SIZES, f"[size for size in {SIZES} if size % clock['wave'] == 0] or {SIZES}")),
     ),
     wrong(
         "none_above_the_global_batch",

@@ -80,6 +80,13 @@ RULES: dict[str, Rule] = {  # what is made least by somebody who overlooks somet
     "as if the last were a multiple": lambda size, wanted, clock: step_time(
         size, wanted + -wanted % clock["multiple"], clock
     ),
+    "the fewest that take the least": lambda size, wanted, clock: (
+        -(-wanted // size) * 10**9 + step_time(size, wanted, clock)
+    ),
+    "without a smaller last one": lambda size, wanted, clock: (
+        math.inf if wanted % size else step_time(size, wanted, clock)
+    ),
+    "in full waves": lambda size, wanted, clock: math.inf if size % clock["wave"] else step_time(size, wanted, clock),
 }
 CHOICES = (*(f"not {words}" for words in RULES), *SMALL)
 
