@@ -248,6 +248,16 @@ WRONG = (
         fails=("no_node_twice", "same_graph_again", "visits_nodes_not_paths", "deep_graphs_end", EVERY_FORM),
     ),
     wrong(
+        "counts_users_and_uses",
+        "You count the users of a node, and take one off for each use. Of a node that one user has twice (x * x) none "
+        "seems to be left, while another user is still to come. Count uses, or count each user once both times.",
+        edited(counts_users, ("stack.pop().inputs", "set(stack.pop().inputs)")),
+        edited(
+            counts_users, ("stack.pop().inputs", "set(stack.pop().inputs)"), ("in node.inputs", "in node.inputs[::-1]")
+        ),
+        fails=(EVERY_FORM,),
+    ),
+    wrong(
         "remembers_the_last_call",
         "Your function works once per graph: a second call on the same one does not give the whole list once more. "
         "What the first call noted outlives it, as a set or list outside of the function does, or one in a default "

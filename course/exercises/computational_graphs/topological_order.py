@@ -43,6 +43,9 @@ SHARED: list[Any] = [
     *(["+", 0, 1], ["*", 2, 0], ["+", 1, 3], ["*", 4, 2], ["+", 3, 5], ["*", 6, 1]),
     *(["+", 7, 4], ["*", 2, 8], ["+", 9, 6], ["*", 0, 10]),
 ]
+USED_TWICE: list[Any] = [  # node 3 uses node 2 twice, node 4 once
+    *(["+", 0, 1], ["*", 2, 2], ["*", 2, 1], ["relu", 4], ["relu", 5]),
+]
 LONGEST = 100_000  # nodes that are read of an order
 WATCHED = 100  # nodes of which is asked whether they are as they were
 STRANGER = -1  # stands for an object that is no node of the graph
@@ -256,7 +259,8 @@ EXERCISE = Exercise(
             EVERY_FORM,
             "Two leaves may hold the same value, and the same operation may stand twice: they are different nodes all "
             "the same, so keep nodes themselves in your set. The short way to a shared node may be its right or its "
-            "left one, many nodes may be shared, and the root may be a leaf that others use.",
+            "left one, many nodes may be shared, one node may use another twice, and the root may be a leaf that "
+            "others use.",
             holds=_right,
         ),
     ),
@@ -276,6 +280,10 @@ EXERCISE = Exercise(
         put("the short way on either side", leaves=[1.5, 0.5], program=UNEVEN),
         put("everything is shared", leaves=[1.5, 0.5], program=SHARED),
         put("a leaf that others use", program=SHARED, root=0),
+        *(
+            put(f"used twice on the {side}, once far away", leaves=[1.5, 0.5], program=[*USED_TWICE, ["+", *ends]])
+            for side, ends in {"left": (3, 6), "right": (6, 3)}.items()
+        ),
     ),
     promises={
         "the node to start from": ("part of a graph", "one leaf", "a leaf that others use"),
