@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -134,6 +135,24 @@ def in_order_of_longest_paths(root: Node) -> None:
             flowing[each] = flowing.get(each, 0.0) + flowing[node] * local
         if not node.inputs:
             node.grad += flowing[node]
+
+
+def counts_users_and_uses(root: Node) -> None:
+    """A node's turn comes when none of its users is left; they are counted once each, and taken off for each use."""
+    users = Counter({root: 0})
+    found = [root]
+    for node in found:
+        found += [each for each in set(node.inputs) if each not in users]
+        users.update(set(node.inputs))
+    flowing, ready = {root: 1.0}, [root]
+    for node in ready:
+        if not node.inputs:
+            node.grad += flowing[node]
+        for each, local in zip(node.inputs, node.local_derivatives(), strict=True):
+            flowing[each] = flowing.get(each, 0.0) + flowing[node] * local
+            users[each] -= 1
+            if users[each] == 0:
+                ready.append(each)
 
 
 in_a_dict = partial(edited, backward)
@@ -277,6 +296,13 @@ WRONG = (
         in_a_dict(*keyed_by("{}.value")),
         in_a_dict(*keyed_by("({0}.value, {0}.op)")),
         in_a_dict(*keyed_by("({0}.value, {0}.op, {0}.inputs)")),
+    ),
+    wrong(
+        "counts_users_and_uses",
+        "You count the users of a node, and take one off for each use. Of a node that one user has twice (x * x) none "
+        "seems to be left, while another user is still to come. Count uses, or count each user once both times.",
+        counts_users_and_uses,
+        edited(counts_users_and_uses, ("for node in ready:", "while ready:\n        node = ready.pop()")),
     ),
     wrong(
         "wrong_order",

@@ -43,7 +43,10 @@ ZEROS: list[Any] = [  # a difference that is 0, and relu of a number below 0 and
     *(["-", 0, 0], ["*", 2, 0], ["-", 0, 1], ["relu", 4], ["relu", 2]),
     *(["*", 5, 1], ["+", 3, 7], ["+", 8, 6], ["+", 9, 0]),
 ]
-USED_TWICE: list[Any] = [["+", 0, 1], ["*", 2, 2], ["*", 2, 1], ["+", 3, 4], ["+", 4, 3]]
+USED_TWICE: list[Any] = [  # node 3 uses node 2 twice, node 4 once; from node 9 the latter is far away
+    *(["+", 0, 1], ["*", 2, 2], ["*", 2, 1], ["+", 3, 4], ["+", 4, 3]),
+    *(["relu", 4], ["relu", 7], ["+", 8, 3]),
+]
 COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diamonds")
 
 
@@ -225,7 +228,7 @@ EXERCISE = Exercise(
     ),
     forms=(
         put("equal leaves, and one operation twice", leaves=[1.5, 1.5], program=ALIKE),
-        put("one product uses a node twice, another once", program=USED_TWICE, roots=[5, 6], of="two calls"),
+        put("one product uses a node twice, another once", program=USED_TWICE, roots=[5, 6, 9], of="two calls"),
         put("zeros on the way", leaves=[0.5, 1.5], program=ZEROS),
         put("a root inside another's graph", roots=[5, 7, 5], of="shared nodes"),
         put("a leaf that the root does not need", roots=[4, 0, 4]),
