@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
@@ -26,6 +26,7 @@ Plan = dict[str, str]
 CALLS = 500  # that are allowed
 GOOD = 3.0  # times the reference's loss is near enough
 LOSES_BY_BYTES = 3.3  # as much, where moves of little loss, and not of few bytes, come first
+AGREE = 1.5  # times that is what every good rule reaches: what roundings cost does not always add up
 LOSES = 5.0  # times that is what a rule of thumb reaches in its case
 REFUSED_CASE = "what is refused"
 ONE_FORMAT = ("out bfloat16", "out float16", "out e4m3")  # missing, so that it has float32 alone
@@ -65,7 +66,7 @@ def _case(name: str, drawn: Block, operators: Operators, budget: int, **more: An
 def _where_a_rule_loses(
     rng: torch.Generator, name: str, share: float, rule: str, missing: tuple[str, ...] = (), **kind: float
 ) -> Case:
-    """A budget of `share` bytes a number, in which one format for all loses too."""
+    """A budget of `share` bytes a number, in which one format for all loses too, and no good rule does."""
     while True:
         drawn = _drawn(rng, **kind)
         operators = _sizes(drawn, missing)
@@ -75,7 +76,11 @@ def _where_a_rule_loses(
         lost = loss(_at_one_price(operators, budget, alone, RULES[rule]))
         fitting = [form for form, size in BYTES.items() if size <= share and not missing]
         single = min((loss(dict.fromkeys(operators, form)) for form in fitting), default=math.inf)
-        if good > 0 and min(lost, single) >= LOSES * good:
+        if (
+            good > 0
+            and min(lost, single) >= LOSES * good
+            and _good_rules(operators, budget, alone, loss) <= AGREE * good
+        ):
             return _case(name, drawn, operators, budget, single=float(f"{min(single, 1e30):.6g}"))
 
 
@@ -162,6 +167,41 @@ def _at_one_price(
         spent = sum(operators[name][form] for name, form in plan_at(middle).items())
         low, high = (middle, high) if spent > budget else (low, middle)
     return plan_at(high)
+
+
+def _good_rules(
+    operators: Operators, budget: int, alone: dict[tuple[str, str], float], loss: Callable[[Plan], float]
+) -> float:
+    """The larger loss of two plans: that of the least sum, and that of the cheapest byte, measured before each move."""
+
+    @cache
+    def at(*plan: tuple[str, str]) -> float:
+        return min(loss(dict(plan)), 1e30)
+
+    def rise(plan: Plan, name: str, form: str) -> float:
+        more = at(*(plan | {name: form}).items()) - at(*plan.items())
+        return more / (operators[name][plan[name]] - operators[name][form])
+
+    plans = _least_sum(operators, budget, alone), _least_first(operators, budget, rise)
+    return max(map(loss, plans))
+
+
+def _least_sum(operators: Operators, budget: int, alone: dict[tuple[str, str], float]) -> Plan:
+    """Operator by operator; only what costs less than all that has no more bytes is kept."""
+    kept: list[tuple[int, float, Plan]] = [(0, 0.0, {})]
+    for name, of in operators.items():
+        more = [
+            (bytes_ + size, cost + alone[name, form], plan | {name: form})
+            for bytes_, cost, plan in kept
+            for form, size in of.items()
+            if bytes_ + size <= budget
+        ]
+        kept, least = [], math.inf
+        for each in sorted(more, key=lambda one: one[:2]):
+            if each[1] < least:
+                kept.append(each)
+                least = each[1]
+    return kept[-1][2]
 
 
 def _codes(plan: Plan) -> Tensor:
