@@ -32,6 +32,15 @@ def columns_of_a_table(n: int, rank: int, size: int, seed: int, epoch: int) -> T
     return torch.tensor(order).view(steps, size)[:, rank]
 
 
+def by_hand(n: int, rank: int, size: int, seed: int, epoch: int) -> list[int]:
+    """Fisher's and Yates's shuffle."""
+    dice, order = random.Random(f"{seed}, {epoch}"), [*range(n)]
+    for last in range(n - 1, 0, -1):
+        other = dice.randrange(last + 1)
+        order[last], order[other] = order[other], order[last]
+    return [order[place % n] for place in range(rank, -(-n // size) * size, size)]
+
+
 CACHE: dict[tuple[int, int], list[int]] = {}
 
 
@@ -46,6 +55,7 @@ def kept(n: int, rank: int, size: int, seed: int, epoch: int) -> Tensor:
 RIGHT = (
     right(torchs_own, independent="torch.utils.data.DistributedSampler"),
     right(columns_of_a_table),
+    right(by_hand),
 )
 
 edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
@@ -185,13 +195,15 @@ WRONG = (
     wrong(
         "not_any_permutation",
         "Of all permutations only some can come: one sample is the first of every order, or the last, samples stay "
-        "near their place, or steps or kinds of samples follow a rule. torch.randperm draws any.",
+        "near their place, or never in it, or steps or kinds of samples follow a rule. torch.randperm draws any.",
         edit((DRAWN, "order = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(n - 1, generator=generator)])")),
         edit((DRAWN, "order = torch.cat([torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])])")),
         edit((DRAWN, f"order = torch.cat([at + {ONE_BLOCK} for at in range(0, n, 25)])")),
         edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order % 2 == 0], order[order % 2 == 1]])")),
         edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order < n / 2], order[order >= n / 2]])")),
         edit((DRAWN, f"order = ({STEP} * torch.arange(n) + int(torch.randint(n, (), generator=generator))) % n")),
+        edited(by_hand, ("randrange(last + 1)", "randrange(last)")),
+        edited(by_hand, ("range(n - 1, 0, -1)", "dice.choices(range(n), k=n // 3 + 1)"), ("last + 1", "n")),
         fails=("shuffled",),
     ),
     wrong(

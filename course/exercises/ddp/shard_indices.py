@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -200,9 +200,6 @@ def _alike_to_any(inputs: Inputs, got: Values, what: str) -> str | None:
 def _has_a_rule(order: list[int]) -> str | None:
     """What a random order of a hundred samples shows less than once in 10^9."""
     n, steps = len(order), [*pairwise(order)]
-    far = sum(abs(sample - place) for place, sample in enumerate(order)) / n  # n / 3 on average
-    if far < n / 6:
-        return f"a sample is {far:.1f} places away from where it is stored, on average"
     if (differences := len({(b - a) % n for a, b in steps})) < n / 3:  # 0.63 n
         return f"from one sample to the next are only {differences} different ways"
     kinds = {"even": [sample % 2 for sample in order], "in the first half": [2 * sample // n for sample in order]}
@@ -218,10 +215,34 @@ def _shuffled(inputs: Inputs, got: Values, expected: Values) -> str | None:
         return wrong
     others = [f"{what}/{words}" for what in ("epochs", "seeds") for words in FURTHER]
     orders = {(*_order(inputs, got, which),) for which in ("here", *others)} - {()}
+    if wrong := _near(orders):
+        return wrong
     for place, words in ((0, "first"), (-1, "last")):
         if len(orders) > 3 and len({each[place] for each in orders}) == 1:
             return f"one and the same sample is the {words} of {len(orders)} orders"
+    if len(orders) > 3 and all(_circle(each) == len(each) for each in orders):
+        return f"in none of {len(orders)} orders could any sample stay: each is one circle through all places"
     return None
+
+
+def _near(orders: Collection[Sequence[int]]) -> str | None:
+    """Whether samples are nearer to where they are stored than in a random order but once in 10^9."""
+    apart = [abs(sample - place) for order in orders for place, sample in enumerate(order)]
+    n, far = len(apart) / len(orders), sum(apart) / len(apart)
+    deviation = (2 * n / 45 / len(orders)) ** 0.5  # of the mean, which is n / 3
+    return (
+        f"a sample is {far:.1f} places away from where it is stored, on average"
+        if far < n / 3 - 6 * deviation
+        else None
+    )
+
+
+def _circle(order: Sequence[int]) -> int:
+    """How many steps it is from place 0 to the place of the number that is there, and so on, back to 0."""
+    place, steps = order[0], 1
+    while place:
+        place, steps = order[place], steps + 1
+    return steps
 
 
 def _each_epoch(inputs: Inputs, got: Values, expected: Values) -> str | None:
