@@ -6,6 +6,7 @@ import math
 import random
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DistributedSampler, TensorDataset
@@ -41,6 +42,12 @@ def by_hand(n: int, rank: int, size: int, seed: int, epoch: int) -> list[int]:
     return [order[place % n] for place in range(rank, -(-n // size) * size, size)]
 
 
+def by_numpy(n: int, rank: int, size: int, seed: int, epoch: int) -> list[int]:
+    """NumPy's older generator, which takes no seed of 2**32 or more."""
+    order = np.random.RandomState(10_001 * seed + epoch).permutation(n)
+    return [int(order[place % n]) for place in range(rank, -(-n // size) * size, size)]
+
+
 CACHE: dict[tuple[int, int], list[int]] = {}
 
 
@@ -56,6 +63,7 @@ RIGHT = (
     right(torchs_own, independent="torch.utils.data.DistributedSampler"),
     right(columns_of_a_table),
     right(by_hand),
+    right(by_numpy),
 )
 
 edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
