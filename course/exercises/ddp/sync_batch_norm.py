@@ -60,7 +60,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(far, [16, 9, 12], 8, mean=1_000.0, eps=1e-5),
         case(farther, [16, 9, 12], 8, mean=1_000.0, eps=1e-5, dtype=torch.float64),
         case(HALF, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, **half),
-        case(empty, [4, 0, 3], 3),
+        case(empty, [4, 0, 3], 3, 2),
         case(single, [0, 1], 3),
         case(TWICE, [3, 5], 2, mean=0.0),
     ]
