@@ -172,7 +172,8 @@ WRONG = (
     ),
     wrong(
         "all_in_float32",
-        "You add in float32 what some parameters have in float64: half of its digits are lost.",
+        "You add in float32 what some parameters have in float64, or multiply it by a share in float32, which whole "
+        "numbers give that are divided as tensors: half of its digits are lost.",
         flat(
             (
                 "flat = torch.cat([_flattened(each) for each in chosen])",
@@ -183,6 +184,7 @@ WRONG = (
             (SCALED, "grad = (grad * (weight / samples)).float()"),
             ("each.grad = grad\n", "each.grad = grad.to(each.dtype)\n"),
         ),
+        edit(("samples, *ranks = known.tolist()", "samples, ranks = known[0], known[1:].tolist()")),
         rounds_to=torch.float32,
     ),
     wrong(

@@ -19,7 +19,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 EQUAL, UNEQUAL, ONE = "equal shards", "unequal shards", "one rank"
 MISSING, EMPTY, UNUSED = "unused by some ranks", "ranks without samples", "unused by all ranks"
-DTYPES, HALF = "three dtypes, and a transposed weight", "float16, 140,000 samples"
+DTYPES, DOUBLE, HALF = "three dtypes, and a transposed weight", "float64", "float16, 140,000 samples"
 TIED, MANY = "tied weights", "8 ranks, many small parameters"
 SLACK, FLAG = 1_000, 16  # bytes for what the ranks must agree on, in all and for each parameter
 
@@ -91,6 +91,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             (part("b", "transposed"), (2, 3)),
             (part("c"), (5,), torch.float64),
         ),
+        case(DOUBLE, [few, few + 1], (part("c"), (5,), torch.float64)),  # shares that float32 cannot hold
         half,
         case(TIED, [few, few + 2, few + 5, few, few], (part("embed.weight"), (20, 20), torch.float64), tied, second),
         case(
@@ -188,7 +189,7 @@ EXERCISE = Exercise(
             "dtypes_and_strides",
             "Gradients have the dtypes of their parameters, of which a model may have several, and any strides.",
             keys=("*/grads/*",),
-            cases=(DTYPES,),
+            cases=(DTYPES, DOUBLE),
         ),
         Property(
             "large_weights",
