@@ -920,8 +920,8 @@ def accumulate(
     """The gradient of one large batch, of which every rank has some micro-batches.
 
     comm           has all_reduce, reduce, broadcast, all_gather and gather, on any number of ranks
-    model          with the same parameters on all ranks, some of them frozen; each `.grad` is None. Every loss depends
-                   on every parameter that is not frozen.
+    model          with the same parameters on all ranks, in float32 or float64, some of them frozen; each `.grad` is
+                   None. Every loss depends on every parameter that is not frozen.
     loss_of        loss_of(model, batch) is the mean loss over the rows of one batch, a tensor of shape ()
     micro_batches  pairs (inputs, targets), each a tensor of shape (n, ...) with n >= 1 rows; their numbers of rows may
                    differ, and the lengths of rows. The list may be of another length on another rank, or empty, but

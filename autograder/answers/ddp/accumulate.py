@@ -239,6 +239,13 @@ WRONG = (
         edit((MISSING, "        grad = torch.zeros_like(p) if p.grad is None else p.grad\n"), ("(p.grad)", "(grad)")),
     ),
     wrong(
+        "share_in_float32",
+        "Your share of the rows is in float32: whole numbers that are divided as tensors give that. A gradient in "
+        "float64 loses half of its digits by it. Divide Python's numbers (`rows.item()`).",
+        edit((SHARE, "len(batch[0]) / rows")),
+        rounds_to=torch.float32,
+    ),
+    wrong(
         "zeros_in_float32",
         "Your zeros for a gradient that is missing are in float32, whatever the parameters are in. Take zeros_like(p).",
         edit(("torch.zeros_like(p)", "torch.zeros(p.shape)")),

@@ -273,6 +273,7 @@ EXERCISE = Exercise(
     ),
     keeps=("micro_batches",),
     promises={
+        "in float32 or float64": ("one_rank", NONE, MANY),
         "some of them frozen": ("frozen_parameters",),
         "on any number of ranks": ("one_rank", "equal_micro_batches", NONE),
         "the mean loss over the rows of one batch": ("one_rank",),
