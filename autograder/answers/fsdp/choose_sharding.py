@@ -85,6 +85,8 @@ PAIRS = "[*product((1, 2, 3), sizes, (False, True))]"
 BEST = '(held(*each) > cluster["limit"], step(*each))'
 PARTS = "for start in range(0, len(layers), size)]"
 LARGEST = "largest = max(count for _, count in units(size))"
+COUNTS = "counts = [count for _, count in units(size)]"
+TWO = "two = max(map(sum, zip(counts, counts[1:])), default=largest)"
 STAGE_1, STAGE_2 = "return float(4 * n + 12 * n / ranks)", "return float(2 * n + 14 * n / ranks + gradients)"
 STAGE_3 = "return float(16 * n / ranks + gradients + (4 if ahead else 2) * largest)"
 TURN = "(ranks - 1) * (latency + 2 * count / ranks / bandwidth)"
@@ -157,10 +159,14 @@ WRONG = (
     wrong(
         "not_the_largest_unit",
         "Units have different numbers of parameters, and the largest must fit: neither the first, nor the last, "
-        "nor what they have on average.",
+        "nor what they have on average. With prefetch two such units count, not the largest and its neighbour.",
         edit((LARGEST, "largest = units(size)[0][1]")),
         edit((LARGEST, "largest = units(size)[-1][1]")),
         edit((LARGEST, "largest = n / len(units(size))")),
+        edit(
+            (LARGEST, f"{LARGEST}\n        {COUNTS}\n        {TWO}"),
+            (STAGE_3, STAGE_3.replace("(4 if ahead else 2) * largest", "2 * (two if ahead else largest)")),
+        ),
         by_chance=True,  # whether what is chosen fits all the same
     ),
     wrong(
@@ -280,12 +286,13 @@ WRONG = (
     ),
     wrong(
         "gathers_after_the_step",
-        "What is gathered outside the micro-batches? In stages 1 and 2 all units, once a step, because each rank "
+        "What is gathered outside the micro-batches? In stages 1 and 2 all units, one by one, once a step: each rank "
         "steps its own shard alone; in stage 3 nothing: the next forward gathers each unit when it needs it.",
         edit((GATHERS, "* (often if stage == 2 else 1) " + GATHERS)),
         edit((GATHERS, "* often " + GATHERS)),
         edit((GATHERS, "if stage < 1 else 0.0")),
         edit((GATHERS, "if stage == 2 else 0.0")),
         edit((GATHERS, "if stage < 4 else 0.0")),
+        edit(("sum(turn(count) for _, count in units(size))", "turn(n)")),
     ),
 )

@@ -5,6 +5,7 @@ Questions are drawn until each slip has chosen badly in one of them, and no two 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from course.exercises.fsdp.shardings import Choice, Question, Reading, Unit, in_units, ring_turn
@@ -18,8 +19,10 @@ def _of_stages(stages: set[int]) -> Reading:
     return _only(lambda question, each: each[0] in stages)
 
 
-def _mean(counts: list[int]) -> float:
-    return sum(counts) / len(counts)
+def _with_its_neighbour(counts: list[int], ahead: bool) -> float:
+    """With prefetch a third of the three full units: the largest one's gradients, and two in a row."""
+    two = max(map(sum, itertools.pairwise(counts)), default=max(counts))
+    return (max(counts) + two) / 3 if ahead else max(counts)
 
 
 def _without_the_rest(layers: Sequence[Sequence[float]], size: int) -> list[Unit]:
@@ -52,9 +55,10 @@ KINDS: dict[str, dict[str, Reading]] = {
         "gradients of two units": Reading(full=(0, 1, 2, 4)),
     },
     "not_the_largest_unit": {
-        "the first unit": Reading(largest=lambda counts: counts[0]),
-        "the last unit": Reading(largest=lambda counts: counts[-1]),
-        "the mean unit": Reading(largest=_mean),
+        "the first unit": Reading(largest=lambda counts, ahead: counts[0]),
+        "the last unit": Reading(largest=lambda counts, ahead: counts[-1]),
+        "the mean unit": Reading(largest=lambda counts, ahead: sum(counts) / len(counts)),
+        "the largest and its neighbour": Reading(largest=_with_its_neighbour),
     },
     "stages_left_out": {
         "always stage 1": _of_stages({1}),
@@ -136,6 +140,7 @@ KINDS: dict[str, dict[str, Reading]] = {
         "no gather after": Reading(after=()),
         "only stage 2 gathers": Reading(after=(2,)),
         "all gather after": Reading(after=(1, 2, 3)),
+        "all units at once": Reading(at_once=True),
     },
 }
 SLIPS = {name: reading for kind in KINDS.values() for name, reading in kind.items()}

@@ -35,7 +35,7 @@ class Reading:
     held       bytes of a parameter, of its gradient and of its states
     sharded    of these, by stage, how many of the last ones are sharded
     full       full units of gradients and of parameters, by stage 1, 2, 3, and 3 with prefetch
-    largest    parameters of the unit that counts
+    largest    parameters of the unit that counts; prefetch
     turn       seconds of a gather or reduce-scatter
     gather     when it begins: the unit before has begun, ended, been gathered; reduce-scatters are over; prefetch
     begins     whether the first gather takes time
@@ -46,6 +46,7 @@ class Reading:
     each       stages that reduce in every micro-batch
     after      stages that gather after the step
     after_each stages that gather after the other micro-batches, too
+    at_once    whether they gather all units in one turn
     micro_batches, limit  whether they count
     looks_at   at which choices
     first      of those that fit, what is taken whatever the time: where this is lowest
@@ -54,7 +55,7 @@ class Reading:
     held: tuple[int, int, int] = (2, 2, 12)
     sharded: tuple[int, int, int] = (1, 2, 3)
     full: tuple[int, int, int, int] = (0, 1, 2, 3)
-    largest: Callable[[list[int]], float] = max
+    largest: Callable[[list[int], bool], float] = lambda counts, ahead: max(counts)
     grouped: Callable[[Sequence[Sequence[float]], int], list[Unit]] = in_units
     turn: Callable[[int, float, float, float], float] = ring_turn
     backward: float = 2
@@ -70,6 +71,7 @@ class Reading:
     each: tuple[int, ...] = (2, 3)
     after: tuple[int, ...] = (1, 2)
     after_each: tuple[int, ...] = ()
+    at_once: bool = False
     micro_batches: bool = True
     limit: bool = True
     looks_at: Callable[[Question, Choice], bool] = lambda question, choice: True
@@ -96,7 +98,7 @@ def _holds(question: Question, reading: Reading, units: dict[int, list[Unit]]) -
     for stage, size, ahead in choices(question):
         counts = [count for _, count in units[size]]
         split = 3 - reading.sharded[stage - 1]
-        unit = 2 * reading.full[stage - 1 + (stage == 3 and ahead)] * reading.largest(counts)
+        unit = 2 * reading.full[stage - 1 + (stage == 3 and ahead)] * reading.largest(counts, ahead)
         each = sum(reading.held[:split]) + sum(reading.held[split:]) / ranks
         found[stage, size, ahead] = float(n * each + unit)
     return found
@@ -132,6 +134,8 @@ def _takes(question: Question, choice: Choice, reading: Reading, units: list[Uni
         return reading.ends(end, over)
 
     others = cluster["micro_batches"] - 1 if reading.micro_batches else 0
+    all_units = 2 * sum(count for _, count in units)
+    turns = [reading.turn(cluster["ranks"], delay, 1 / bandwidth, all_units)] if reading.at_once else turns
     gathers = sum(turns) * ((stage in reading.after) + others * (stage in reading.after_each))
     last = micro_batch(True)
     return others * (last if stage in reading.each else micro_batch(False)) + last + gathers
