@@ -1075,7 +1075,8 @@ def adam8_step(
                  then: they are rounded to codes afterwards.
                      m <- beta1 m + (1 - beta1) g                     v <- beta2 v + (1 - beta2) g^2
                      p <- p - lr wd p - lr m_hat / (sqrt(v_hat) + eps),   m_hat = m / (1 - beta1^t), v_hat likewise
-    Cost         The state keeps two bytes for each number, 8 for each block, and nothing else.
+    Cost         The state keeps two bytes for each number, 8 for each block, and nothing else, no padding either: a
+                 view keeps all of the tensor that it is of.
     Example      For param = [1.0], grad = [2.0], lr = 0.1, weight_decay = 0: param = [0.9], m = 0.2, v = 0.004; the
                  state holds the step 1, the codes [255] and [255], and the scales [0.2] and [0.004].
     """

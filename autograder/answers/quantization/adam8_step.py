@@ -176,6 +176,18 @@ WRONG = (
         adam((OUT, "codes.flatten()[: len(numbers)].to(torch.uint8), scales.double()")),
     ),
     wrong(
+        "keeps_the_padding",
+        "You cut the padding off by a view, which keeps it all the same. What makes the bytes must come after the cut.",
+        adam((OUT, "codes.to(torch.uint8).flatten()[: len(numbers)], scales")),
+        adam((OUT, "codes.flatten().to(torch.uint8)[: len(numbers)], scales")),
+    ),
+    wrong(
+        "betas_not_as_told",
+        "You take the usual 0.9 or 0.999, and not the betas that are handed in.",
+        adam(("beta1, beta2 = betas", "beta1, beta2 = 0.9, betas[1]")),
+        adam(("beta1, beta2 = betas", "beta1, beta2 = betas[0], 0.999")),
+    ),
+    wrong(
         "decay_in_the_gradient",
         "The weight decay goes through the moments. In AdamW it shrinks the parameter directly.",
         adam(
