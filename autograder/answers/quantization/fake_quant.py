@@ -69,18 +69,15 @@ MASK = "inside = (raw >= low) & (raw <= -low - 1)"
 Y = "y = (raw.clamp(low, -low - 1) - zero) * step"
 ONCE = "@torch.autograd.function.once_differentiable"
 THROUGH = "torch.where(inside, x - x.detach(), 0.0)"
+HOOK = "x.register_hook(lambda gradient: torch.where(inside, gradient, 0.0))"
 
 WRONG = (
     wrong(
         "a_hook_on_x",
-        "You register a hook on the caller's x: that fails where x needs no gradient, and stays there where it does. "
-        "Put the mask into what you return.",
-        fake(
-            (
-                "return y + torch.where(inside, x - x.detach(), 0.0)",
-                "x.register_hook(lambda gradient: torch.where(inside, gradient, 0.0))\n    return x + (y - x).detach()",
-            )
-        ),
+        "You register a hook on the caller's x: that fails where x needs no gradient, and stays there where it does: "
+        "gradients that come to x from elsewhere go through it, too. Put the mask into what you return.",
+        fake((f"return y + {THROUGH}", f"{HOOK}\n    return x + (y - x).detach()")),
+        fake((f"return y + {THROUGH}", f"if x.requires_grad:\n        {HOOK}\n    return x + (y - x).detach()")),
     ),
     wrong(
         "gradient_everywhere",

@@ -89,7 +89,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         TWO: drawn(2, 3, 8),
         ENDS: ends,
         INSIDE: drawn(8, 4, 6, share=1, at=-101),
-        OUTSIDE: drawn(4, 4, 5, share=0),
+        OUTSIDE: {**drawn(4, 4, 5, share=0), "beside": True},
         ROWS: drawn(8, 4, 12, grids=(4, 1)),
         SQUARE: drawn(8, 6, 6, grids=(6, 1)),
         MIDDLE: drawn(5, 2, 3, 8, grids=(1, 3, 1)),
@@ -104,7 +104,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """y; what backward makes of `gradient`, for x unless it is plain, and for step where it requires one. In one case
-    the gradient of the gradient of sum(gradient * y^3), summed.
+    the gradient of the gradient of sum(gradient * y^3), summed; in one x is added to y, and its own share taken off.
     """
     x, step, weights = inputs["x"].detach(), inputs["step"], inputs["gradient"]
     x.requires_grad_(not inputs.get("plain", False))
@@ -113,7 +113,10 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         shape = f"of the shape {(*y.shape,)}" if isinstance(y, Tensor) else type(y).__name__
         raise WrongOutput(f"must return a tensor in the shape of x, {(*x.shape,)}, got one {shape}")
     wanted = {"gradient": x, **({"gradient of step": step} if step.requires_grad else {})}
-    seen: dict[str, Any] = {"y": y.detach(), **_gradients(y, weights, wanted)}
+    beside = "beside" in inputs
+    seen: dict[str, Any] = {"y": y.detach(), **_gradients(y + x if beside else y, weights, wanted)}
+    if beside:
+        seen["gradient"] = seen["gradient"] - weights
     if "twice" in inputs:
         first = _gradients(y**3, weights, {"first": x}, again=True)["first"]
         seen["gradient of the gradient"] = _gradients(first, torch.ones_like(first), {"second": x})["second"]
@@ -202,7 +205,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "all_outside",
-            "Where every number is cut off, y has both ends only, and no gradient is left.",
+            "Where every number is cut off, y has both ends only, and no gradient is left. One that comes to x "
+            "by another way stays.",
             holds=_both,
             cases=(OUTSIDE,),
             needs=("value", "gradient_inside"),
