@@ -69,6 +69,16 @@ def test_a_notebook_of_format_3_is_upgraded():
     assert [(cell.kind, cell.source) for cell in read(json.dumps(old).encode())] == [("code", "x = 1")]
 
 
+@pytest.mark.parametrize("heading", ["x\ny", ["x\n", "y"]])
+def test_texts_of_format_3_are_lists_of_lines_in_a_file(heading):
+    cells = [
+        {"cell_type": "heading", "level": 1, "source": heading, "metadata": {}},
+        {"cell_type": "code", "input": ["x = 1\n", "y = 2"], "outputs": [], "language": "python", "metadata": {}},
+    ]
+    book = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": cells, "metadata": {}}]}
+    assert [cell.source for cell in read(json.dumps(book).encode())] == ["# x y", "x = 1\ny = 2"]
+
+
 def test_a_heading_of_format_3_becomes_few_characters_whatever_its_level():
     heading = {"cell_type": "heading", "level": 10**9, "source": "x", "metadata": {}}
     book = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [heading], "metadata": {}}]}

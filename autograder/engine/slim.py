@@ -109,7 +109,10 @@ def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
     import nbformat
 
     try:
-        upgraded: dict[str, Any] = nbformat.convert(nbformat.from_dict(notebook), 4)  # type: ignore[no-untyped-call]
+        node = nbformat.from_dict(notebook)  # type: ignore[no-untyped-call]
+        if version == 3:  # in a file a text is a list of lines, of which the upgrade of a heading knows nothing
+            node = nbformat.v3.rwbase.rejoin_lines(node)  # type: ignore[no-untyped-call]
+        upgraded: dict[str, Any] = nbformat.convert(node, 4)  # type: ignore[no-untyped-call]
     except Exception as error:
         said = f"has format {str(version)[:20]} and cannot be upgraded to 4 ({type(error).__name__})"
         raise Refused(f"the notebook {said}") from None
