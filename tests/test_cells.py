@@ -115,6 +115,24 @@ def test_magics_do_not_hide_an_answer_or_a_helper(monkeypatch, magic):
     assert loaded(monkeypatch, f"{magic}TWO = 2", answer=f"{magic}def f(): return TWO").answer() == 2
 
 
+OF_THE_SHELL = {
+    "a line that is timed": ("%time TWO = 2", ""),
+    "a line that is timed, inside": ("", "%time TWO = 2"),
+    "a show": ("TWO = 2", "display(TWO, clear=True)"),
+    "a command inside": ("TWO = 2", "!true"),
+    "where it runs": ("if 'google.colab' in str(get_ipython()):\n    %cd drive\nelse:\n    %cd /\n    TWO = 2", ""),
+    "await": ("async def two(): return 2\nTWO = await two()", ""),
+    "await of time": ("import asyncio\nTWO = await asyncio.sleep(0.001, 2)", ""),
+    "async for": ("async def two(): yield 2\nasync for TWO in two(): pass", ""),
+    "async list": ("async def two(): yield 2\nTWO = [each async for each in two()][0]", ""),
+}
+
+
+@pytest.mark.parametrize(("above", "inside"), OF_THE_SHELL.values(), ids=OF_THE_SHELL)
+def test_what_only_a_notebook_has_is_no_loss(monkeypatch, above, inside):
+    assert loaded(monkeypatch, above, answer=f"def f():\n    {inside}\n    return TWO").answer() == 2
+
+
 def test_a_cell_that_is_written_to_a_file_binds_nothing(monkeypatch):
     assert loaded(monkeypatch, "x = 2", "%%writefile x.py\nx = 3", answer="def f(): return x").answer() == 2
 

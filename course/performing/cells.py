@@ -17,9 +17,11 @@ from __future__ import annotations
 import __future__
 
 import ast
+import asyncio
 import contextlib
 import dis
 import functools
+import inspect
 import linecache
 import re
 import sys
@@ -48,6 +50,14 @@ METHODS = re.compile(  # which change what they belong to
 FUNCTIONS = re.compile(  # which change what they are given first
     r"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?"
 )
+SHELL = """
+def display(*objects, **how): print(*objects)
+
+class get_ipython:
+    def __getattr__(self, name): return lambda *given, **how: None
+"""  # what IPython brings to every notebook: an answer may show a number, or hold a magic, which does nothing here
+BROUGHT = compile(SHELL, "<shell>", "exec", dont_inherit=True)
+TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=[^\W\d])", re.MULTILINE)  # binds what the rest of the line binds
 Accounts = tuple[frozenset[str], frozenset[str], frozenset[str], Mapping[str, frozenset[str]]]
 LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
 
@@ -133,11 +143,12 @@ class Parsed:
         at, checked = self._checked(name), dict[str, Any]()
         module = types.ModuleType("__main__")
         sys.modules["__main__"] = module  # dataclasses and others look up the module of a class by its name
+        exec(BROUGHT, module.__dict__)
         for statement in self._needed(name):
             if statement.cell > at and not checked:
                 checked = dict(module.__dict__)
             try:
-                exec(statement.code, module.__dict__)
+                _run(statement.code, module.__dict__)
             except BaseException as error:
                 failure = failure_of(error, error.__traceback__)
                 failures.setdefault(statement.cell, failure)
@@ -220,7 +231,7 @@ def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
             return source, ast.parse(source, file)
     if long:
         raise SyntaxError(f"a cell of more than {LONGEST_REWRITTEN:,} characters must be Python without magics")
-    rewritten: str = TransformerManager().transform_cell(source)  # type: ignore[no-untyped-call]
+    rewritten: str = TransformerManager().transform_cell(TIMED.sub(r"\1", source))  # type: ignore[no-untyped-call]
     return rewritten, ast.parse(rewritten, file)
 
 
@@ -239,8 +250,18 @@ def _future(node: ast.stmt) -> int:
 
 
 def _compiled(node: ast.stmt, file: str = "", flags: int = 0) -> types.CodeType:
+    """With `await` outside of functions, too, as a notebook runs it."""
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     code: types.CodeType = compile(ast.Module([node], []), file, "exec", flags=flags, dont_inherit=True)
     return code
+
+
+def _run(code: types.CodeType, names: dict[str, Any]) -> None:
+    """Run a statement; what it awaits, to its end."""
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, names))
+    else:
+        exec(code, names)
 
 
 def _binds(node: ast.stmt) -> frozenset[str]:
