@@ -59,6 +59,11 @@ FILLED = {
     "a library's function": "import heapq\nTABLE += [9, 8]\nheapq.heappush(TABLE, 7)\nTABLE.reverse()",
     "a global": "def put():\n    global TABLE\n    TABLE = [7]\nput()",
     "a walrus": "print((TABLE := [7]))",
+    "in place, with a value": "import torch\nTABLE = torch.zeros(1)\nlast = TABLE.fill_(7)",
+    "in place, by a function": "import torch\nTABLE = torch.zeros(1)\ntorch.nn.init.constant_(TABLE, 7)",
+    "as out": "import torch\nTABLE = torch.zeros(1)\nlast = torch.add(TABLE, 7, out=TABLE)",
+    "copied into": "import numpy\nTABLE = numpy.zeros(1)\nnumpy.copyto(TABLE, 7)",
+    "given to a decorator": "def of(table):\n    def keep(f): table.append(7)\n    return keep\n@of(TABLE)\ndef g(): ...",
     "a method as a decorator": "@TABLE.append\ndef g(): ...\nTABLE[0] = g\nTABLE.append(7)",
 }
 
@@ -161,6 +166,27 @@ def test_what_stands_above_the_check_counts(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     cells = [CodeCell(source="h = 2\ndef f(): return h", answers="f g"), CodeCell(source="h = 7\ndef f(): return 1")]
     assert load([*cells, CodeCell(source="", answers="f"), CodeCell(source="h = 8")], "f").answer() == 7
+
+
+COMPLETED = {
+    "an attribute": ("def f(): return f.n", "f.n = 7"),
+    "a method": ("class f:\n    def __new__(cls): return cls.run()", "f.run = staticmethod(lambda: 7)"),
+    "a decorator": (
+        "class f:\n    def __new__(cls): return cls.run()\ndef of(k): return lambda g: setattr(k, 'run', g)",
+        "@of(f)\ndef run(): return 7",
+    ),
+    "wrapped": ("def f(): return 6", "f = (lambda g: lambda: g() + 1)(f)"),
+    "another name for it": ("def f(): return 6", "def g(): return 7\nf = g"),
+    "a stub again": ("def f(): return 7", "def f(): raise NotImplementedError"),
+    "a demonstration": ("def f(): return 7", "f()\nx = f()"),
+}
+
+
+@pytest.mark.parametrize(("own", "between"), COMPLETED.values(), ids=COMPLETED)
+def test_what_completes_an_answer_before_its_check_counts(monkeypatch, own, between):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [CodeCell(source=own, answers="f"), CodeCell(source=between), CodeCell(source="", answers="f")]
+    assert load([*cells, CodeCell(source="f.n = 8\nf = len")], "f").answer() == 7
 
 
 def test_two_answers_have_each_its_own_helper(monkeypatch):

@@ -45,10 +45,10 @@ ANY_MAGICS = re.compile(r"(?:\s*%%.*\n?)+")
 MAGICS = re.compile(r"(?:\s*%%(?:time|capture|prun)\b.*\n?)+")  # what the rest of the cell binds is bound nevertheless
 METHODS = re.compile(  # which change what they belong to
     r"append(?:left)?|extend(?:left)?|insert|pop(?:left|item)?|remove|discard|clear|sort|reverse|rotate|add|update"
-    r"|setdefault"
+    r"|setdefault|\w*[^\W_]_"  # as torch's methods are called
 )
 FUNCTIONS = re.compile(  # which change what they are given first
-    r"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?"
+    r"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?|copyto|\w*[^\W_]_"
 )
 SHELL = """
 def display(*objects, **how): print(*objects)
@@ -296,7 +296,8 @@ def _accounts(node: ast.stmt) -> Accounts:
         return binds, frozenset(), frozenset(), {}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         bases = node.bases if isinstance(node, ast.ClassDef) else []
-        return binds, *_acting(node.decorator_list, [_first(each) for each in bases]), {}
+        decorated = [part for each in node.decorator_list for part in ast.walk(each) if isinstance(part, ast.Call)]
+        return binds, *_acting(node.decorator_list, [_first(each) for each in bases]), _gives(decorated)
     parts = [*ast.walk(node)]
     if isinstance(node, ast.Expr):
         changes, calls = _acting([node.value] if isinstance(node.value, ast.Call) else [], [])
@@ -348,8 +349,10 @@ def _filled(parts: Iterable[ast.AST]) -> frozenset[str]:
             found.add(_first(part.target))
         elif isinstance(part, ast.Call):
             name = part.func.attr if isinstance(part.func, ast.Attribute) else _first(part.func)
-            changed = [part.func] if METHODS.fullmatch(name) else part.args[:1] if FUNCTIONS.fullmatch(name) else []
-            found |= {_first(each) for each in changed}
+            changed = [part.func] if METHODS.fullmatch(name) else []
+            changed += part.args[:1] if FUNCTIONS.fullmatch(name) else []
+            outs = [each.value for each in part.keywords if each.arg == "out"]
+            found |= {_first(each) for each in [*changed, *outs]}
     return frozenset(found - {""})
 
 
@@ -387,15 +390,27 @@ def _first(node: ast.AST) -> str:
 # --- the slice --------------------------------------------------------------------------------------
 
 
-def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict[str, int]:
-    """By answer: the number of its answer cell, where that cell really binds the name."""
-    return {name: each.cell for each in statements for name in each.binds if cells[each.cell].has(name)}
+def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict[str, tuple[int, int]]:
+    """By answer: the numbers of its answer cell, where that cell really binds the name, and of the last one it has."""
+    own = {name: each.cell for each in statements for name in each.binds if cells[each.cell].has(name)}
+    return {name: (at, max(n for n, cell in enumerate(cells) if cell.has(name))) for name, at in own.items()}
+
+
+def _counts(each: _Statement, made: str, owners: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the statement may make what has this name: of an answer, those of its cell, and what wraps or completes it
+    before its check. Which of two definitions counts was decided where the notebook was rebuilt.
+    """
+    own, last = owners.get(made, (each.cell, each.cell))
+    if not own < each.cell <= last:
+        return each.cell == own
+    defines = isinstance(each.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    return made not in each.binds if defines else made in each.binds
 
 
 def _slice(
     statements: Sequence[_Statement],
     makes: Sequence[frozenset[str]],
-    owners: Mapping[str, int],
+    owners: Mapping[str, tuple[int, int]],
     names: Sequence[str],
 ) -> list[_Statement]:
     """The statements that `names` depend on, in the notebook's order."""
@@ -404,7 +419,7 @@ def _slice(
     while grown:
         grown = False
         for number, each in enumerate(statements):
-            wanted = [made for made in makes[number] & needed if owners.get(made, each.cell) == each.cell]
+            wanted = [made for made in makes[number] & needed if _counts(each, made, owners)]
             if wanted and number not in chosen:
                 chosen.add(number)
                 needed |= _needs(each)
