@@ -294,6 +294,13 @@ ELSEWHERE = {  # what stands in the answer cell and, so many cells below, in a f
     "a lambda": ("hvp = lambda f, x, v: v", 0, WRONG, None),
     "under a condition": ("if True:\n    def hvp(f, x, v): return v", 0, WRONG, None),
     "what is raised at the end, too": (f"{RIGHT['hvp']}    {stub('hvp').splitlines()[-1].strip()}", 2, WRONG, BELOW),
+    "another name for it": (stub("hvp"), 1, "def product(f, x, v): return v\nmine = hvp = product", FOUND),
+    "with a type": (stub("hvp"), 1, "from typing import Any\nhvp: Any = lambda f, x, v: v", FOUND),
+    "after a prompt": (stub("hvp"), 1, ">>> def hvp(f, x, v): return v", FOUND),
+    "indented": (stub("hvp"), 1, "    def hvp(f, x, v):\n        return v", FOUND),
+    "in an expression": (stub("hvp"), 1, "print(hvp := lambda f, x, v: v)", FOUND),
+    "a keyword": (stub("hvp"), 1, "print(dict(hvp=3), helper.hvp == 3)", None),
+    "another name, of a written one": (RIGHT["hvp"], 1, "hvp = print", None),
     "no more than a use": ("assert hvp == 3", 0, RIGHT["hvp"], FOUND),
 }
 

@@ -38,6 +38,9 @@ class Rebuilt:
 
 DEFINES = r"^(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"  # at the left margin
 BINDS = r"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]*)?=(?!=))"  # or in another way
+PERHAPS = (  # anywhere in a line, as after a prompt: what may be no more than a keyword of a call
+    r"(?<![\w.(]){name}[ \t]*(?::[^=\n]*)?=(?!=)|\b{name}[ \t]*:=|\b(?:as|for|def|class)[ \t\\\n]+{name}\b"
+)
 ENDS = r"^[ \t]*(?:return|yield)\b"
 
 
@@ -171,7 +174,9 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
     checked = max((number for at in checks for number in work.matched[at]), default=-1)
     seen = [number for number in free if number < checked]
     if chosen is None or not _written(work, chosen, cell, cell, BINDS):
-        holder = max(seen or free or _others(work, cell), default=None)
+        perhaps = [number for number in code if _written(work, number, cell, cell, PERHAPS)]
+        above = [number for number in perhaps if number < checked]
+        holder = max(seen or free or _others(work, cell) or above or perhaps, default=None)
         if holder is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
         return holder
