@@ -63,7 +63,7 @@ FILLED = {
     "in place, by a function": "import torch\nTABLE = torch.zeros(1)\ntorch.nn.init.constant_(TABLE, 7)",
     "as out": "import torch\nTABLE = torch.zeros(1)\nlast = torch.add(TABLE, 7, out=TABLE)",
     "copied into": "import numpy\nTABLE = numpy.zeros(1)\nnumpy.copyto(TABLE, 7)",
-    "given to a decorator": "def of(table):\n    def keep(f): table.append(7)\n    return keep\n@of(TABLE)\ndef g(): ...",
+    "given to a decorator": "def of(table): return lambda f: table.append(7)\n@of(TABLE)\ndef g(): ...",
     "a method as a decorator": "@TABLE.append\ndef g(): ...\nTABLE[0] = g\nTABLE.append(7)",
 }
 

@@ -397,8 +397,8 @@ def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict
 
 
 def _counts(each: _Statement, made: str, owners: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether the statement may make what has this name: of an answer, those of its cell, and what wraps or completes it
-    before its check. Which of two definitions counts was decided where the notebook was rebuilt.
+    """Whether the statement may make what has this name: of an answer, those of its cell, and what wraps or completes
+    it before its check. Which of two definitions counts was decided where the notebook was rebuilt.
     """
     own, last = owners.get(made, (each.cell, each.cell))
     if not own < each.cell <= last:
