@@ -119,8 +119,8 @@ def pack(tree: Tree, tensors: dict[str, Tensor], *, copied: bool = True) -> Any:
     copied  whether they get memory of their own; else those of the tree must stay as they are until they are stored
     """
     if isinstance(tree, Tensor):
-        layout = torch.contiguous_format
-        stored = tree.detach().clone(memory_format=layout) if copied else tree.detach().contiguous()
+        layout, values = torch.contiguous_format, tree.detach().resolve_conj().resolve_neg()
+        stored = values.clone(memory_format=layout) if copied else values.contiguous()
         name = _digest(stored)  # equal tensors are stored once
         tensors[name] = stored
         return {"$tensor": name}

@@ -196,6 +196,23 @@ def decorated(comm, x):
     return x * comm.size
 
 
+def conjugates(comm):
+    """What lies in memory is another number than what the tensor holds."""
+    x = (torch.tensor([1 + 2j, 3j]) * (1 + comm.rank)).conj()
+    y, minus = torch.zeros(2, dtype=torch.complex64).conj(), torch._neg_view(torch.ones(2))
+    comm.send(x, 1 - comm.rank)
+    comm.recv(y, 1 - comm.rank)
+    comm.all_reduce(x)
+    comm.broadcast(minus, 0)
+    return x.resolve_conj(), y.resolve_conj(), minus.resolve_neg()
+
+
+def test_a_conjugate_is_sent_and_received_by_its_values(brokered):
+    here, there = run_ranks(conjugates, 2), run_ranks(conjugates, 2, transport=brokered)
+    torch.testing.assert_close(there.values, list(map(list, here.values)), rtol=0, atol=0)
+    assert [each.tolist() for each in here.values[0]] == [[3 - 6j, -9j], [2 - 4j, -6j], [-1, -1]]
+
+
 def test_a_decorated_function_runs_and_what_it_prints_comes_out(brokered, capsys):
     run = run_ranks(decorated, 2, transport=brokered, inputs=[(torch.tensor(float(rank)),) for rank in range(2)])
     assert [each.item() for each in run.values] == [0.0, 2.0]

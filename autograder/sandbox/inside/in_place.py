@@ -46,10 +46,11 @@ def _receive(sock: socket.socket, takes: Sequence[Tensor]) -> dict[str, Any]:
 
 
 def _rooms(names: Sequence[str], takes: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Where each can be read to at once: nowhere if one does not lie in one piece, or two share memory."""
+    """Where each can be read to at once: nowhere if one does not lie in one piece and as it is, or two share memory."""
     spans = sorted((each.data_ptr(), each.data_ptr() + each.nbytes) for each in takes if each.numel())
     apart = all(end <= start for (_, end), (start, _) in pairwise(spans))
-    return dict(zip(names, takes, strict=True)) if apart and all(each.is_contiguous() for each in takes) else {}
+    plain = all(each.is_contiguous() and not each.is_conj() and not each.is_neg() for each in takes)
+    return dict(zip(names, takes, strict=True)) if apart and plain else {}
 
 
 def _tensors(sock: socket.socket, rooms: dict[str, Tensor]) -> dict[str, Tensor]:
