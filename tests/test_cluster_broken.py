@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 
 import pytest
@@ -168,6 +170,25 @@ def test_an_error_without_a_message_is_told_by_its_name():
         comm.barrier()
 
     assert str(failure(step)).startswith("rank 1 raised AssertionError (line ")
+
+
+def test_two_threads_of_a_rank_that_call_at_once_are_told():
+    def step(comm):
+        def beside():
+            with contextlib.suppress(BaseException):  # the run ends meanwhile
+                comm.recv(ONE.clone(), (comm.rank + 1) % comm.size, tag=1)
+
+        if comm.rank:
+            comm.compute(1.0)
+            return time.sleep(0.5)  # until then nobody sees a deadlock
+        threading.Thread(target=beside, daemon=True).start()
+        while not comm._port._rank.is_calling:  # until it waits
+            time.sleep(0.001)
+        comm.recv(ONE.clone(), (comm.rank + 1) % comm.size, tag=2)
+
+    error = failure(step)
+    assert error.type == "BadArgument"
+    assert "a rank must make one call after another, but two of its threads call at once" in str(error)
 
 
 def test_an_error_that_a_rank_answers_is_no_failure():

@@ -95,6 +95,7 @@ class Rank:
     begun    calls that were begun: they are made at the next call, with their tensors as they are then
     counted  processor time of its thread that its clock has counted
     recorder of the tensors that it holds, where they are counted
+    is_calling  whether one of its threads makes a call, and waits for its turn
     """
 
     number: int
@@ -104,6 +105,7 @@ class Rank:
     recorder: _Grown | None = None
     random_state: Tensor = field(default_factory=torch.get_rng_state)
     thread: threading.Thread = field(init=False)
+    is_calling: bool = False
     returned: bool = False
 
 
@@ -214,11 +216,20 @@ class Simulation:
         """Make a call when its time has come, or wait for one that was made. Returns when the rank runs on."""
         if self._failed is not None:
             self._refuse()
-        if rank.recorder is not None:
-            rank.recorder.show()
-        self.count(rank)
-        self.schedule.add(rank.number, action, is_call=is_call)
-        self._pass_on(rank)
+        if rank.is_calling:
+            raise BadArgument(
+                "a rank must make one call after another, but two of its threads call at once; let one thread make all "
+                "calls, and begin with isend, irecv or async_op=True what it need not wait for"
+            )
+        rank.is_calling = True
+        try:
+            if rank.recorder is not None:
+                rank.recorder.show()
+            self.count(rank)
+            self.schedule.add(rank.number, action, is_call=is_call)
+            self._pass_on(rank)
+        finally:
+            rank.is_calling = False
 
     def flush(self, rank: Rank) -> None:
         """Make the calls that were begun."""
@@ -312,7 +323,7 @@ class Simulation:
     def _status(self, rank: Rank) -> str:
         if rank.returned:
             return RETURNED
-        return self.schedule.doing(rank.number) or (RUNNING if rank is self._now else "waits for its turn")
+        return self.schedule.doing(rank.number) or (RUNNING if rank is self._now else "waits for a turn")
 
 
 class SimulatedPort:
