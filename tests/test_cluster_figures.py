@@ -443,6 +443,13 @@ def test_an_empty_ledger_gives_a_figure_that_says_so() -> None:
         drawn(figure)
 
 
+@pytest.mark.parametrize("draw", [timeline, messages])
+@pytest.mark.parametrize("given", [run_ranks(lambda comm: None, 1), None])
+def test_what_is_no_ledger_is_refused(draw, given) -> None:
+    with pytest.raises(BadArgument, match=r"a figure needs the ledger of a run, run.ledger, got "):
+        draw(given)
+
+
 def test_a_run_in_which_no_time_passes_says_so() -> None:
     ledger = Ledger(size=1, events=[Event(0, "compute", 0.0, 0.0, 0.0)], clocks=[0.0])
     assert words(timeline(ledger)) == ["whatever happened took no time"]

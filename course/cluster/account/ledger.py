@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from course.cluster.calls import Call
+from course.errors import BadArgument
 from course.tree import MAX_TEXT, Leaf
 
 COMPUTE = "compute"
@@ -138,6 +139,13 @@ class Ledger:
             self.sent[pair] += size
         for pair, count in counts.items():
             self.messages[pair] += count
+
+
+def checked(ledger: Ledger) -> Ledger:
+    """The ledger that a figure is to be drawn of. Raises BadArgument where it is none: a Run, for one."""
+    if not isinstance(ledger, Ledger):
+        raise BadArgument(f"a figure needs the ledger of a run, run.ledger, got {ledger!r}")
+    return ledger
 
 
 def costs(ledger: Ledger) -> dict[str, Leaf]:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from course.cluster.account.ledger import Ledger
+from course.cluster.account.ledger import Ledger, checked
 from course.errors import BadArgument
 from course.lessons.figures import exchanges
 from course.lessons.figures.arrows import FEW_RANKS, STYLES, draw_arrow, draw_bar, draw_nodes, fitting, handle, room
@@ -47,7 +47,7 @@ def messages(ledger: Ledger, *, steps: tuple[int, int] | None = None, title: str
 
     Raises BadArgument where `steps` are none of the run's. The second may lie beyond its end.
     """
-    found = exchanges.steps(ledger)
+    found = exchanges.steps(checked(ledger))
     if not found:
         return _nothing(title or f"no message and no collective among {ledger.size} ranks")
     first, stop = _checked(steps, len(found))

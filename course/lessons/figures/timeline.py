@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from course.cluster.account.ledger import Ledger
+from course.cluster.account.ledger import Ledger, checked
 from course.lessons.figures.charts import COLOURS, HATCHES, WIDTH, Picture, picture
 from course.lessons.figures.memory import memory_lines
 from course.lessons.figures.spans import (
@@ -51,7 +51,7 @@ def timeline(ledger: Ledger, *, title: str = "") -> Figure:
 
     title  what is to be seen; by default who ends last, and how all ranks spend their time
     """
-    spans = lanes(ledger)
+    spans = lanes(checked(ledger))
     last = max([*ends(ledger), *(each.end for own in spans.values() for each in own)], default=0.0)
     if not last:
         return _nothing(ledger, title)
