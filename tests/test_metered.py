@@ -214,6 +214,12 @@ def test_products_of_int8_count():
     assert run.flops == {"_int_mm": 2 * 5 * 3 * 4}
 
 
+def test_a_sum_of_products_counts_each():
+    with metered() as run:
+        torch.addbmm(torch.zeros(3, 5), torch.rand(2, 3, 4), torch.rand(2, 4, 5))
+    assert run.flops == {"addbmm": 2 * 2 * 3 * 4 * 5}
+
+
 def test_products_with_a_vector_count():
     matrix, x, bias = torch.rand(5, 3), torch.rand(3), torch.rand(5)
     with metered() as run:

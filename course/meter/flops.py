@@ -15,8 +15,9 @@ def flops(call: Call) -> int:
     """FLOPs of a matrix product, a convolution or an attention, forward or backward, from its shapes; of others 0.
 
     Element-wise ops, sums, softmax and norms are not counted. Attention counts in full where it is causal, too.
-    Products of integers count as those of floats do. Source: torch.utils.flop_counter, which lacks the products with a
-    vector, those of int8 and the CPU's attention.
+    Products of integers count as those of floats do, those inside of an op that is more than one of these (the CPU's
+    LSTM, the fast path of nn.TransformerEncoderLayer, nn.Bilinear) not at all. Source: torch.utils.flop_counter, which
+    lacks the products with a vector, sums of products, those of int8 and the CPU's attention.
     """
     formula = _formulas().get(call.op.overloadpacket)
     return int(formula(*call.args, **call.kwargs, out_val=call.result)) if formula else 0
@@ -28,6 +29,7 @@ def _formulas() -> dict[Any, Callable[..., Any]]:
 
     aten = torch.ops.aten
     return {
+        aten.addbmm: lambda bias, a, b, out_val, **scales: 2 * a.numel() * b.shape[2],
         aten.dot: lambda a, b, out_val: 2 * a.numel(),
         aten.mv: lambda matrix, vector, out_val: 2 * matrix.numel(),
         aten._int_mm: lambda a, b, out_val: 2 * a.numel() * b.shape[1],
