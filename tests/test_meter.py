@@ -11,7 +11,17 @@ from torch.nn import functional as F
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
-from course.meter import KeptBytes, counted, cycles_freed, forward_calls, hooks_called, kept_bytes, saved_bytes
+from course.errors import BadArgument
+from course.meter import (
+    KeptBytes,
+    counted,
+    cycles_freed,
+    forward_calls,
+    hooks_called,
+    kept_bytes,
+    memory_limit,
+    saved_bytes,
+)
 
 N = 100
 BYTES = 4 * N  # of N numbers in float32
@@ -340,3 +350,24 @@ def test_hooks_are_counted_also_those_of_nodes_that_nobody_can_list():
         handle.remove()
     assert hooks_called(Doubled.apply(w).sum()) == 0
     assert w.grad.tolist() == [6.0] * 3
+
+
+@pytest.mark.parametrize("ignored", [torch.nn.Linear(1, 1), [1.0], "x", None])
+def test_what_is_ignored_must_be_tensors(ignored):
+    words = r"ignore must hold tensors, such as model.parameters\(\), got "
+    with pytest.raises(BadArgument, match=words), saved_bytes(ignored):
+        pass
+    with kept_bytes() as meter, pytest.raises(BadArgument, match="ignore must hold tensors"):
+        meter.bytes_alive(ignored)
+
+
+@pytest.mark.parametrize("function", [3, None, "f"])
+def test_only_what_can_be_called_counts_its_calls(function):
+    with pytest.raises(BadArgument, match=r"only a function counts its calls, got "):
+        counted(function)
+
+
+@pytest.mark.parametrize("limit", ["1 MiB", None, float("nan"), -1])
+def test_a_limit_is_a_number_of_bytes(limit):
+    with pytest.raises(BadArgument, match=r"limit must be at least 0 bytes, got "), memory_limit(limit):
+        pass

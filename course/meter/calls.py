@@ -12,6 +12,8 @@ from typing import Generic, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from course.errors import BadArgument
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -42,7 +44,11 @@ class Counted(Generic[P, R]):
 
 
 def counted(function: Callable[P, R]) -> Counted[P, R]:
-    """The same function, which counts its calls: `f = counted(f); f(x); f.calls == 1`."""
+    """The same function, which counts its calls: `f = counted(f); f(x); f.calls == 1`. Raises BadArgument for none."""
+    if not callable(function):
+        raise BadArgument(
+            f"only a function counts its calls, got {function!r}; write `f = counted(f)`, and call that f"
+        )
     return Counted(function)
 
 

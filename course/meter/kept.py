@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from course.meter.storage import Row, all_weakly, bytes_now, weakly
+from course.meter.storage import Row, all_weakly, bytes_now, not_counted, weakly
 
 SCALARS = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor([1.0])` calls on the tensor that it just made
@@ -57,7 +57,7 @@ class KeptBytes:
 
     def _alive(self, ignore: Iterable[Tensor]) -> list[tuple[tuple[str, tuple[int, ...], torch.dtype], int]]:
         """What made each storage that is alive now, and its bytes. Forgets the others."""
-        ignored, found = all_weakly(ignore), []
+        ignored, found = not_counted(ignore), []
         for storage, made in list(self._made.items()):
             size = bytes_now(storage)
             if size is None:
@@ -83,7 +83,8 @@ def kept_bytes(*, after: Callable[[KeptBytes], object] | None = None) -> Iterato
             del x
         meter.bytes_alive() - y.nbytes      # bytes kept besides y itself
 
-    It does not see memory that torch does not own (numpy copies, Python lists of numbers) nor other threads. What
+    It does not see memory that torch does not own (numpy copies, Python lists of numbers), what `copy.deepcopy` and
+    pickle make of tensors that are no parameters, because they copy storages without an op, nor other threads. What
     lies in a reference cycle counts until Python's collector has found it: see `cycles_freed`. Dense tensors only.
     """
     meter = KeptBytes()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 
 from course.errors import BadArgument, CourseError
 from course.meter.kept import KeptBytes, kept_bytes
@@ -23,8 +24,8 @@ def memory_limit(limit: int) -> Iterator[KeptBytes]:
     What was made before the body, such as parameters and a batch, does not count: see `kept_bytes`. Raises OverBudget
     right after the op that exceeds the limit, in forward and in backward, and BadArgument for a limit below 0.
     """
-    if limit < 0:
-        raise BadArgument(f"limit must be at least 0 bytes, got {limit}")
+    if not isinstance(limit, Real) or not limit >= 0:
+        raise BadArgument(f"limit must be at least 0 bytes, got {limit!r}")
 
     def look(meter: KeptBytes) -> None:
         live = meter.bytes_alive()

@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
-from course.meter.storage import Note, Row, all_weakly, storage_bytes, weakly
+from course.meter.storage import Note, Row, not_counted, storage_bytes, weakly
 
 APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
@@ -32,7 +32,7 @@ class SavedBytes:
 
     def __init__(self, ignore: Iterable[Tensor] = ()) -> None:
         self.rows: list[Row] = []
-        self._ignored = all_weakly(ignore)
+        self._ignored = not_counted(ignore)
         self._counted: set[StorageWeakRef] = set()
 
     @property

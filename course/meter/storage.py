@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from course.errors import BadArgument
+
 Note = Literal["", "counted before", "ignored"]
 
 
@@ -50,6 +52,15 @@ def weakly(tensor: Tensor) -> StorageWeakRef:
 def all_weakly(tensors: Iterable[Tensor]) -> set[StorageWeakRef]:
     """The storages of several tensors."""
     return {weakly(tensor) for tensor in tensors}
+
+
+def not_counted(ignore: Iterable[Tensor]) -> set[StorageWeakRef]:
+    """The storages of tensors that are not to count. Raises BadArgument for anything else, such as a module."""
+    found = list(ignore) if isinstance(ignore, Iterable) else [ignore]
+    for each in found:
+        if not isinstance(each, Tensor):
+            raise BadArgument(f"ignore must hold tensors, such as model.parameters(), got {type(each).__name__}")
+    return all_weakly(found)
 
 
 def storage_bytes(tensor: Tensor) -> int:
