@@ -244,6 +244,20 @@ def test_what_a_first_use_imports_is_imported_before_the_clock_and_only_where_it
     assert done.stdout.splitlines() == ["False False", "False True", "True True"]
 
 
+@pytest.mark.parametrize(
+    ("name", "imports"), [("accumulate_gradients", True), ("adam8_step", True), ("backward", False)]
+)
+def test_what_a_probe_imports_in_its_first_use_is_imported_before_the_clock(name, imports):
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
+        "import course\nfrom course import exercises\nfrom course.performing import perform\n"
+        f"perform.perform_all(exercises.load({name!r}), lambda *args: None, ())\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(imports)
+
+
 def test_text_that_no_output_can_encode_is_shown_all_the_same(capfd):
     def odd(x, numbers, square):
         print("\ud800")

@@ -259,6 +259,7 @@ class Exercise:
                 int64, (ranks,): the most bytes of tensors that each held at once, its inputs included
     hints       a question, a pointer, a sketch; never the code
     seconds     time limit of one case
+    first_uses  what the probe uses of torch that is only imported in its first use: see warm.py
     """
 
     id: str
@@ -275,6 +276,7 @@ class Exercise:
     verbs: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
     seconds: float = 5.0
+    first_uses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", tuple(_with_shared(self)))

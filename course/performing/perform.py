@@ -118,7 +118,7 @@ def perform_all(
     exercise: Exercise, answer: Answer, cases: Sequence[Case], *, clock: Clock = "wall"
 ) -> list[Observation]:
     """One observation per case. An interrupt or a time-out ends the row: the cases after it show the same failure."""
-    warm(answer)
+    warm(answer, exercise.first_uses)
     return in_turn(cases, lambda case: perform(exercise, answer, case, clock=clock), stops)
 
 

@@ -367,5 +367,5 @@ EXERCISE = Exercise(
     },
     oracle=TokenOracle,
     measured=(LONG,),
-    seconds=5.0,
+    first_uses=("torch.optim",),
 )

@@ -229,6 +229,7 @@ EXERCISE = Exercise(
         "m, v out; m = beta1 m + (1 - beta1) g, v likewise with g^2; decay; the corrected step; then pad to blocks, "
         "amax, divide where it is not 0, bucketize, uint8.",
     ),
+    first_uses=("torch.optim",),
     promises={
         "float32, contiguous, of one shape, also (); param may require a gradient; grad is not changed": (
             "later_step",
