@@ -133,6 +133,16 @@ def test_a_full_disk_leaves_no_half_notebook(room, monkeypatch):
     assert not room.notebook("ann").exists()
 
 
+@pytest.mark.parametrize("kind", ["no database", "a folder"])
+def test_a_gradebook_that_cannot_be_opened_is_told_in_one_sentence(room, kind):
+    path = room.root / "gradebook.db"
+    path.unlink(missing_ok=True)
+    path.mkdir() if kind == "a folder" else path.write_text("no database " * 99)
+    with pytest.raises(CourseError, match=r"^the gradebook sqlite:.* must be a database that can be opened, but: "):
+        room.grade()
+    assert path.is_dir() or path.read_text() == "no database " * 99
+
+
 @pytest.fixture
 def impatient(room):
     """A gradebook for which nobody waits long."""

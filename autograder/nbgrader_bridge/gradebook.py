@@ -17,11 +17,14 @@ import nbformat
 from nbgrader.api import Gradebook, MissingEntry, SubmittedAssignment, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import SaveCells
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 
 from autograder.engine.cells import Release, verbatim
 from autograder.engine.grade import Graded
 from autograder.engine.record import read_back
 from autograder.engine.results import ExerciseResult, StudentResult, brief
+from autograder.nbgrader_bridge.locks import is_locked
 from course import exercises
 from course.errors import CourseError
 from course.judging.verdict import Verdict
@@ -47,8 +50,20 @@ def feedback_folder(directory: CourseDirectory, assignment: str, student: str) -
 
 
 def open_gradebook(directory: CourseDirectory) -> Gradebook:
-    """The gradebook of this folder, made if there is none. Use as a context manager."""
-    return Gradebook(directory.db_url, directory.course_id)
+    """The gradebook of this folder, made if there is none. Use as a context manager.
+
+    Raises CourseError where it is none or cannot be opened, OperationalError where it is locked.
+    """
+    try:
+        return Gradebook(directory.db_url, directory.course_id)
+    except DBAPIError as error:
+        if is_locked(error):
+            raise
+        place, said = make_url(directory.db_url).render_as_string(hide_password=True), str(error.orig).strip()
+        raise CourseError(
+            f"the gradebook {place} must be a database that can be opened, but: {said.partition(chr(10))[0]}; "
+            "put the file right or away, or set c.CourseDirectory.db_url anew"
+        ) from None
 
 
 # --- in ---------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def patiently(
         try:
             return action()
         except (OperationalError, InvalidEntry) as error:
-            if not any(words in str(error) for words in LOCKED):
+            if not is_locked(error):
                 raise
             if time.monotonic() >= deadline:
                 raise Locked(
@@ -51,3 +51,8 @@ def patiently(
             told = True
         check()
         time.sleep(PAUSE)
+
+
+def is_locked(error: Exception) -> bool:
+    """Whether a database says with this that another program has locked it."""
+    return any(words in str(error) for words in LOCKED)
