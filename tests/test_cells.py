@@ -64,6 +64,20 @@ FILLED = {
     "as out": "import torch\nTABLE = torch.zeros(1)\nlast = torch.add(TABLE, 7, out=TABLE)",
     "copied into": "import numpy\nTABLE = numpy.zeros(1)\nnumpy.copyto(TABLE, 7)",
     "given to a decorator": "def of(table): return lambda f: table.append(7)\n@of(TABLE)\ndef g(): ...",
+    "a function that calls one that fills": "def put():\n    TABLE.append(7)\ndef main(): put()\nmain()",
+    "given on": "def put(table, n): table.append(n)\ndef main(table):\n    put(table, 7)\nmain(TABLE)",
+    "given by a function": "def put(table, n): table.append(n)\ndef main(): put(TABLE, 7)\nmain()",
+    "a global, two calls deep": "def a():\n    global TABLE\n    TABLE = [7]\ndef b(): return a()\ndef c(): b()\nc()",
+    "functions that call each other": (
+        "def a(n): return b(n - 1) if n else TABLE.append(7)\ndef b(n): return a(n - 1) if n else None\na(2)"
+    ),
+    "a lambda that fills": "put = lambda table, n: table.append(n)\nput(TABLE, 7)",
+    "a method handed on": "list(map(TABLE.append, [7]))",
+    "a metaclass that registers": (
+        "class M(type):\n    def __init__(self, *given):\n        super().__init__(*given)\n"
+        "        TABLE.append(7)\nclass A(metaclass=M): ..."
+    ),
+    "a class whose subclasses register": ("class B:\n    def __init_subclass__(cls): TABLE.append(7)\nclass A(B): ..."),
     "a method as a decorator": "@TABLE.append\ndef g(): ...\nTABLE[0] = g\nTABLE.append(7)",
 }
 

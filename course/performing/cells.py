@@ -26,7 +26,7 @@ import linecache
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -289,15 +289,17 @@ def _accounts(node: ast.stmt) -> Accounts:
     """What the statement binds, changes, calls and gives while it runs, as a _Statement says it.
 
     A call whose value nobody takes, and a decorator, is there for what it does; a class is known to those it is made
-    from. Of a call whose value is taken, as in `x = fill(table)`, only what it surely fills is told.
+    from, which may do something then. Of a call whose value is taken, as in `x = fill(table)`, only what it surely
+    fills is told.
     """
     binds = _binds(node)
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return binds, frozenset(), frozenset(), {}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        bases = node.bases if isinstance(node, ast.ClassDef) else []
+        makers = [*node.bases, *(each.value for each in node.keywords)] if isinstance(node, ast.ClassDef) else []
         decorated = [part for each in node.decorator_list for part in ast.walk(each) if isinstance(part, ast.Call)]
-        return binds, *_acting(node.decorator_list, [_first(each) for each in bases]), _gives(decorated)
+        changes, calls = _acting(node.decorator_list, map(_first, makers))
+        return binds, changes, calls.union(map(_first, makers)), _gives(decorated)
     parts = [*ast.walk(node)]
     if isinstance(node, ast.Expr):
         changes, calls = _acting([node.value] if isinstance(node.value, ast.Call) else [], [])
@@ -307,7 +309,7 @@ def _accounts(node: ast.stmt) -> Accounts:
         changes, calls = _inside(parts)
     walrus = {_first(part.target) for part in parts if isinstance(part, ast.NamedExpr)}
     called = [part for part in parts if isinstance(part, ast.Call)]
-    return binds | walrus, changes | _filled(called), calls, _gives(called)
+    return binds | walrus, changes | _filled(parts), calls, _gives(called)
 
 
 def _inside(parts: Sequence[ast.AST]) -> tuple[frozenset[str], frozenset[str]]:
@@ -344,13 +346,13 @@ def _filled(parts: Iterable[ast.AST]) -> frozenset[str]:
     found = set[str]()
     for part in parts:
         if isinstance(part, (ast.Attribute, ast.Subscript)):
-            found.add(_root(part))
+            changes = isinstance(part, ast.Attribute) and METHODS.fullmatch(part.attr)  # called here, or handed on
+            found.add(_first(part) if changes else _root(part))
         elif isinstance(part, ast.AugAssign):
             found.add(_first(part.target))
         elif isinstance(part, ast.Call):
             name = part.func.attr if isinstance(part.func, ast.Attribute) else _first(part.func)
-            changed = [part.func] if METHODS.fullmatch(name) else []
-            changed += part.args[:1] if FUNCTIONS.fullmatch(name) else []
+            changed = part.args[:1] if FUNCTIONS.fullmatch(name) else []
             outs = [each.value for each in part.keywords if each.arg == "out"]
             found |= {_first(each) for each in [*changed, *outs]}
     return frozenset(found - {""})
@@ -431,32 +433,82 @@ def _makes(statements: Sequence[_Statement]) -> list[frozenset[str]]:
     """The names that each statement binds, or that have objects which it changes, itself or by a function it calls."""
     imports = (ast.Import, ast.ImportFrom)
     here = frozenset().union(*(each.binds for each in statements if not isinstance(each.node, imports)))
-    called = frozenset().union(*(each.calls for each in statements))
-    by_calls = {
-        name: _inside([*ast.walk(each.node)])[0] & _needs(each) & here
-        for each in statements
-        for name in each.binds & called
-    }
-    given = frozenset().union(*(each.gives for each in statements))
-    fills = {name: _fills(each.node, here) for each in statements for name in each.binds & given}
+    doers = _doers(statements, here)
     return [
         each.binds.union(
             each.changes & here,
-            *(by_calls.get(name, frozenset()) for name in each.calls),
-            *(fills[name](names) for name, names in each.gives.items() if name in fills),
+            *(doers[name].acts for name in each.calls if name in doers),
+            *(doers[name].filled(names) for name, names in each.gives.items() if name in doers),
         )
         for each in statements
     ]
 
 
-def _fills(node: ast.stmt, here: frozenset[str]) -> Callable[[frozenset[str]], frozenset[str]]:
-    """By names that are given to a function or class: those which a call of it fills or binds, these included."""
-    parts = [*ast.walk(node)]
-    filled, parameters = _filled(parts), {part.arg for part in parts if isinstance(part, ast.arg)}
+@dataclass(kw_only=True)
+class _Doer:
+    """What a call of a function or class does besides giving a value, itself or by others that it calls.
+
+    acts        names of objects that it may change, where it is called for what it does
+    fills       names that it surely fills or binds
+    takes       whether it fills what it is given
+    parameters  names of what it is given, if it can take that
+    calls       names that it calls for what they do
+    gives       by names that it calls in any way: names that it gives them
+    """
+
+    acts: frozenset[str]
+    fills: frozenset[str]
+    takes: bool
+    parameters: frozenset[str]
+    calls: frozenset[str]
+    gives: Mapping[str, frozenset[str]]
+
+    def filled(self, names: frozenset[str]) -> frozenset[str]:
+        """What a call fills that is given these names."""
+        return self.fills | names if self.takes else self.fills
+
+    def learn(self, others: Mapping[str, _Doer], here: frozenset[str]) -> bool:
+        """Take over what these others do that it calls. Whether that was anything new."""
+        before = len(self.acts), len(self.fills), self.takes
+        self.acts = self.acts.union(*(others[name].acts for name in self.calls if name in others))
+        for name, names in self.gives.items():
+            if name in others:
+                filled = others[name].filled(names)
+                self.fills |= (filled - self.parameters) & here
+                self.takes |= not filled.isdisjoint(self.parameters)
+        return before != (len(self.acts), len(self.fills), self.takes)
+
+
+def _doers(statements: Sequence[_Statement], here: frozenset[str]) -> dict[str, _Doer]:
+    """What the notebook binds that a statement calls, and what that calls in turn, by name."""
+    bound = {name: each for each in statements for name in each.binds}
+    waiting = [name for each in statements for name in (*each.calls, *each.gives)]
+    found = dict[str, _Doer]()
+    while waiting:
+        name = waiting.pop()
+        if name in bound and name not in found:
+            found[name] = _doer(bound[name], here)
+            waiting += [*found[name].calls, *found[name].gives]
+    while sum(each.learn(found, here) for each in found.values()):
+        pass
+    return found
+
+
+def _doer(statement: _Statement, here: frozenset[str]) -> _Doer:
+    """What a function or class does itself."""
+    node, parts = statement.node, [*ast.walk(statement.node)]
+    takes = isinstance(node, ast.FunctionDef) or isinstance(getattr(node, "value", None), ast.Lambda)
+    parameters = frozenset(part.arg for part in parts if isinstance(part, ast.arg))
     declared = frozenset(name for part in parts if isinstance(part, ast.Global) for name in part.names)
-    outer = declared | ((filled - parameters) & here)
-    takes = isinstance(node, ast.FunctionDef) and not filled.isdisjoint(parameters)
-    return lambda names: outer | (names & here) if takes else outer
+    filled, (changes, calls) = _filled(parts), _inside(parts)
+    return _Doer(
+        acts=changes & _needs(statement) & here,
+        fills=declared | ((filled - parameters) & here),
+        takes=takes and not filled.isdisjoint(parameters),
+        parameters=parameters if takes else frozenset(),
+        calls=calls,
+        gives=_gives([part for part in parts if isinstance(part, ast.Call)]),
+    )
 
 
 def _needs(statement: _Statement) -> frozenset[str]:
