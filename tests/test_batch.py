@@ -143,6 +143,12 @@ def test_a_gradebook_that_cannot_be_opened_is_told_in_one_sentence(room, kind):
     assert path.is_dir() or path.read_text() == "no database " * 99
 
 
+def test_a_folder_that_is_not_there_is_told_and_not_made(tmp_path):
+    with pytest.raises(CourseError, match=r"^the folder of the course must be there, but .*/slip/build is not: "):
+        grade(tmp_path / "slip" / "build", ASSIGNMENT)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.fixture
 def impatient(room):
     """A gradebook for which nobody waits long."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import sqlalchemy.exc
 
 from autograder.engine.grade import Graded
+from course.errors import CourseError
 
 FILE = "grading.log"
 
@@ -32,8 +33,13 @@ class _OneEntry(logging.Formatter):
 
 @contextlib.contextmanager
 def logged(root: Path) -> Iterator[logging.Logger]:
-    """A logger that writes to the log; SQLAlchemy's warning about nbgrader's own habits is left out."""
-    root.mkdir(parents=True, exist_ok=True)
+    """A logger that writes to the log; SQLAlchemy's warning about nbgrader's own habits is left out.
+
+    Raises CourseError where the root is no folder: a slip of the pen shall not make one.
+    """
+    if not root.is_dir():
+        words = f"the folder of the course must be there, but {root} is not"
+        raise CourseError(f"{words}: `autograder build` makes it, --root names another")
     log = logging.getLogger("autograder.nbgrader")
     log.propagate = False
     handler = _File(root / FILE, encoding="utf-8")
