@@ -1,4 +1,4 @@
-"""Answers that nobody means: the stub as it is handed out, zeros, noise, an argument handed back.
+"""Answers that nobody means: the stub as it is handed out, zeros, noise, an argument handed back, a refusal.
 
 They look right from outside (the type, the shape) and must earn nothing.
 """
@@ -36,7 +36,7 @@ def _methods(bank: Bank) -> list[str]:
 
 
 def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
-    """Zeros and random numbers in the form of the right output, and each argument handed back."""
+    """Zeros and random numbers in the form of the right output, each argument handed back, and every call refused."""
     rng = torch.Generator().manual_seed(seed)
 
     def noise(leaf: Leaf) -> Leaf:
@@ -52,6 +52,7 @@ def garbage(bank: Bank, seed: int) -> Iterator[tuple[str, Answer]]:
     yield "zeros", _like(bank.reference, zero)
     yield "noise", _like(bank.reference, noise)
     yield "nothing", lambda *args, **kwargs: None
+    yield "everything refused", _refuses
     for position in range(3):
         yield f"argument {position} returned", _returns_argument(position)
 
@@ -84,6 +85,11 @@ def _like(reference: Answer, change: Callable[[Leaf], Leaf]) -> Answer:
 def _returns(reference: Answer) -> bool:
     """A reference annotated `-> None` works in place: calling it would be the right answer."""
     return getattr(reference, "__annotations__", {}).get("return") not in (None, "None")
+
+
+def _refuses(*args: Any, **kwargs: Any) -> Any:
+    """A ValueError of a kind that no wrong answer raises."""
+    raise UnicodeError("no argument is good enough")
 
 
 def _returns_argument(position: int) -> Answer:

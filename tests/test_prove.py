@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from pathlib import Path
@@ -264,7 +265,8 @@ def test_garbage_never_does_the_work_of_an_answer_in_place():
 
     x = torch.zeros(1)
     for _, answer in garbage(dataclasses.replace(toy.BANK, reference=fills), 1):
-        answer(x)
+        with contextlib.suppress(ValueError):
+            answer(x)
     assert x.item() == 0
 
 
