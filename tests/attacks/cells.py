@@ -125,12 +125,15 @@ def _claims_grading(notebook: NotebookNode) -> None:
     notebook.metadata["hpml"] = {"grading": {"seed": 1, "runner": "sandboxed", "repairs": [], "failed": ""}}
 
 
-def _takes_the_name(notebook: NotebookNode) -> None:
-    """Cells around the answer that use its name for something else."""
-    fake = f"from unittest import mock\n\n{VICTIM} = mock.MagicMock()\ncheck = mock.MagicMock(return_value=6)\n"
-    at = notebook.cells.index(find(notebook, CHECK))
-    notebook.cells.insert(at, new_code_cell(fake, id="fake-1"))
-    notebook.cells.append(new_code_cell(fake, id="fake-2"))
+def _takes_the_name(*, seen: bool) -> Change:
+    """A cell that uses the answer's name for something else: just before the check, or at the end."""
+
+    def change(notebook: NotebookNode) -> None:
+        fake = f"from unittest import mock\n\n{VICTIM} = mock.MagicMock()\ncheck = mock.MagicMock(return_value=6)\n"
+        at = notebook.cells.index(find(notebook, CHECK)) if seen else len(notebook.cells)
+        notebook.cells.insert(at, new_code_cell(fake, id="fake-1"))
+
+    return change
 
 
 NO_ANSWER = {VICTIM: 0}
@@ -154,5 +157,6 @@ ATTACKS: list[Attack] = [
     changed("no_metadata", _no_metadata),
     changed("six_thousand_cells", _thousands, honest=NOTHING),
     changed("forged_grading_record", _all(_wrong, _claims_grading), honest=NO_ANSWER),
-    changed("name_taken_by_later_cells", _takes_the_name),
+    changed("name_taken_by_later_cells", _takes_the_name(seen=False)),
+    changed("name_taken_before_the_check", _takes_the_name(seen=True), honest=NO_ANSWER),
 ]
