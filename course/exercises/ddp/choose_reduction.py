@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.ddp import clusters
-from course.exercises.ddp.reductions import ALGORITHMS, SLIPS, Question, Times, misled, times
+from course.exercises.ddp.reductions import ALGORITHMS, SLIPS, Question, Times, choices, misled, times
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 
 TREE, RING, LEVELS = (f"the {name} is best" for name in ("tree", "ring", "hierarchy"))
@@ -59,6 +59,16 @@ def _size(*places: int) -> Fits:
     return fits
 
 
+APART = {  # slips that take nearly as long as those of another kind
+    "one way inside": (
+        *("a tree too low inside", "a tree rounded inside", "a tree not rounded inside"),
+        "inside what is left of all",
+    ),
+    **{
+        f"the size for the {name}": ("the algorithm for all bytes", "the algorithm for the smallest")
+        for name in ALGORITHMS
+    },
+}
 CAPS = tuple(f"the {which} cap left out" for which in ("first", "last", "smallest", "largest"))
 GROUPS = (
     Group(
@@ -146,15 +156,21 @@ def _group(rng: torch.Generator, group: Group) -> dict[str, list[Question]]:
 
 
 def _close_calls(rng: torch.Generator) -> list[Question]:
-    """Questions of four kinds in turns, of which those are kept that mislead by a slip that none before has."""
+    """Questions of four kinds in turns. Those are kept that mislead by a slip that none before has, and those in which
+    two slips of `APART` choose differently for the first time.
+    """
     kinds = itertools.cycle((clusters.any_at_all, clusters.small, clusters.powers_of_two, clusters.few))
-    left, found = {**SLIPS}, []
-    while left:
+    left, found = {*SLIPS}, list[Question]()
+    alike = {(name, other) for name, others in APART.items() for other in others}
+    while left or alike:
         question = next(kinds)(rng)
         took = times(question)
-        if caught := [name for name, slip in left.items() if misled(question, took, slip)[0] > CLOSELY]:
+        caught = {name for name in left if misled(question, took, SLIPS[name])[0] > CLOSELY}
+        told = {pair for pair in alike if set.isdisjoint(*(choices(question, took, SLIPS[each]) for each in pair))}
+        if caught or told:
             found.append(question)
-            left = {name: slip for name, slip in left.items() if name not in caught}
+            left -= caught
+            alike -= told
     return found
 
 

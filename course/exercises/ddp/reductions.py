@@ -249,11 +249,14 @@ SLIPS: dict[str, Slip] = {
 }
 
 
-def misled(question: Question, took: Times, slip: Slip) -> tuple[float, float]:
-    """How many times the best that takes which seems best to who makes this slip: at least and at most, because several
-    may seem so.
-    """
+def choices(question: Question, took: Times, slip: Slip) -> set[tuple[int, str]]:
+    """What seems best to who makes this slip: several may seem so."""
     seems = slip(question, took)
     least = min(seems.values())
-    chosen = [took[pair] for pair, seconds in seems.items() if seconds <= ALIKE * least]
+    return {pair for pair, seconds in seems.items() if seconds <= ALIKE * least}
+
+
+def misled(question: Question, took: Times, slip: Slip) -> tuple[float, float]:
+    """How many times the best that takes which seems best to who makes this slip, at least and at most."""
+    chosen = [took[pair] for pair in choices(question, took, slip)]
     return min(chosen) / min(took.values()), max(chosen) / min(took.values())
