@@ -121,9 +121,8 @@ def hint(answer: Answer | str, step: int | None = None) -> Page:
 
 def progress() -> Page:
     """What was reached so far: a bar for each unit and a row for each exercise."""
-    rows = progress_file.load()
+    rows, note = progress_file.read()
     units = [(unit, [_row(entry, rows) for entry in unit.entries]) for unit in UNITS]
-    note = progress_file.unread()
     return Page(pages.progress_text(units, note), pages.progress_html(units, note))
 
 

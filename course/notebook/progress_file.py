@@ -40,14 +40,15 @@ def path() -> Path:
 
 def load() -> dict[str, Row]:
     """What was reached, by exercise id. A file that cannot be read counts as empty (see `update`)."""
-    return _read(path()) or {}
+    return read()[0]
 
 
-def unread() -> str:
-    """The sentence to show where there is a file that cannot be read; else ""."""
-    if _read(path()) is not None:
-        return ""
-    return f"{path()} could not be read, so that nothing of it is shown; the next check keeps it beside a new one."
+def read() -> tuple[dict[str, Row], str]:
+    """What `load` gives, and the sentence to show where there is a file that cannot be read; else ""."""
+    rows = _read(path())
+    if rows is not None:
+        return rows, ""
+    return {}, f"{path()} could not be read, so that nothing of it is shown; the next check keeps it beside a new one."
 
 
 def update(exercise: str, change: Callable[[Row], Row]) -> str:
