@@ -43,12 +43,13 @@ ON_GLOBALS = {
 MISSING = re.compile(r"name '(\w+)' is not defined")
 ANY_MAGICS = re.compile(r"(?:\s*%%.*\n?)+")
 MAGICS = re.compile(r"(?:\s*%%(?:time|capture|prun)\b.*\n?)+")  # what the rest of the cell binds is bound nevertheless
+IN_PLACE = r"\w*[^\W_]_"  # as torch calls what changes a tensor
 METHODS = re.compile(  # which change what they belong to
     r"append(?:left)?|extend(?:left)?|insert|pop(?:left|item)?|remove|discard|clear|sort|reverse|rotate|add|update"
-    r"|setdefault|\w*[^\W_]_"  # as torch's methods are called
+    rf"|setdefault|{IN_PLACE}"
 )
 FUNCTIONS = re.compile(  # which change what they are given first
-    r"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?|copyto|\w*[^\W_]_"
+    rf"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?|copyto|{IN_PLACE}"
 )
 SHELL = """
 def display(*objects, **how): print(*objects)
@@ -296,10 +297,10 @@ def _accounts(node: ast.stmt) -> Accounts:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return binds, frozenset(), frozenset(), {}
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        makers = [*node.bases, *(each.value for each in node.keywords)] if isinstance(node, ast.ClassDef) else []
+        makers = set(map(_first, _made_from(node))) - {""}
         decorated = [part for each in node.decorator_list for part in ast.walk(each) if isinstance(part, ast.Call)]
-        changes, calls = _acting(node.decorator_list, map(_first, makers))
-        return binds, changes, calls.union(map(_first, makers)), _gives(decorated)
+        changes, calls = _acting(node.decorator_list, makers)
+        return binds, changes, calls | makers, _gives(decorated)
     parts = [*ast.walk(node)]
     if isinstance(node, ast.Expr):
         changes, calls = _acting([node.value] if isinstance(node.value, ast.Call) else [], [])
@@ -310,6 +311,11 @@ def _accounts(node: ast.stmt) -> Accounts:
     walrus = {_first(part.target) for part in parts if isinstance(part, ast.NamedExpr)}
     called = [part for part in parts if isinstance(part, ast.Call)]
     return binds | walrus, changes | _filled(parts), calls, _gives(called)
+
+
+def _made_from(node: ast.stmt) -> list[ast.expr]:
+    """Of a class its bases, its metaclass and what else these are given."""
+    return [*node.bases, *(each.value for each in node.keywords)] if isinstance(node, ast.ClassDef) else []
 
 
 def _inside(parts: Sequence[ast.AST]) -> tuple[frozenset[str], frozenset[str]]:
@@ -352,9 +358,9 @@ def _filled(parts: Iterable[ast.AST]) -> frozenset[str]:
             found.add(_first(part.target))
         elif isinstance(part, ast.Call):
             name = part.func.attr if isinstance(part.func, ast.Attribute) else _first(part.func)
-            changed = part.args[:1] if FUNCTIONS.fullmatch(name) else []
-            outs = [each.value for each in part.keywords if each.arg == "out"]
-            found |= {_first(each) for each in [*changed, *outs]}
+            changed = [each.value for each in part.keywords if each.arg == "out"]
+            changed += part.args[:1] if FUNCTIONS.fullmatch(name) else []
+            found |= {_first(each) for each in changed}
     return frozenset(found - {""})
 
 
