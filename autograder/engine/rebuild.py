@@ -174,9 +174,11 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
     checked = max((number for at in checks for number in work.matched[at]), default=-1)
     seen = [number for number in free if number < checked]
     if chosen is None or not _written(work, chosen, cell, cell, BINDS):
-        perhaps = [number for number in code if _written(work, number, cell, cell, PERHAPS)]
-        above = [number for number in perhaps if number < checked]
-        holder = max(seen or free or _others(work, cell) or above or perhaps, default=None)
+        found = seen or free or _others(work, cell)
+        if not found:
+            found = [number for number in code if _written(work, number, cell, cell, PERHAPS)]
+            found = [number for number in found if number < checked] or found
+        holder = max(found, default=None)
         if holder is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
         return holder
