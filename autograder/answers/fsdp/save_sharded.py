@@ -341,6 +341,6 @@ WRONG = (
         "You write over the files of the step before, or remove them: an interrupted save then leaves no whole "
         "checkpoint. Each step has a folder of its own.",
         edit((MADE, f"[old.unlink() for old in folder.glob('step-*/rank-*')]; {MADE}")),
-        edit((MADE, f"{MADE}; [write(tensors, old) for old in folder.glob('step-*/rank-*')]")),
+        edit((MADE, f"{MADE}; [write(tensors, old) for old in sorted(folder.glob('step-*/rank-*'))]")),
     ),
 )
