@@ -127,7 +127,7 @@ def process(pid: int, *, own: int, resident: int, peak: int = 0, cpu: float = 0.
 
 def test_the_peak_is_above_the_start_and_holds_what_was_taken_before():
     costs = Costs(shared=100)
-    costs.base([process(7, own=100, resident=150)])
+    costs.base(ready := [process(7, own=100, resident=150)], ready)
     costs.starts = {7: process(7, own=140, resident=210)}
     assert costs.spent([process(7, own=140, resident=210, peak=260, cpu=2.0)]) == (50 + 40, 2.0)
     assert costs.grown([process(7, own=0, resident=0)]) == 40
@@ -135,10 +135,21 @@ def test_the_peak_is_above_the_start_and_holds_what_was_taken_before():
 
 def test_bytes_of_ones_own_count_where_the_peak_hides_them():
     costs = Costs(shared=100)
-    costs.base([process(7, own=100, resident=150)])
+    costs.base(ready := [process(7, own=100, resident=150)], ready)
     costs.starts = {7: process(7, own=100, resident=400)}
     costs.look([process(7, own=300, resident=350)])
     assert costs.spent([process(7, own=100, resident=150, peak=400)])[0] == 200
+
+
+def test_a_rank_has_its_base_when_it_is_ready_however_soon_another_one_is():
+    costs = Costs(shared=100)
+    soon, late = process(7, own=110, resident=150), process(8, own=140, resident=180)  # it has not given back yet
+    costs.base([soon, late], [soon])
+    soon, late = process(7, own=130, resident=180), process(8, own=100, resident=140)
+    costs.base([soon, late], [late])
+    costs.mark([soon, late])
+    assert costs.bases == {7: 110, 8: 100}
+    assert costs.grown([soon, late]) == 20
 
 
 def test_names_of_modules_are_read_from_nobody_to_trust():

@@ -74,9 +74,12 @@ class Costs:
     starts: dict[int, Process] = field(default_factory=dict)
     most: dict[int, int] = field(default_factory=dict)
 
-    def base(self, found: list[Process]) -> None:
-        """Students' code is about to be loaded in some of these; the others have a base, or need none."""
-        self.bases = {each.pid: self.bases.get(each.pid, each.own) for each in found}
+    def base(self, found: list[Process], ready: list[Process]) -> None:
+        """Of all that were found, these are ready to load a line of a student's; others have a base, or none yet: they
+        give memory back first, and import what does not count.
+        """
+        kept = {each.pid: self.bases[each.pid] for each in found if each.pid in self.bases}
+        self.bases = {each.pid: each.own for each in ready} | kept
 
     def mark(self, found: list[Process]) -> None:
         """A case begins: the high-water marks start anew."""

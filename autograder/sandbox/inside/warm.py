@@ -16,8 +16,8 @@ tasks and memory by the kernel's account, which also works where control groups 
 of a case when the grader asks.
 
 Control messages are JSON: {"do": "start" | "base" | "mark" | "look" | "spent" | "waited" | "why" | "end"}; each gets
-one reply. That to "start" tells the number of the container, which the others must say; "base", "mark" and "look" are
-for all containers at once.
+one reply. That to "start" tells the number of the container, which the others must say; "mark" and "look" are for all
+containers at once.
 """
 
 from __future__ import annotations
@@ -98,7 +98,11 @@ def main(control: socket.socket, program: bytes | None) -> None:
             started = _start(message, socket.socket(fileno=descriptors[0]), control, program, running)
             running[started.parent] = started
             _send(control, {"container": started.parent})
-        elif message["do"] in ("base", "mark", "look"):
+        elif message["do"] == "base":
+            found = _of_all(running)
+            costs.base(found, _of(running[message["container"]], found))
+            _send(control, {})
+        elif message["do"] in ("mark", "look"):
             getattr(costs, message["do"])(_of_all(running))
             _send(control, {})
         elif message["do"] == "spent":
