@@ -66,11 +66,13 @@ class Proof:
 class _OfSeed:
     """What one seed showed.
 
+    cases    names of those that were drawn
     fates    the properties that each witness failed, by (misconception, its number)
     nearest  by property: how far off a right answer was, in parts of what is allowed, and where
     """
 
     seed: int
+    cases: frozenset[str]
     runs: int = 0
     confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
     misses: list[str] = field(default_factory=list)
@@ -148,8 +150,9 @@ def _prove_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
 
 def _right_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
     with undisturbed():
-        bank, part = with_worked(banks.load(name), root), _OfSeed(seed=seed)
+        bank = with_worked(banks.load(name), root)
         cases = tuple(bank.exercise.draw(seed))
+        part = _OfSeed(seed=seed, cases=frozenset(case.name for case in cases))
         known = Record(cases=cases, references=recording.references(bank, cases), suspects=())
         trial = _Trial(bank=bank, seed=seed, record=known, again={})
         _right_answers(trial, part)
@@ -160,7 +163,8 @@ def _right_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
 
 def _prove_seed(bank: Bank, seed: int, public: Recorded | None = None, *, moved: bool = True) -> _OfSeed:
     known = public if public and seed == PUBLIC_SEED else recording.recorded(bank, seed, moved=moved)
-    trial, part = _Trial(bank=bank, seed=seed, record=known.record, again=known.again), _OfSeed(seed=seed)
+    trial = _Trial(bank=bank, seed=seed, record=known.record, again=known.again)
+    part = _OfSeed(seed=seed, cases=frozenset(case.name for case in known.record.cases))
     _right_answers(trial, part)
     _right_answers_in_several_forms(trial, part)
     _stub_and_garbage(trial, part)
@@ -187,7 +191,7 @@ def _together(bank: Bank, parts: Sequence[_OfSeed], *, right: bool = False) -> P
     proof.near += _near(parts)
     if not right:
         proof.misses += _decided_by_a_draw(bank, parts)
-        proof.misses += _demands(bank, proof)
+        proof.misses += _demands(bank, proof, parts[0].cases if parts else frozenset())
     return proof
 
 
@@ -221,7 +225,7 @@ def _right_answers(trial: _Trial, part: _OfSeed) -> None:
 def _right_answers_in_several_forms(trial: _Trial, part: _OfSeed) -> None:
     """Where forms that each hold alone come together; they are drawn, because there are too many ways."""
     exercise = trial.bank.exercise
-    cases = forms.together(exercise, trial.seed, COMPOSED)
+    cases = forms.together(exercise, trial.record.cases, trial.seed, COMPOSED)
     if not cases:
         return
     judged = next(each for each in exercise.properties if each.name == EVERY_FORM)
@@ -293,11 +297,11 @@ def _decided_by_a_draw(bank: Bank, parts: Sequence[_OfSeed]) -> Iterator[str]:
             )
 
 
-def _demands(bank: Bank, proof: Proof) -> Iterator[str]:
+def _demands(bank: Bank, proof: Proof, drawn: frozenset[str]) -> Iterator[str]:
     """What must hold of the bank as a whole."""
     if not any(each.independent for each in bank.alternatives):
         yield "one right answer must be independent: the library's own call, numpy or a closed form"
-    properties, drawn = bank.exercise.properties, {case.name for case in bank.exercise.draw(PUBLIC_SEED)}
+    properties = bank.exercise.properties
     yield from (
         f"property {each.name} is broken by no misconception; add a wrong answer that fails it"
         for each in properties

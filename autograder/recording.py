@@ -78,6 +78,30 @@ def recorded(bank: Bank, seed: int = PUBLIC_SEED, *, moved: bool = True) -> Reco
     return Recorded(record=known, again={name: again for name, _, again in pairs})
 
 
+def as_sensitive(fresh: Record, committed: Record) -> Record:
+    """The fresh record, recorded without moved cases, with what is known of the committed one's sensitivity.
+
+    What shows the same is as sensitive, and to find that out again would take as long as to record all the rest.
+    """
+    known = {each.name: each.witnesses for each in committed.suspects}
+    return dataclasses.replace(
+        fresh,
+        suspects=tuple(
+            dataclasses.replace(each, witnesses=tuple(map(_as_sensitive, each.witnesses, known[each.name])))
+            if len(known.get(each.name, ())) == len(each.witnesses)
+            else each
+            for each in fresh.suspects
+        ),
+    )
+
+
+def _as_sensitive(fresh: Witness, committed: Witness) -> Witness:
+    if len(fresh.observations) != len(committed.observations):
+        return fresh
+    free = tuple(a | b for a, b in zip(fresh.free, committed.free, strict=True))
+    return dataclasses.replace(fresh, free=free, sensitivity=committed.sensitivity)
+
+
 def record(bank: Bank, seed: int = PUBLIC_SEED) -> Record:
     """What the answer sheet holds of this exercise."""
     return recorded(bank, seed).record

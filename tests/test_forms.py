@@ -147,13 +147,13 @@ def test_an_answer_that_breaks_in_a_hard_form_loses_that_property_alone(answer, 
 
 
 def test_forms_come_together_by_chance_and_the_same_seed_draws_the_same():
-    cases = together(FORMED, 3, 20)
+    cases = together(FORMED, FORMED.draw(3), 3, 20)
     assert {case.name for case in cases} == {
         "views that are not contiguous, tensors that require a gradient",
         "tensors that require a gradient, views that are not contiguous",
     }
     assert all(case.lies == {"x": "strided leaf"} and case.hard for case in cases)
-    assert together(toy.EXERCISE, 3, 20) == []
+    assert together(toy.EXERCISE, toy.EXERCISE.draw(3), 3, 20) == []
 
 
 @pytest.mark.parametrize(

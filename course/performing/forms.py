@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from course.errors import DeclarationError
-from course.performing import draws
 from course.performing.exercise import Case, Exercise, Form, in_form, scaled
 from course.tree import Leaf, Tree
 
@@ -120,11 +119,11 @@ def at_once(name: str, *forms: Form, of: str = "") -> Form:
     return Form(name=name, change=lambda case: in_form(case, *forms), of=of)
 
 
-def together(exercise: Exercise, seed: int, count: int) -> list[Case]:
-    """Cases in two or more hard forms of one case at once, drawn by chance; none where no two forms fit together."""
-    rng = random.Random(seed)
-    with draws.drawing(seed, exercise.id) as generator:
-        drawn = {case.name: case for case in exercise.cases(generator)}
+def together(exercise: Exercise, cases: Sequence[Case], seed: int, count: int) -> list[Case]:
+    """Of cases that were drawn: in two or more hard forms of one case at once, chosen by chance; none where no two
+    forms fit together.
+    """
+    rng, drawn = random.Random(seed), {case.name: case for case in cases}
     by_base: dict[str, list[Form]] = {}
     for form in (each for each in exercise.forms if not each.alone):
         by_base.setdefault(form.of or next(iter(drawn)), []).append(form)
