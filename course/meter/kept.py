@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -18,17 +18,24 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from course.meter.storage import Row, all_weakly, bytes_now, not_counted, weakly
+from course.meter.storage import Row, address, bytes_now, not_counted, weakly
 
 SCALARS = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor([1.0])` calls on the tensor that it just made
 
 
+Made: TypeAlias = tuple[str, tuple[int, ...], torch.dtype]  # the op that made a tensor, its shape and dtype
+
+
 class KeptBytes:
-    """The storages that ops made, by weak reference: watching keeps nothing alive."""
+    """The storages that ops made, by weak reference: watching keeps nothing alive.
+
+    Most questions are whether a storage is among them, so they are found by their addresses: a weak reference takes
+    much longer to make than to look one up.
+    """
 
     def __init__(self) -> None:
-        self._made: dict[StorageWeakRef, tuple[str, tuple[int, ...], torch.dtype]] = {}
+        self._made: dict[int, tuple[StorageWeakRef, Made]] = {}
 
     def __deepcopy__(self, memo: object) -> KeptBytes:
         """An empty meter: torch would free a weak reference once for each copy of it."""
@@ -36,13 +43,15 @@ class KeptBytes:
 
     def watch(self, tensor: Tensor, op: str = "") -> bool:
         """Follows the storage of `tensor` from now on. Returns whether it was not followed before."""
-        before = len(self._made)
-        self._made.setdefault(weakly(tensor), (op, tuple(tensor.shape), tensor.dtype))
-        return len(self._made) > before
+        if self.watches(tensor):
+            return False
+        reference = weakly(tensor)
+        self._made[reference.cdata] = reference, (op, tuple(tensor.shape), tensor.dtype)
+        return True
 
     def watches(self, tensor: Tensor) -> bool:
         """Whether the storage of `tensor` is followed."""
-        return weakly(tensor) in self._made
+        return address(tensor) in self._made
 
     def rows(self, ignore: Iterable[Tensor] = ()) -> list[Row]:
         """One row per storage that is alive now, in the order in which they were made.
@@ -55,14 +64,15 @@ class KeptBytes:
         """Bytes of all storages that are alive now."""
         return sum(size for _, size in self._alive(ignore))
 
-    def _alive(self, ignore: Iterable[Tensor]) -> list[tuple[tuple[str, tuple[int, ...], torch.dtype], int]]:
+    def _alive(self, ignore: Iterable[Tensor]) -> list[tuple[Made, int]]:
         """What made each storage that is alive now, and its bytes. Forgets the others."""
-        ignored, found = not_counted(ignore), []
-        for storage, made in list(self._made.items()):
-            size = bytes_now(storage)
+        found, ignored = list[tuple[Made, int]](), not_counted(ignore)
+        addresses = {each.cdata for each in ignored}
+        for at, (_, made) in list(self._made.items()):
+            size = bytes_now(at)
             if size is None:
-                del self._made[storage]
-            elif storage not in ignored:
+                del self._made[at]
+            elif at not in addresses:
                 found.append((made, size))
         return found
 
@@ -155,8 +165,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self._lock:
             given = [] if func is FRESH else tensors((args, kwargs))
             results = tensors(result)
-            outside = all_weakly(tensor for tensor in given if not self._meter.watches(tensor)) if results else set()
-            made = [each for each in results if weakly(each) not in outside and self._meter.watch(each, name)]
+            outside = {address(each) for each in given if not self._meter.watches(each)} if results else set()
+            made = [each for each in results if address(each) not in outside and self._meter.watch(each, name)]
             self.note(Call(op=func, name=name, args=args, kwargs=kwargs, result=result, given=given, made=made))
         return result
 

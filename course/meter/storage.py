@@ -49,9 +49,11 @@ def weakly(tensor: Tensor) -> StorageWeakRef:
     return StorageWeakRef(unwrapped(tensor).untyped_storage())  # type: ignore[no-untyped-call]
 
 
-def all_weakly(tensors: Iterable[Tensor]) -> set[StorageWeakRef]:
-    """The storages of several tensors."""
-    return {weakly(tensor) for tensor in tensors}
+def address(tensor: Tensor) -> int:
+    """Where the storage of a dense tensor lies: equal for tensors that share it, as long as one of them, or a weak
+    reference to it, is there.
+    """
+    return int(unwrapped(tensor).untyped_storage()._cdata)
 
 
 def not_counted(ignore: Iterable[Tensor]) -> set[StorageWeakRef]:
@@ -60,7 +62,7 @@ def not_counted(ignore: Iterable[Tensor]) -> set[StorageWeakRef]:
     for each in found:
         if not isinstance(each, Tensor):
             raise BadArgument(f"ignore must hold tensors, such as model.parameters(), got {type(each).__name__}")
-    return all_weakly(found)
+    return {weakly(each) for each in found}
 
 
 def storage_bytes(tensor: Tensor) -> int:
@@ -68,7 +70,9 @@ def storage_bytes(tensor: Tensor) -> int:
     return tensor.untyped_storage().nbytes()
 
 
-def bytes_now(reference: StorageWeakRef) -> int | None:
-    """The size of a storage at this moment: None where it was freed, 0 where it was emptied by `resize_`."""
-    storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+def bytes_now(address: int) -> int | None:
+    """The size of a storage to which there is a weak reference: None where it was freed, 0 where it was emptied by
+    `resize_`.
+    """
+    storage = torch.UntypedStorage._new_with_weak_ptr(address)
     return None if storage is None else int(storage.nbytes())
