@@ -264,6 +264,7 @@ WRONG = (
         "and of keys, and keep three sums for each query.",
         whole_matrix,
         rows_of_tiles,
+        mistaken(("    rows = [", "    block = block if causal else max(q.shape[-2], k.shape[-2])\n    rows = [")),
         fails=("one_tile_at_a_time",),
     ),
     wrong(

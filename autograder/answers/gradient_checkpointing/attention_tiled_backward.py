@@ -242,6 +242,7 @@ WRONG = (
             ("slice(start, start + block)", "slice(0, None)"),
             ("above_diagonal(scores, start, at)", "above_diagonal(scores, 0, at)"),
         ),
+        mistaken(("    scale = 1", "    block = block if causal else max(q.shape[-2], k.shape[-2])\n    scale = 1")),
         fails=("one_tile_at_a_time",),
     ),
     wrong(

@@ -28,9 +28,10 @@ from course.exercises.gradient_checkpointing.tiles import (
     REFUSALS,
     SHAPES,
     VIEWS,
+    WHOLE,
     called,
     far_below,
-    long_case,
+    long_cases,
     long_observed,
     long_tensors,
     look_at,
@@ -109,7 +110,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             hard=True,
         ),
         refusing,
-        long_case(rng),
+        *long_cases(rng),
     ]
 
 
@@ -137,7 +138,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 
 
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    return long_observed(partial(answer, *long_tensors(inputs, ask), BLOCK, causal=True), BOTH, ask)
+    return long_observed(partial(answer, *long_tensors(inputs, ask), BLOCK, causal=inputs["causal"]), BOTH, ask)
 
 
 def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -227,7 +228,7 @@ EXERCISE = Exercise(
             holds=one_tile,
             beside=BOTH,
             shows="largest_tensor",
-            cases=(LONG,),
+            cases=(LONG, WHOLE),
             needs=("value", "causal"),
         ),
     ),
@@ -258,6 +259,6 @@ EXERCISE = Exercise(
     },
     removes=("torch.nn.functional.scaled_dot_product_attention",),
     oracle=partial(Sample, look=look_at(BOTH)),
-    measured=(LONG,),
+    measured=(LONG, WHOLE),
     seconds=20.0,
 )

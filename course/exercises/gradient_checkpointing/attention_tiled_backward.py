@@ -26,10 +26,11 @@ from course.exercises.gradient_checkpointing.tiles import (
     REFUSALS,
     SHAPES,
     VIEWS,
+    WHOLE,
     WIDTH,
     called,
     far_below,
-    long_case,
+    long_cases,
     long_observed,
     long_tensors,
     look_at,
@@ -119,7 +120,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         half,
         Case(name=SHAPES, inputs={"rows": list(shapes)}, hard=True),
         refusing,
-        long_case(rng),
+        *long_cases(rng),
     ]
 
 
@@ -156,13 +157,14 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """Forward is computed in pieces that leave the memory of a right answer free. dout has a mean, and goes with q."""
     q, k, v = long_tensors(inputs, ask)
-    out, lse = torch.empty_like(v), torch.empty(len(v))
+    out, lse, causal = torch.empty_like(v), torch.empty(len(v)), inputs["causal"]
     for at in range(0, len(q), 32):
         begins, few = at // PIECE * PIECE, slice(at, at + 32)
-        p = scaled_scores(q[few], k[begins : few.stop], causal=True).exp()
+        seen = slice(begins, few.stop if causal else begins + PIECE)
+        p = scaled_scores(q[few], k[seen], causal).exp()
         lse[few] = p.sum(-1).log()
-        out[few] = p @ v[begins : few.stop].double() / p.sum(-1, keepdim=True)
-    return long_observed(partial(answer, q, k, v, out, lse, q[:, :WIDTH] + 2, BLOCK, causal=True), GRADS, ask)
+        out[few] = p @ v[seen].double() / p.sum(-1, keepdim=True)
+    return long_observed(partial(answer, q, k, v, out, lse, q[:, :WIDTH] + 2, BLOCK, causal=causal), GRADS, ask)
 
 
 def _rounded_once(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -255,7 +257,7 @@ EXERCISE = Exercise(
             beside=GRADS,
             roundings=128,  # where the mean comes from p, it is a sum over as many keys as a document has
             shows="largest_tensor",
-            cases=(LONG,),
+            cases=(LONG, WHOLE),
             needs=("dq", "dk", "dv", "causal"),
         ),
     ),
@@ -290,6 +292,6 @@ EXERCISE = Exercise(
     },
     removes=("torch.nn.functional.scaled_dot_product_attention",),
     oracle=partial(Sample, look=look_at(GRADS)),
-    measured=(LONG,),
+    measured=(LONG, WHOLE),
     seconds=20.0,
 )

@@ -41,7 +41,7 @@ HALF, BEYOND = "sums in bfloat16", "scores beyond float16, in float16"
 SHAPES, REFUSALS = "other shapes", "what is refused"
 PLAIN = (EVEN, RAGGED, ONE_TILE)
 
-LONG = "a long sequence"
+LONG, WHOLE = "a long sequence", "a long sequence, all keys seen"
 DOCUMENTS, PIECE, BLOCK, WIDTH = 5, 1536, 256, 4  # all probabilities of one document are 9 MiB
 APART = 160.0  # an unscaled score between documents: its exponential is under a rounding, and a normal number
 PEAK = 12 * 2**20  # bytes in grading: right answers take 4 to 8 MiB, two rows of tiles 15, two of one document 18
@@ -49,12 +49,16 @@ NAMES = ("q", "k", "v")
 NOISE = 64  # roundings of the dtype computed in: far below one of half precision, where it is float32
 
 
-def long_case(rng: torch.Generator) -> Case:
-    """Tensors are drawn by the probe; which row is looked at is hidden, and no first or last one of a document, which
-    are sums of few terms: they may be near 0.
+def long_cases(rng: torch.Generator) -> list[Case]:
+    """With a mask and without. Tensors are drawn by the probe; which row is looked at is hidden, and no first or last
+    one of a document, which are sums of few terms: they may be near 0.
     """
+    return [_long_case(rng, name, causal=name == LONG) for name in (LONG, WHOLE)]
+
+
+def _long_case(rng: torch.Generator, name: str, *, causal: bool) -> Case:
     seed, document, row = (integer(rng, *between) for between in ((0, 2**31), (0, DOCUMENTS), (32, PIECE - 32)))
-    return Case(name=LONG, inputs={"seed": seed}, hidden={"row": PIECE * document + row})
+    return Case(name=name, inputs={"seed": seed, "causal": causal}, hidden={"row": PIECE * document + row})
 
 
 def long_tensors(inputs: Inputs, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
