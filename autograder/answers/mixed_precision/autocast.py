@@ -107,6 +107,7 @@ DOUBLES = "(_eligible(arg) or doubles and isinstance(arg, Tensor) and arg.is_flo
 DOUBLE_RESULT = "target == torch.float32 and y.is_floating_point()"
 WIDE = "isinstance(arg, Tensor) and arg.dtype in (torch.float32, torch.float64)"
 FIRST_TWO = "[each for each in args if isinstance(each, Tensor)][:2]"
+HALVES = "[each.to(self.dtype) if each.dtype == torch.float32 else each for each in arg]"
 WIDEST_SIZE = """{2: self.dtype, 4: torch.float32}.get(
                 max(arg.itemsize for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
             )"""
@@ -252,6 +253,19 @@ WRONG = (
             )
             for kinds in ("(list, tuple)", "tuple")
         ),
+        cast(
+            (
+                CALLED,
+                f"args = tuple({HALVES} if isinstance(arg, (list, tuple)) else arg for arg in args)\n        {CALLED}",
+            )
+        ),
+        cast(
+            (
+                CALLED,
+                "if op.__name__ in ('cat', 'stack'):\n"
+                f"            args = ([each.float() for each in args[0]], *args[1:])\n        {CALLED}",
+            )
+        ),
     ),
     wrong(
         "float64_cast",
@@ -387,6 +401,7 @@ WRONG = (
         "within the pass, and its cast is then out of date. A weight is a float32 leaf that requires a gradient.",
         cast((WEIGHT, "if False:")),
         cast((WEIGHT, "if not (tensor.is_leaf and tensor.dtype == torch.float32):")),
+        cast((WEIGHT, WEIGHT.replace("tensor.requires_grad", "(tensor.requires_grad or type(tensor) is not Tensor)"))),
         cast((WEIGHT, "if not (tensor.requires_grad and tensor.dtype == torch.float32):")),
         cast((WEIGHT, "if target == torch.float32:")),
         cast((WEIGHT, "if not (tensor.is_leaf and tensor.requires_grad):")),

@@ -112,6 +112,7 @@ def _products(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "bmm": (torch.bmm, t["x"][None], t["v"].t()[None]),
         "addmm": (torch.addmm, t["b"], t["h"], t["w"]),
         "addmm with one number": (torch.addmm, t["b"].detach()[0], t["h"], t["w"]),
+        "bytes per number in a list and a tuple that einsum gets": (_bytes("einsum"), [t["h"], t["x"]], (t["x"],)),
         "linear, v.T on the memory of v": (F.linear, t["h"], t["v"].detach().t().requires_grad_()),
     }
     return _all_seen(cast_, calls)
@@ -161,6 +162,7 @@ def _unlisted(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "a product by elements": (torch.mul, x, t["b"]),
         "max of half": (torch.amax, h, 1),
         "bytes per number that exp_ gets": (_bytes("exp_"), h),
+        "bytes per number in a list and a tuple that cat gets": (_bytes("cat"), [h, x], (x, x)),
     }
     return _all_seen(cast_, calls)
 
@@ -260,9 +262,12 @@ def _error(cast_: Any, t: Inputs) -> dict[str, Tree]:
 
 
 def _changed(cast_: Any, t: Inputs) -> dict[str, Tree]:
-    """A buffer filled anew, a frozen weight and a leaf in half precision changed, a result with a history added to."""
+    """A buffer filled anew, a frozen nn.Parameter and a leaf in half precision changed; a result with a
+    history added to.
+    """
     small = t["h"].clone().requires_grad_()
-    buffer, frozen, residual = t["x"].clone(), t["v"].detach().clone(), t["x"] @ t["w"]
+    buffer, residual = t["x"].clone(), t["x"] @ t["w"]
+    frozen = torch.nn.Parameter(t["v"].detach().clone(), requires_grad=False)
     found = []
     with cast_ as made:
         for _ in range(2):
