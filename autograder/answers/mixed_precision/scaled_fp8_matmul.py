@@ -264,6 +264,7 @@ WRONG = (
         with_helpers((APPENDED, "")),
         with_helpers((APPENDED, "    history = [*history, own][-STEPS:]\n")),
         with_helpers(("next_amax(a, scales[0])", "next_amax(a, [*scales[0]])")),
+        with_helpers(("if scales is None else (next", "if scales is None or not any(scales) else (next")),
     ),
     wrong(
         "a_new_list_into_the_tuple",

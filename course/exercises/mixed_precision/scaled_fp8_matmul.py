@@ -101,6 +101,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("a block longer than k", (draw(3, 5), draw(5, 4)), block=128),
         case("an empty history", small, grown, small, histories=[[], history(8.0, 5.0)]),
         case("an empty history of b", small, histories=[history(8.0, 5.0), []]),
+        case("two empty histories", small, grown, histories=[[], []]),
         case("grown beyond the history", grown, grown, formats="e5m2 e4m3", histories=[history(5.0, 9.0), history(6)]),
         case("full histories", grown, grown, grown, histories=[first_is_largest, second_is_largest]),
         case("zeros", (zeros(5, 12), draw(12, 7))),
@@ -292,7 +293,7 @@ def _grown(inputs: Inputs, got: Values, expected: Values) -> str | None:
 ONE_SCALE = ("one scale for each tensor", "a sum of 200")
 GRADIENTS = ("a gradient on the left", "a gradient on the right")
 BLOCKS = ("blocks of 4", "an outlier, blocks of 5", "a block longer than k")
-HISTORIES = ("an empty history", "an empty history of b", "full histories", "a history of zeros")
+HISTORIES = ("an empty history", "an empty history of b", "two empty histories", "full histories", "a history of zeros")
 HALF = ("small in float16, and bfloat16", "in float16, in blocks", "in float16, with histories")
 
 EXERCISE = Exercise(
