@@ -199,6 +199,7 @@ WRONG = (
         torch_like(("v.sqrt()", "v.sqrt().add_(eps)"), ("root.add_(eps)", "root")),
         torch_like(("root.add_(eps)", "root.clamp_(min=eps)")),
         torch_like(("root.add_(eps)", "root")),
+        torch_like(("root.add_(eps)", "root.add_(eps).clamp_(min=1e-12)")),
     ),
     wrong(
         "no_root_of_the_squares",

@@ -234,6 +234,7 @@ WRONG = (
         together((ROOT, "v.sqrt()")),
         branches((TOTAL_ROOT, "(total + eps).sqrt()")),
         branches((MEAN_ROOT, "(mean + eps).sqrt()")),
+        together((ROOT, f"{ROOT}.clamp_(min=1e-12)")),
     ),
     wrong(
         "no_root_of_squares",

@@ -64,7 +64,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         _case(rng, "weight decay", 1, two, options={"weight_decay": 0.3, "eps": TINY}),
         _case(rng, "a large eps", 1, [*two, ()], options={"weight_decay": 0.0, "eps": 0.3}),
         _case(rng, "a gradient of zeros", 1, [(4,), (3,)], silent=1),
-        _case(rng, "tiny gradients", 1, [MATRIX, (4,)], scale=1e-10, options={"weight_decay": 0.0, "eps": 1e-12}),
+        _case(rng, "tiny gradients", 1, [MATRIX, (4,)], scale=1e-15, options={"weight_decay": 0.0, "eps": 1e-17}),
         _case(rng, "parameters of different age", LONG, [(4,), (4,)], present=ages),
     ]
 

@@ -125,8 +125,8 @@ def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 
 
 def _tiny(case: Case) -> Case:
-    """Gradients of about 1e-10, and an eps of 0."""
-    grads: list[Tree] = [1e-10 * each for each in cast(list[Tensor], case.inputs["grads"])]
+    """Gradients of about 1e-15, and an eps of 0."""
+    grads: list[Tree] = [1e-15 * each for each in cast(list[Tensor], case.inputs["grads"])]
     return dataclasses.replace(case, inputs={**case.inputs, "grads": grads, "eps": 0.0})
 
 
