@@ -182,9 +182,16 @@ WRONG = (
     wrong(
         "digits_lost_in_float32",
         "Only gradients in float64 do not get all their digits: something on the way to the norm or the factor has "
-        "fewer. torch.zeros(()) and torch.tensor(number) are float32 unless told otherwise. Let norm and factor take "
-        "their dtype from the gradients, or use Python floats.",
+        "fewer, perhaps only beside gradients in float32. torch.zeros(()) and torch.tensor(number) are float32 unless "
+        "told otherwise. Let norm and factor take their dtype from all gradients, or use Python floats.",
         summed((", dtype=torch.float64", "")),
+        *(
+            summed(
+                ("    squares =", f"    wide = torch.float64 if all({doubles}) else torch.float32\n    squares ="),
+                ("g.double()", "g.to(wide)"),
+            )
+            for doubles in ("g.dtype == torch.float64 for g in grads", "g.dtype == torch.float64 for g in grads[:1]")
+        ),
         norm_of_norms(("(max_norm / (norm + 1e-6))", "torch.tensor(max_norm / (norm.item() + 1e-6))")),
         fails=("digits_of_float64",),
     ),

@@ -29,6 +29,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (5,), (2, 3, 2), ())  # a weight,
 TWO = ((3, 4), ())
 NONSENSE = {"a negative max_norm": -1.0, "one just below 0": -1e-9, "nan": math.nan}
 FOUR = {torch.float16: 300.0, torch.bfloat16: 1e5, torch.float32: 1e5, torch.float64: 1e4}
+BESIDE = "beside float32, and its squares beyond it"
 HALF = 4  # roundings: of two norms, the factor and the product; more of them in bfloat16 would allow anything
 
 
@@ -80,6 +81,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("an infinity", with_a(math.inf), share(0.5, 2.0)),
         case("a nan", with_a(math.nan), share(0.5, 2.0)),
         case("no gradients", [], share(0.5, 2.0)),
+        above(BESIDE, [large(1.0, torch.float32), large(1e25, torch.float64)]),
     ]
 
 
@@ -173,7 +175,7 @@ EXERCISE = Exercise(
             "digits_of_float64",
             "Where the gradients are in float64, neither norm nor factor may pass through a float32 tensor; and a norm "
             "within 1e-6 below the limit has a factor that is below 1 already.",
-            cases=("in float64", "5e-7 below the limit"),
+            cases=("in float64", "5e-7 below the limit", BESIDE),
         ),
         Property(
             "not_finite",
@@ -215,7 +217,7 @@ EXERCISE = Exercise(
     promises={
         "of any shapes, () and (0, 3) too": ("one_norm_for_all", "a tensor without numbers"),
         "views too": ("views that are not contiguous",),
-        "in any floating dtypes, which may differ": ("half_precision", "four dtypes", "in float64"),
+        "in any floating dtypes, which may differ": ("half_precision", "four dtypes", "in float64", BESIDE),
         "The new numbers go into the memory of the very tensors": ("one_tensor",),
         "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor", "5e-7 below the limit"),
         "no bit changes": ("untouched_below_the_limit", "2e-6 below the limit"),
