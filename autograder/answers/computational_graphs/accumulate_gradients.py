@@ -154,6 +154,10 @@ with torch.no_grad():
                 logits = model(inputs)
             total += F.cross_entropy({ROWS}, reduction="sum").item() / count"""
 
+CLEAR_FIRST = """\
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad = None
+"""
 CLEAR_TRAINED = """\
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -256,8 +260,10 @@ WRONG = (
     wrong(
         "never_clears",
         "backward adds to `.grad`, and nothing clears it for you: your second step contains the first group's "
-        "gradients once more. Call zero_grad at the start of each group.",
+        "gradients once more, of all parameters or of those that you forget, such as the optimizer's second group. "
+        "Call zero_grad at the start of each group.",
         by_group((CLEAR, "")),
+        by_group((CLEAR, CLEAR_FIRST)),
     ),
     wrong(
         "clears_only_after_steps",

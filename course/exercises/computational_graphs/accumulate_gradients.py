@@ -106,7 +106,8 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     if "stale" in inputs:
         model.leave(inputs["stale"])
     model.train(inputs["training"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    groups = [{"params": [each]} for each in model.parameters()]
+    optimizer = torch.optim.SGD(groups, lr=0.5, momentum=0.9)
     steps = Steps(model, ask)
     optimizer.register_step_post_hook(steps)
     given = [
