@@ -292,10 +292,11 @@ WRONG = (
     wrong(
         "compares_values",
         "Nodes that hold the same share one entry in yours, and get each other's derivatives. Two may have the same "
-        "value, and even the same operation: use the node itself as the key, as in `flowing[node]`.",
+        "value, the same name, and even the same operation: use the node itself as the key, as in `flowing[node]`.",
         in_a_dict(*keyed_by("{}.value")),
         in_a_dict(*keyed_by("({0}.value, {0}.op)")),
         in_a_dict(*keyed_by("({0}.value, {0}.op, {0}.inputs)")),
+        in_a_dict(*keyed_by("({0}.name or {0})")),
     ),
     wrong(
         "counts_users_and_uses",

@@ -197,13 +197,16 @@ WRONG = (
     wrong(
         "compares_values",
         "Nodes are missing that hold the same as another one: you remember what nodes hold. Two may have the same "
-        "value (relu of a positive one does), and even the same operation on the same inputs. Keep the nodes "
-        "themselves in your set: `node in seen`.",
+        "value (relu of a positive one does), the same name, and even the same operation on the same inputs. Keep the "
+        "nodes themselves in your set: `node in seen`.",
         stack(("node not in seen", "node.value not in seen"), ADD_VALUE),
         stack(("node not in seen", "node.value not in seen"), ADD_VALUE, OTHER_WAY),
         recursive(("node in seen", "node.value in seen"), ADD_VALUE),
         stack(("node not in seen", "(node.value, node.op) not in seen"), ADD_VALUE_AND_OP),
         stack(("node not in seen", "(node.value, node.op) not in seen"), ADD_VALUE_AND_OP, OTHER_WAY),
+        stack(
+            ("node not in seen", "(node.name or node) not in seen"), ("seen.add(node)", "seen.add(node.name or node)")
+        ),
     ),
     wrong(
         "users_first",
