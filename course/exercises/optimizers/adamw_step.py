@@ -21,6 +21,7 @@ from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Form, Inputs, Observation, Property, every_form, observe
 from course.performing.forms import at_once, put, times
 from course.performing.refusals import all_refused, other_shapes, refused_in_time
+from course.tree import Leaf
 
 RATE = 0.05
 LONG = 6
@@ -139,8 +140,13 @@ def _zeros_at_last(case: Case) -> Case:
     return replace(case, inputs={**case.inputs, "grads": [torch.cat([first[:-1], 0 * first[-1:]]), *others]})
 
 
+EXACT: dict[str, Leaf] = {  # the rate over a correction, and the root of the other one, in float32 too
+    "options/betas/1": 0.0,
+    **{f"rates/{t}": (1 - 0.5 ** (t + 1)) / 32 for t in range(LONG)},
+}
+IN_FLOAT64 = views_in_float64("six steps")
 FORMS = (
-    views_in_float64("six steps"),
+    at_once(IN_FLOAT64.name, replace(IN_FLOAT64, of=""), put("exact", EXACT), of="six steps"),
     put(RATE_0, {"rates/0": 0.0, "rates/1": 2.0, "options/betas/0": 0.0}, of="six steps"),
     one_and_none(BETA_0, "six steps", {"options/betas/1": 0.0}),
     at_once(
