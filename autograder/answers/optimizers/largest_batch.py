@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from autograder.bank import Alternative, right, wrong
 from autograder.edits import edited
 from course.reference.optimizers.largest_batch import largest_batch
@@ -26,6 +28,20 @@ def one_after_the_other(memory: Numbers, wanted: int, clock: Numbers) -> tuple[i
     return size, *min(found)[1:]
 
 
+def all_at_once(memory: Numbers, wanted: int, clock: Numbers) -> tuple[np.integer, np.integer, np.integer]:
+    """The times of all sizes in one array: what is returned are NumPy's integers."""
+    model = memory["numbers"] * (memory["param"] + memory["grad"] + memory["state"])
+    largest, step = (memory["budget"] - model) // memory["example"], memory["multiple"]
+    sizes = np.arange(step, largest + 1, step)
+    if not len(sizes):
+        raise ValueError("nothing fits")
+    full, rest = np.divmod(wanted, sizes)
+    waves = full * -(-sizes // clock["wave"]) - (-rest // clock["wave"])
+    counts = full + (rest > 0)
+    best = np.argmin(counts * clock["start"] + waves * clock["seconds"])
+    return sizes[-1], sizes[best], counts[best]
+
+
 batch = partial(edited, largest_batch)
 
 EACH = 'memory["param"] + memory["grad"] + memory["state"]'
@@ -36,6 +52,7 @@ CEILING = 'math.ceil(count / clock["wave"])'
 
 RIGHT = (
     right(one_after_the_other, independent="counting up: nothing is divided"),
+    right(all_at_once),
     Alternative(name="the_largest_of_equals", answer=batch((SIZES, "range(largest, 0, -multiple)"))),
 )
 

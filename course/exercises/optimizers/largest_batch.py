@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from course.performing.compare import as_numbers
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 from course.performing.refusals import all_refused, refused
@@ -102,16 +103,23 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 def _as_fast_as_the_best(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: a size that is allowed, and a step that takes no longer than the reference's."""
-    size, multiple, job = got["size"], inputs["memory"]["multiple"], (inputs["wanted"], inputs["clock"])
-    if not isinstance(size, int) or size not in range(multiple, inputs["largest"] + 1, multiple):
-        return f"a size of {size} is no multiple of {multiple} that fits"
+    size, multiple, job = _chosen(got), inputs["memory"]["multiple"], (inputs["wanted"], inputs["clock"])
+    if size not in range(multiple, inputs["largest"] + 1, multiple):
+        return f"a size of {got['size']} is no multiple of {multiple} that fits"
     ours, least = step_time(size, *job), step_time(cast(int, expected["size"]), *job)
     return f"a size of {size} takes {ours}, where {least} is possible" if ours > least else None
 
 
+def _chosen(got: Values) -> int:
+    """The size as a number of Python's, whoever's it is; 0 where it is no whole number."""
+    found = as_numbers(got["size"])
+    size = found.item() if found is not None and found.numel() == 1 else 0
+    return int(size) if isinstance(size, float) and size.is_integer() else 0
+
+
 def _counted(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: the number of micro-batches of the size that was chosen, whichever that is."""
-    count = math.ceil(inputs["wanted"] / cast(int, got["size"]))
+    count = math.ceil(inputs["wanted"] / _chosen(got))
     return None if got["count"] == count else f"{got['count']} micro-batches of {got['size']} for {inputs['wanted']}"
 
 
