@@ -176,6 +176,55 @@ def test_what_later_cells_make_of_a_name_does_not_change_what_is_graded(monkeypa
     assert load(cells, "f").answer() == 7
 
 
+BOUND_ANEW = {
+    "a function": "def n(): return 7",
+    "a constant": "n = 7",
+    "one of several": "m, (n, *_) = 5, (7, 8)",
+    "with a type": "n: int = 7",
+    "a class": "class n: at = 7",
+    "an import": "from math import pi as n",
+    "a function that calls itself": "def n(x): return n(x - 1) if x else 0",
+}
+
+
+@pytest.mark.parametrize("bound", BOUND_ANEW.values(), ids=BOUND_ANEW.keys())
+@pytest.mark.parametrize("answer", ["{}\ndef f(): return n", "def f(): return n\n{}"])
+def test_what_a_name_was_before_it_is_bound_anew_is_not_run(monkeypatch, capsys, bound, answer):
+    above = (
+        "n = print('slow')",
+        "def g(x): n.append(x)\ng(print('slow'))",
+        "for n in [1]: print('slow')",
+        "other = 8\nprint(n)",
+    )
+    assert loaded(monkeypatch, *above, answer=answer.format(bound)).answer() is not None
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "n = n + [7]",
+        "n += [7]",
+        "m = n\nn = m + [7]",
+        "def more(): return n + [7]\nn = more()",
+        "def more(): return n + [7]\ndef most(): return more()\n@lambda make: make()\ndef n(): return most()",
+        "def more(given=n): return given + [7]\nn = 5\nn = more()",
+        "class More: given = n + [7]\nn = More.given",
+        "def more(): return n + [7]\ntable = [more]\nn = table[0]()",
+        "if not n:\n    n = []\nn.append(7)",
+        "def more(): return n\nold = more()\nn = [*old, 7]",
+    ],
+)
+def test_what_a_name_was_before_is_run_where_that_is_used(monkeypatch, bound):
+    assert loaded(monkeypatch, "n = [1]", "n.append(2)", answer=f"{bound}\ndef f(): return n").answer() == [1, 2, 7]
+
+
+def test_a_module_that_is_imported_once_more_keeps_what_was_imported_into_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "xml.dom.minidom", raising=False)
+    cells = ("import xml.dom.minidom", "import xml")
+    assert loaded(monkeypatch, *cells, answer="import xml\ndef f(): return xml.dom.minidom").answer() is not None
+
+
 def test_what_stands_above_the_check_counts(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     cells = [CodeCell(source="h = 2\ndef f(): return h", answers="f g"), CodeCell(source="h = 7\ndef f(): return 1")]

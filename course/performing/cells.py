@@ -422,17 +422,53 @@ def _slice(
     names: Sequence[str],
 ) -> list[_Statement]:
     """The statements that `names` depend on, in the notebook's order."""
-    needed, chosen = {*names, "*"}, set[int]()
+    needed, chosen = {*names, "*"}, dict[int, frozenset[str]]()
+    bound = _last_bound(statements, makes, owners)
     grown = True
     while grown:
-        grown = False
+        again = {name: bound[name] for name in needed & bound.keys()}
+        grown, over = False, _bound_anew(statements, makes, again, chosen)
         for number, each in enumerate(statements):
             wanted = [made for made in makes[number] & needed if _counts(each, made, owners)]
-            if wanted and number not in chosen:
-                chosen.add(number)
-                needed |= _needs(each)
+            if number not in chosen and any(number >= over.get(made, 0) or _imports(each.node) for made in wanted):
+                chosen[number] = _needs(each)
+                needed |= chosen[number]
                 grown = True
     return [statements[number] for number in sorted(chosen)]
+
+
+def _last_bound(
+    statements: Sequence[_Statement], makes: Sequence[frozenset[str]], owners: Mapping[str, tuple[int, int]]
+) -> dict[str, int]:
+    """By name that was made before: the number of the last statement that binds it all the same; of no answer."""
+    found, made = dict[str, int](), set[str]()
+    for number, each in enumerate(statements):
+        found |= dict.fromkeys(_surely_binds(each.node) & makes[number] & made - owners.keys(), number)
+        made |= frozenset() if _imports(each.node) else makes[number]
+    return found
+
+
+def _bound_anew(
+    statements: Sequence[_Statement],
+    makes: Sequence[frozenset[str]],
+    bound: Mapping[str, int],
+    chosen: Mapping[int, frozenset[str]],
+) -> dict[str, int]:
+    """Those of these names of which nothing that is chosen can see what they were before they were bound there: a
+    lesson's `product` is none of those that have a helper with this name.
+
+    chosen  what each chosen statement needs, in functions that it defines too
+    """
+    over = {}
+    for name, at in bound.items():
+        seen, left = set[str](), [set(_needs_at_once(statements[n], chosen[n])) for n in chosen if n <= at]
+        while left and name not in seen:
+            new = left.pop() - seen
+            seen |= new
+            left += [set(chosen[n]) for n in chosen if n < at and not makes[n].isdisjoint(new)]
+        if name not in seen:
+            over[name] = at
+    return over
 
 
 def _makes(statements: Sequence[_Statement]) -> list[frozenset[str]]:
@@ -515,6 +551,28 @@ def _doer(statement: _Statement, here: frozenset[str]) -> _Doer:
         calls=calls,
         gives=_gives([part for part in parts if isinstance(part, ast.Call)]),
     )
+
+
+def _surely_binds(node: ast.stmt) -> frozenset[str]:
+    """Names that the statement binds whenever it does not raise."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if node.value else []
+        parts = [part for target in targets for part in ast.walk(target)]
+        return frozenset(part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
+    simple = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or _imports(node)
+    return _binds(node) if simple else frozenset()
+
+
+def _imports(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _needs_at_once(statement: _Statement, needs: frozenset[str]) -> frozenset[str]:
+    """Of what a statement needs, what it may look up when it runs: not what a function does that nothing decorates."""
+    node = statement.node
+    if not needs or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.decorator_list:
+        return needs
+    return frozenset(name for operation, name in global_names(statement.code) if operation.startswith("LOAD")) & needs
 
 
 def _needs(statement: _Statement) -> frozenset[str]:
