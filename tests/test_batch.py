@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from batch_room import STUDENTS, made, outcome, scores, stop_at, undisturbed
 from small_class import ASSIGNMENT, NAMES, hand_in, notebook, release
+from sqlalchemy import text
 from toy_judge import Nowhere, ToyJudge
 
 from autograder.engine.grade import sanitize, untouched
@@ -121,6 +122,29 @@ def test_a_full_disk_costs_only_what_could_not_be_written(room, monkeypatch):
     assert [each.student for each in result.students if each.failed] == ["cid"]
     room.grade(resume=True)
     assert room.calls() == Counter([*STUDENTS, *STUDENTS, "cid"])
+
+
+def test_a_gradebook_on_a_full_disk_is_told_as_such(room, monkeypatch):
+    room.grade()
+    save = recorder.books.save
+
+    def full(gradebook, *given):
+        pages = gradebook.db.execute(text("PRAGMA page_count")).scalar_one()
+        gradebook.db.execute(text(f"PRAGMA max_page_count = {pages}"))
+        gradebook.update_or_create_student("x", first_name="x" * 100_000)
+        save(gradebook, *given)
+
+    monkeypatch.setattr(recorder.books, "save", full)
+    (failed,) = {each.failed for each in room.grade().students}
+    assert failed == "the gradebook: database or disk is full"
+
+
+def test_an_error_of_the_disk_without_a_number_is_told_by_its_words(room):
+    room.grade(students=["ann"])
+    folder = room.notebook("ann").parent
+    folder.rename(room.root / "elsewhere")
+    folder.symlink_to(room.root / "elsewhere")
+    assert outcome(room.grade(students=["ann"]))["ann"].failed == "Cannot call rmtree on a symbolic link"
 
 
 def test_a_full_disk_leaves_no_half_notebook(room, monkeypatch):

@@ -181,8 +181,10 @@ def sentence(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         name = Path(os.fsdecode(error.filename)).name if isinstance(error.filename, (str, bytes)) else ""
-        return ": ".join(filter(None, [str(error.strerror), name]))
+        return ": ".join(filter(None, [error.strerror or str(error), name]))
     if isinstance(error, (DBAPIError, InvalidEntry)):
+        while isinstance(error.__context__, DBAPIError):  # what it met when it took back what had failed
+            error = error.__context__
         said = str(error.orig if isinstance(error, DBAPIError) else error)
         return f"the gradebook: {said.strip().partition(chr(10))[0]}"
     return f"{type(error).__name__}: {error}"
