@@ -225,6 +225,15 @@ def test_a_module_that_is_imported_once_more_keeps_what_was_imported_into_it(mon
     assert loaded(monkeypatch, *cells, answer="import xml\ndef f(): return xml.dom.minidom").answer() is not None
 
 
+@pytest.mark.parametrize("again", ["import xml", "import xml\nxml = xml", "xml = 5\nimport xml"])
+def test_what_was_set_in_a_module_stays_where_it_is_imported_once_more(monkeypatch, again):
+    import xml
+
+    monkeypatch.setattr(xml, "seven", 0, raising=False)
+    cells = ("import xml", "xml.seven = 7")
+    assert loaded(monkeypatch, *cells, answer=f"{again}\ndef f(): return xml.seven").answer() == 7
+
+
 def test_what_stands_above_the_check_counts(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     cells = [CodeCell(source="h = 2\ndef f(): return h", answers="f g"), CodeCell(source="h = 7\ndef f(): return 1")]

@@ -440,11 +440,20 @@ def _slice(
 def _last_bound(
     statements: Sequence[_Statement], makes: Sequence[frozenset[str]], owners: Mapping[str, tuple[int, int]]
 ) -> dict[str, int]:
-    """By name that was made before: the number of the last statement that binds it all the same; of no answer."""
-    found, made = dict[str, int](), set[str]()
+    """By name that was made before: the number of the last statement that binds it all the same; of no answer.
+
+    What is imported once more is what it was, with all that was set in it meanwhile.
+    """
+    found, made, imported = dict[str, int](), set[str](), set[str]()
     for number, each in enumerate(statements):
-        found |= dict.fromkeys(_surely_binds(each.node) & makes[number] & made - owners.keys(), number)
-        made |= frozenset() if _imports(each.node) else makes[number]
+        names = _surely_binds(each.node) & makes[number] - owners.keys()
+        if _imports(each.node):
+            found = {name: at for name, at in found.items() if name not in names & imported}
+            found |= dict.fromkeys(names & made - imported, number)
+            imported |= names
+        else:
+            found |= dict.fromkeys(names & made, number)
+            made |= makes[number]
     return found
 
 
