@@ -301,6 +301,13 @@ AUTOCAST = {
     + "    with torch.autocast('cpu'):\n        return (x[None] @ torch.eye(3))[0].float()",
     "switches": ON.format(home="torch"),
     "switches below": ON.format(home="torch._C"),
+    "the key of its kernels": "import torch\ndef answer(x):\n"
+    + "    torch._C._dispatch_tls_set_dispatch_key_excluded('AutocastCPU', False)\n"
+    + "    try: return (x[None] @ torch.eye(3))[0].float()\n"
+    + "    finally: torch._C._dispatch_tls_set_dispatch_key_excluded('AutocastCPU', True)",
+    "a guard of that key": "import torch\ndef answer(x):\n"
+    + "    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCPU, False):\n"
+    + "        return (x[None] @ torch.eye(3))[0].float()",
     "a cache": "import torch\ndef answer(x):\n    torch.clear_autocast_cache()\n    return x.clone()",
     "a kernel of scaling": "import torch\ndef answer(x):\n    y = 2 * x\n"
     + "    torch._amp_foreach_non_finite_check_and_unscale_([y], torch.zeros(1), torch.tensor(0.5))\n    return y",

@@ -51,9 +51,10 @@ _AUTOGRAD = (
 MEMBERS = {TORCH: _AUTOGRAD, "torch.autograd": _AUTOGRAD, "torch.func": _FUNC}
 # What finds nothing any more: where no graph is recorded, and in a kernel that was handed out before.
 _OF_GRAPHS = ("torch.Tensor.grad_fn", "torch._C._EngineBase.run_backward", "torch._C._jit_differentiate")
-# Functions in C that switch torch's own autocast on and off.
+# What switches torch's own autocast on and off in C: by its name, or by the key under which its kernels stand.
 AUTOCAST = ("torch.autocast", "torch.amp")
-SWITCHES = tuple(each for each in dir(torch._C) if each.startswith(("set_autocast", "autocast_", "clear_autocast")))
+_SWITCH = r"(set|clear)_autocast\w*|autocast_\w*|_dispatch_tls_set_\w*|_(Set\w+|Include|Force)DispatchKeyGuard"
+SWITCHES = tuple(each for each in dir(torch._C) if re.fullmatch(_SWITCH, each))
 _OF_AUTOCAST = tuple(f"{home}.{each}" for home in ("torch", "torch._C") for each in SWITCHES)
 _OF_KERNELS = ("torch._C._SafeKernelFunction.call_boxed",)
 
