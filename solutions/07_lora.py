@@ -292,8 +292,8 @@ from torch import Tensor, nn
 class LoRALinear(nn.Module):
     """A frozen linear layer with an adapter beside it.
 
-    base       an nn.Linear, or of a class derived from it, with a forward of its own; weight (m, n), with a bias or
-               without, in any floating dtype
+    base       an nn.Linear, or of a class derived from it, with a forward of its own and perhaps more parameters;
+               weight (m, n), with a bias or without, in any floating dtype
     r          int, at least 1; may be above n and m
     alpha      above 0, an int or a float
     rng        a torch.Generator on the CPU: the only source of random numbers

@@ -69,9 +69,8 @@ class TwoLinears(nn.Module):
         self.B = nn.Parameter(base.weight.new_zeros(base.out_features, r))
         with torch.no_grad():
             self.A.normal_(0, base.in_features**-0.5, generator=rng)
-        base.weight.requires_grad_(False)
-        if base.bias is not None:
-            base.bias.requires_grad_(False)
+        for each in base.parameters():
+            each.requires_grad_(False)
         self.base = base
         self.scale = float(alpha) / r
         self.merged = False
@@ -120,6 +119,11 @@ SIZE = " / n**0.5"
 PARAMETER_A = "self.A = nn.Parameter(drawn.to(base.weight.device))"
 PARAMETER_B = "self.B = nn.Parameter(base.weight.new_zeros(m, r))"
 FROZEN = "self.base = base.requires_grad_(False)"
+WEIGHT_AND_BIAS = (
+    "for each in (base.weight, base.bias):\n"
+    "            if each is not None:\n"
+    "                each.requires_grad_(False)"
+)
 SCALE = "self.scale = alpha / r"
 SCALED = "y + self.scale * (x @ self.A.T @ self.B.T)"
 FORWARD = f"return y if self.merged else {SCALED}"
@@ -185,14 +189,14 @@ WRONG = (
         "parameter of base with requires_grad_(False).",
         layer((FROZEN, "self.base = base")),
         layer((FROZEN, "self.base = base.eval()")),
-        linears(("base.weight.requires_grad_(False)", "base.weight.detach().requires_grad_(False)")),
+        linears(("each.requires_grad_(False)", "each.detach().requires_grad_(False)")),
     ),
     wrong(
         "bias_trains",
         "The weight of base is frozen and its bias is not. It moves, and the layer can no longer be taken back to what "
         "it was by leaving the adapter out.",
         layer((FROZEN, "self.base = base\n        base.weight.requires_grad_(False)")),
-        linears(("base.bias.requires_grad_(False)", "base.bias.requires_grad_(True)")),
+        linears(("each.requires_grad_(False)", "each.requires_grad_(each is base.bias)")),
     ),
     wrong(
         "a_factor_frozen",
@@ -363,6 +367,12 @@ WRONG = (
         "needs it in backward, and another may keep it. Make a new sum.",
         layer((FORWARD, f"if not self.merged:\n            y += {SCALED.removeprefix('y + ')}\n        return y")),
         fails=("asks_the_base",),
+    ),
+    wrong(
+        "other_parameters_train",
+        "You freeze the weight and the bias of base. A class derived from nn.Linear may have more parameters than "
+        "these: freeze all that base.parameters() gives, or base itself, with requires_grad_(False).",
+        layer((FROZEN, f"self.base = base\n        {WEIGHT_AND_BIAS}")),
     ),
     wrong(
         "silent_in_eval_mode",

@@ -55,11 +55,15 @@ NONSENSE: dict[str, tuple[int, float]] = {
 
 
 class Bent(nn.Linear):
-    """A kind of nn.Linear whose backward needs what it said."""
+    """A kind of nn.Linear whose backward needs what it said, with a parameter more."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__(in_features, out_features, bias)
+        self.gain = nn.Parameter(torch.tensor(0.75))
 
     def forward(self, input: Tensor) -> Tensor:
         """x (..., n) -> (..., m)."""
-        return super().forward(input).tanh()
+        return (self.gain * super().forward(input)).tanh()
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -192,7 +196,7 @@ def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 
 
 def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the layer says while its adapter stands in the weight, and after; of a derived base dx, too."""
+    """What the layer says while its adapter stands in the weight, and after; of a derived base two gradients."""
     kind = Bent if "derived" in inputs else nn.Linear
     layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone(), kind))
     found: dict[str, Any] = {}
@@ -205,6 +209,7 @@ def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         x = inputs["x"][0].clone().requires_grad_()
         layer(x).sum().backward()
         found["dx"] = x.grad
+        found["dgain"] = torch.zeros(()) if layer.base.gain.grad is None else layer.base.gain.grad
     return found
 
 
@@ -415,7 +420,7 @@ EXERCISE = Exercise(
             "asks_the_base",
             "base may be of a class derived from nn.Linear, with a forward of its own (one that holds its weight in 4 "
             "bits, say): call base(x), and do not take its weight. Its backward may need what it said: add to that, "
-            "and not into it.",
+            "and not into it. And it may have parameters of its own, which are frozen, too.",
             cases=(DERIVED,),
             needs=("merged_counts_once", "gradient_of_x"),
         ),
@@ -476,7 +481,7 @@ EXERCISE = Exercise(
         "above 0, an int or a float": ("alpha a whole number", "refusals"),
         "the only source of random numbers": ("A_from_rng",),
         "the very module that came in": ("same_base",),
-        "no longer requires a gradient": ("trainables", "base_unchanged"),
+        "no longer requires a gradient": ("trainables", "base_unchanged", "asks_the_base"),
         "(r, n), normal with mean 0 and standard deviation 1 / sqrt(n)": ("A_normal_B_zero", "shapes"),
         "(m, r), 0": ("A_normal_B_zero", "shapes"),
         "in the dtype of base's weight": ("dtype_of_base",),
@@ -484,7 +489,7 @@ EXERCISE = Exercise(
         "False at the start": ("scale",),
         "Others may set A, B, scale and merged": ("looks_at_what_is_there", "merged_counts_once"),
         "in eval mode as in training": ("looks_at_what_is_there",),
-        "or of a class derived from it, with a forward of its own": ("asks_the_base",),
+        "or of a class derived from it, with a forward of its own and perhaps more parameters": ("asks_the_base",),
         "scale (x A') B'": ("training",),
         "base(x) alone while merged is True": ("merged_counts_once",),
         "What base returned is not changed": ("asks_the_base",),
