@@ -306,6 +306,15 @@ WRONG = (
         edit((' / (1 - beta1 ** state["step"])', ""), (' / (1 - beta2 ** state["step"])', "")),
     ),
     wrong(
+        "old_and_new_swapped",
+        "A moment keeps beta of what it was, and takes 1 - beta of what comes: m.lerp_(g, 1 - beta1). Yours has the "
+        "two the wrong way round.",
+        edit((LERP, 'state["m"].lerp_(grad, beta1)')),
+        edit(
+            ("mul_(beta2).addcmul_(grad, grad, value=1 - beta2)", "mul_(1 - beta2).addcmul_(grad, grad, value=beta2)")
+        ),
+    ),
+    wrong(
         "always_step_1",
         "Your step does not count: every correction is that of the first step.",
         edit(('    state["step"] += 1\n', '    state["step"] = 1\n')),

@@ -51,8 +51,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             return None if frozen or (step, rank, number) in none else (signs[number] * size).to(dtype)
 
         numbers = range(len(shapes))
-        # Betas whose powers float32 has exactly: a step count in float32, as torch keeps it, is no mistake.
-        options = {"lr": [0.05] * steps, "betas": [0.5, 0.75], "eps": TINY, "weight_decay": 0.0}
+        # Betas whose powers float32 has exactly: a step count in float32, as torch keeps it, is no mistake. Neither is
+        # a half, so that beta and 1 - beta differ.
+        options = {"lr": [0.05] * steps, "betas": [0.75, 0.875], "eps": TINY, "weight_decay": 0.0}
         inputs: dict[str, Any] = {
             "values": [(normal(rng, *shape).sign() + normal(rng, *shape) / 4).to(dtype) for shape in shapes],
             "grads": [[[grad(t, r, k) for k in numbers] for t in range(steps)] for r in range(ranks)],
