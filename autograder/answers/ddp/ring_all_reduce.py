@@ -175,9 +175,11 @@ WRONG = (
     ),
     wrong(
         "shape_lost",
-        "You return a flat tensor, or the padding with it. Cut what was added off, and give the sum the shape of x.",
+        "You return a flat tensor, the padding with it, or no dimensions of one entry. Cut what was added off, and give "
+        "the sum the shape of x.",
         edit((LAST, "return padded")),
         edit((LAST, "return padded[:n]")),
+        edit((LAST, f"{LAST}.squeeze()")),
     ),
     wrong(
         "rest_not_added",

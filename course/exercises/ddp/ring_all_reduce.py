@@ -43,7 +43,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return [normal(rng, *shape, dtype=dtype) for _ in range(ranks)]
 
     xs = {
-        "4 ranks": drawn(4, 2, 4),
+        "4 ranks": drawn(4, 2, 1, 4),
         "3 ranks": drawn(3, 2, 3),
         "3 ranks, 2 x 4": drawn(3, 2, 4),
         "4 ranks, 5 numbers": drawn(4, 5),
