@@ -175,7 +175,7 @@ WRONG = (
     ),
     wrong(
         "shape_lost",
-        "You return a flat tensor, the padding with it, or no dimensions of one entry. Cut what was added off, and give "
+        "You return a flat tensor, the padding with it, or no dimension of one entry. Cut off what was added, and give "
         "the sum the shape of x.",
         edit((LAST, "return padded")),
         edit((LAST, "return padded[:n]")),

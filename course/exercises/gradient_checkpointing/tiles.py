@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.oracle import is_here
-from course.performing.pledges import Look, Stage, number, pieces, pledged, shown
+from course.performing.pledges import Look, Sample, Stage, number, pieces, pledged, shown
 from course.performing.refusals import all_refused
 
 EVEN, RAGGED, ONE_TILE = "tiles that fit", "ragged tiles", "a block longer than both"
@@ -43,6 +43,7 @@ PLAIN = (EVEN, RAGGED, ONE_TILE)
 
 LONG, WHOLE = "a long sequence", "a long sequence, all keys seen"
 DOCUMENTS, PIECE, BLOCK, WIDTH = 5, 1536, 256, 4  # all probabilities of one document are 9 MiB
+FEW = 2  # documents where all keys are seen, which takes longer: who keeps a row of tiles there does so below a mask
 APART = 160.0  # an unscaled score between documents: its exponential is under a rounding, and a normal number
 PEAK = 12 * 2**20  # bytes in grading: right answers take 4 to 8 MiB, two rows of tiles 15, two of one document 18
 NAMES = ("q", "k", "v")
@@ -57,8 +58,10 @@ def long_cases(rng: torch.Generator) -> list[Case]:
 
 
 def _long_case(rng: torch.Generator, name: str, *, causal: bool) -> Case:
-    seed, document, row = (integer(rng, *between) for between in ((0, 2**31), (0, DOCUMENTS), (32, PIECE - 32)))
-    return Case(name=name, inputs={"seed": seed, "causal": causal}, hidden={"row": PIECE * document + row})
+    documents = DOCUMENTS if causal else FEW
+    seed, document, row = (integer(rng, *between) for between in ((0, 2**31), (0, documents), (32, PIECE - 32)))
+    inputs: Inputs = {"seed": seed, "causal": causal, "documents": documents}
+    return Case(name=name, inputs=inputs, hidden={"row": PIECE * document + row})
 
 
 def long_tensors(inputs: Inputs, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
@@ -66,7 +69,7 @@ def long_tensors(inputs: Inputs, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
     numbers of q and k tell documents apart; v goes with k and has a mean, so that no sum over many keys is near 0.
     """
     first = number(ask, "row") // PIECE if is_here(ask) else 0
-    documents = range(first, first + 1 if is_here(ask) else DOCUMENTS)
+    documents = range(first, first + 1 if is_here(ask) else inputs["documents"])
     q, k, v = (
         (4 * draw(inputs["seed"] + DOCUMENTS * at, documents, PIECE * WIDTH).view(-1, WIDTH) - 2).float()
         for at in range(3)
@@ -97,13 +100,15 @@ def long_observed(call: Callable[[], object], results: Sequence[str], ask: Ask) 
     )
 
 
-def look_at(results: Sequence[str]) -> Look:
-    """One row of each result, which are pledged in pieces of PIECE rows."""
-    return Look(
-        stages=(Stage(pieces=dict.fromkeys(results, DOCUMENTS), tells=("row",)),),
+def look_at(results: Sequence[str], case: Case) -> Sample:
+    """One row of each result, which are pledged in pieces of PIECE rows: a document each."""
+    documents = cast(int, case.inputs.get("documents", 0))
+    look = Look(
+        stages=(Stage(pieces=dict.fromkeys(results, documents), tells=("row",)),),
         at=lambda numbers: dict.fromkeys(results, numbers["row"] // PIECE),
         cut=lambda piece, numbers: _looked_at(piece, numbers["row"]),
     )
+    return Sample(case, look)
 
 
 def _looked_at(document: Tensor, row: int) -> Tensor:
