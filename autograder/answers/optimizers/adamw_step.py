@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograder.bank import right, wrong
+from autograder.bank import Alternative, right, wrong
 from autograder.edits import edited
 from course.reference.optimizers.adamw_step import adamw_step
 
@@ -73,32 +73,6 @@ def corrections_in_the_rate(
             p.addcdiv_(m, v.sqrt().add_(eps * scale), value=-rate)
 
 
-def rate_with_a_step_tensor(
-    params: list[Tensor],
-    grads: list[Tensor | None],
-    state: list[Any],
-    *,
-    lr: float,
-    betas: Betas = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.01,
-) -> None:
-    """torch's order of operations, with the step as a tensor: the rate and both corrections are float32 tensors."""
-    _refuse(params, grads, lr, betas)
-    for p, g, kept in zip(params, grads, state, strict=True):
-        if g is None:
-            continue
-        if not kept:
-            kept.update(step=torch.tensor(0), exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
-        kept["step"] += 1
-        p.mul_(1 - lr * weight_decay)
-        kept["exp_avg"].lerp_(g, 1 - betas[0])
-        kept["exp_avg_sq"].mul_(betas[1]).addcmul_(g, g, value=1 - betas[1])
-        rate, other = lr / (1 - betas[0] ** kept["step"]), 1 - betas[1] ** kept["step"]
-        denominator = (kept["exp_avg_sq"].sqrt() / other.sqrt()).add_(eps)
-        p.addcdiv_(kept["exp_avg"], denominator, value=-rate)
-
-
 def torchs_own(
     params: list[Tensor],
     grads: list[Tensor | None],
@@ -124,7 +98,16 @@ RIGHT = (
     right(torchs_own, independent="torch.optim.AdamW"),
     right(formulas_with_a_step_tensor),
     right(corrections_in_the_rate),
-    right(rate_with_a_step_tensor),
+    # torch's order of operations, with the step as a tensor: the rate and both corrections are float32 tensors.
+    Alternative(
+        name="rate_with_a_step_tensor",
+        answer=edited(
+            corrections_in_the_rate,
+            ('kept.get("t", 0)', 'kept.get("t", torch.tensor(0))'),
+            ("rate = lr * scale /", "rate = lr /"),
+            ("v.sqrt().add_(eps * scale)", "(v.sqrt() / scale).add_(eps)"),
+        ),
+    ),
 )
 
 torch_like = partial(edited, adamw_step)
