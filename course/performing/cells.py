@@ -59,6 +59,8 @@ class get_ipython:
 """  # what IPython brings to every notebook: an answer may show a number, or hold a magic, which does nothing here
 BROUGHT = compile(SHELL, "<shell>", "exec", dont_inherit=True)
 TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=[^\W\d])", re.MULTILINE)  # binds what the rest of the line binds
+IMPORTS = (ast.Import, ast.ImportFrom)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Accounts = tuple[frozenset[str], frozenset[str], frozenset[str], Mapping[str, frozenset[str]]]
 LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
 
@@ -267,9 +269,9 @@ def _run(code: types.CodeType, names: dict[str, Any]) -> None:
 
 def _binds(node: ast.stmt) -> frozenset[str]:
     """Names that the statement binds at the left margin, and names whose attributes or items it sets."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(node, DEFINITIONS):
         return frozenset({node.name})
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
+    if isinstance(node, IMPORTS):
         return frozenset(alias.asname or alias.name.partition(".")[0] for alias in node.names)
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -294,9 +296,9 @@ def _accounts(node: ast.stmt) -> Accounts:
     fills is told.
     """
     binds = _binds(node)
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
+    if isinstance(node, IMPORTS):
         return binds, frozenset(), frozenset(), {}
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(node, DEFINITIONS):
         makers = set(map(_first, _made_from(node))) - {""}
         decorated = [part for each in node.decorator_list for part in ast.walk(each) if isinstance(part, ast.Call)]
         changes, calls = _acting(node.decorator_list, makers)
@@ -366,9 +368,12 @@ def _filled(parts: Iterable[ast.AST]) -> frozenset[str]:
 
 def _uses(code: types.CodeType) -> frozenset[str]:
     """Names that are looked up as globals, in this code or in any function inside it."""
-    names = {name for operation, name in global_names(code) if operation.startswith("LOAD")}
-    inner = [_uses(each) for each in code.co_consts if isinstance(each, types.CodeType)]
-    return frozenset(names).union(*inner)
+    return _looked_up(code).union(*(_uses(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+
+
+def _looked_up(code: types.CodeType) -> frozenset[str]:
+    """The same in this code alone."""
+    return frozenset(name for operation, name in global_names(code) if operation.startswith("LOAD"))
 
 
 def global_names(code: types.CodeType) -> Iterator[tuple[str, str]]:
@@ -411,7 +416,7 @@ def _counts(each: _Statement, made: str, owners: Mapping[str, tuple[int, int]]) 
     own, last = owners.get(made, (each.cell, each.cell))
     if not own < each.cell <= last:
         return each.cell == own
-    defines = isinstance(each.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    defines = isinstance(each.node, DEFINITIONS)
     return made not in each.binds if defines else made in each.binds
 
 
@@ -429,8 +434,9 @@ def _slice(
         again = {name: bound[name] for name in needed & bound.keys()}
         grown, over = False, _bound_anew(statements, makes, again, chosen)
         for number, each in enumerate(statements):
-            wanted = [made for made in makes[number] & needed if _counts(each, made, owners)]
-            if number not in chosen and any(number >= over.get(made, 0) or _imports(each.node) for made in wanted):
+            stays = isinstance(each.node, IMPORTS)
+            wanted = [made for made in makes[number] & needed if stays or number >= over.get(made, 0)]
+            if number not in chosen and any(_counts(each, made, owners) for made in wanted):
                 chosen[number] = _needs(each)
                 needed |= chosen[number]
                 grown = True
@@ -447,8 +453,9 @@ def _last_bound(
     found, made, imported = dict[str, int](), set[str](), set[str]()
     for number, each in enumerate(statements):
         names = _surely_binds(each.node) & makes[number] - owners.keys()
-        if _imports(each.node):
-            found = {name: at for name, at in found.items() if name not in names & imported}
+        if isinstance(each.node, IMPORTS):
+            for name in names & imported:
+                found.pop(name, None)
             found |= dict.fromkeys(names & made - imported, number)
             imported |= names
         else:
@@ -468,13 +475,13 @@ def _bound_anew(
 
     chosen  what each chosen statement needs, in functions that it defines too
     """
-    over = {}
+    over, at_once = {}, {n: _needs_at_once(statements[n], needs) for n, needs in chosen.items()}
     for name, at in bound.items():
-        seen, left = set[str](), [set(_needs_at_once(statements[n], chosen[n])) for n in chosen if n <= at]
+        seen, left = set[str](), [needs for n, needs in at_once.items() if n <= at]
         while left and name not in seen:
             new = left.pop() - seen
             seen |= new
-            left += [set(chosen[n]) for n in chosen if n < at and not makes[n].isdisjoint(new)]
+            left += [needs for n, needs in chosen.items() if n < at and not makes[n].isdisjoint(new)]
         if name not in seen:
             over[name] = at
     return over
@@ -482,8 +489,7 @@ def _bound_anew(
 
 def _makes(statements: Sequence[_Statement]) -> list[frozenset[str]]:
     """The names that each statement binds, or that have objects which it changes, itself or by a function it calls."""
-    imports = (ast.Import, ast.ImportFrom)
-    here = frozenset().union(*(each.binds for each in statements if not isinstance(each.node, imports)))
+    here = frozenset().union(*(each.binds for each in statements if not isinstance(each.node, IMPORTS)))
     doers = _doers(statements, here)
     return [
         each.binds.union(
@@ -568,12 +574,7 @@ def _surely_binds(node: ast.stmt) -> frozenset[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if node.value else []
         parts = [part for target in targets for part in ast.walk(target)]
         return frozenset(part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
-    simple = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or _imports(node)
-    return _binds(node) if simple else frozenset()
-
-
-def _imports(node: ast.stmt) -> bool:
-    return isinstance(node, (ast.Import, ast.ImportFrom))
+    return _binds(node) if isinstance(node, (*DEFINITIONS, *IMPORTS)) else frozenset()
 
 
 def _needs_at_once(statement: _Statement, needs: frozenset[str]) -> frozenset[str]:
@@ -581,7 +582,7 @@ def _needs_at_once(statement: _Statement, needs: frozenset[str]) -> frozenset[st
     node = statement.node
     if not needs or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.decorator_list:
         return needs
-    return frozenset(name for operation, name in global_names(statement.code) if operation.startswith("LOAD")) & needs
+    return _looked_up(statement.code) & needs
 
 
 def _needs(statement: _Statement) -> frozenset[str]:
