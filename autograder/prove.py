@@ -90,6 +90,10 @@ class _Trial:
     record: Record
     again: Mapping[str, Sequence[Sequence[Observation]]]
 
+    def begun(self) -> _OfSeed:
+        """Nothing was shown yet."""
+        return _OfSeed(seed=self.seed, cases=frozenset(case.name for case in self.record.cases))
+
     def verdict(self, answer: Answer) -> Verdict:
         return self.judged(perform_all(self.bank.exercise, answer, self.record.cases, clock="cpu"))
 
@@ -152,9 +156,9 @@ def _right_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
     with undisturbed():
         bank = with_worked(banks.load(name), root)
         cases = tuple(bank.exercise.draw(seed))
-        part = _OfSeed(seed=seed, cases=frozenset(case.name for case in cases))
         known = Record(cases=cases, references=recording.references(bank, cases), suspects=())
         trial = _Trial(bank=bank, seed=seed, record=known, again={})
+        part = trial.begun()
         _right_answers(trial, part)
         _right_answers_in_several_forms(trial, part)
     gc.collect()
@@ -164,7 +168,7 @@ def _right_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
 def _prove_seed(bank: Bank, seed: int, public: Recorded | None = None, *, moved: bool = True) -> _OfSeed:
     known = public if public and seed == PUBLIC_SEED else recording.recorded(bank, seed, moved=moved)
     trial = _Trial(bank=bank, seed=seed, record=known.record, again=known.again)
-    part = _OfSeed(seed=seed, cases=frozenset(case.name for case in known.record.cases))
+    part = trial.begun()
     _right_answers(trial, part)
     _right_answers_in_several_forms(trial, part)
     _stub_and_garbage(trial, part)

@@ -127,7 +127,8 @@ def process(pid: int, *, own: int, resident: int, peak: int = 0, cpu: float = 0.
 
 def test_the_peak_is_above_the_start_and_holds_what_was_taken_before():
     costs = Costs(shared=100)
-    costs.base(ready := [process(7, own=100, resident=150)], ready)
+    begun = [process(7, own=100, resident=150)]
+    costs.base(begun, begun)
     costs.starts = {7: process(7, own=140, resident=210)}
     assert costs.spent([process(7, own=140, resident=210, peak=260, cpu=2.0)]) == (50 + 40, 2.0)
     assert costs.grown([process(7, own=0, resident=0)]) == 40
@@ -135,7 +136,8 @@ def test_the_peak_is_above_the_start_and_holds_what_was_taken_before():
 
 def test_bytes_of_ones_own_count_where_the_peak_hides_them():
     costs = Costs(shared=100)
-    costs.base(ready := [process(7, own=100, resident=150)], ready)
+    begun = [process(7, own=100, resident=150)]
+    costs.base(begun, begun)
     costs.starts = {7: process(7, own=100, resident=400)}
     costs.look([process(7, own=300, resident=350)])
     assert costs.spent([process(7, own=100, resident=150, peak=400)])[0] == 200

@@ -22,8 +22,6 @@ from course.meter.storage import Row, address, bytes_now, not_counted, weakly
 
 SCALARS = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor([1.0])` calls on the tensor that it just made
-
-
 Made: TypeAlias = tuple[str, tuple[int, ...], torch.dtype]  # the op that made a tensor, its shape and dtype
 
 

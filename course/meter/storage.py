@@ -70,9 +70,9 @@ def storage_bytes(tensor: Tensor) -> int:
     return tensor.untyped_storage().nbytes()
 
 
-def bytes_now(address: int) -> int | None:
+def bytes_now(at: int) -> int | None:
     """The size of a storage to which there is a weak reference: None where it was freed, 0 where it was emptied by
     `resize_`.
     """
-    storage = torch.UntypedStorage._new_with_weak_ptr(address)
+    storage = torch.UntypedStorage._new_with_weak_ptr(at)
     return None if storage is None else int(storage.nbytes())
