@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from course.lessons import floor, grammar
 from course.lessons.experiments import assembled_lora as assembled
 from course.lessons.experiments import fine_tuning
-from course.lessons.experiments.adapters import MIRROR, SHIFTED, trainable
+from course.lessons.experiments.adapters import MIRROR, SHIFTED, batches, trainable
 from course.lessons.experiments.small_gpt import judged, loss_on, small_gpt
 from course.lessons.widgets.swap import Board
 from course.reference.lora.adapter_state import adapter_state
@@ -36,8 +36,7 @@ def parts(request):
 def folder(parts, tmp_path_factory):
     path = tmp_path_factory.mktemp("adapters")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembled, "USUAL", assembled.Setting(steps=FEW))
-        patch.setattr(assembled.trained, "__defaults__", (assembled.USUAL,))
+        patch.setattr(assembled, "STEPS", FEW)
         lines = [*assembled.make_files(parts, path)]
     assert len(lines) == 1 + len(assembled.DIALECTS)
     return path
@@ -50,7 +49,8 @@ def test_the_small_gpt_is_nearly_perfect_in_the_north_and_lost_elsewhere():
 
 
 def test_training_moves_the_factors_and_nothing_else(parts):
-    model, before = assembled.trained(parts, grammar.SOUTH, assembled.Setting(steps=FEW)), small_gpt().state_dict()
+    windows = list(batches(grammar.SOUTH, FEW))
+    model, before = assembled.trained(parts, windows), small_gpt().state_dict()
     after = {name.replace(".base.", "."): each for name, each in model.state_dict().items()}
     assert all(torch.equal(each, after[name]) for name, each in before.items())
     assert sum(each.numel() for each in trainable(model)) == 4_608

@@ -9,7 +9,7 @@ Variants change one thing at a time: r, alpha, which layers are adapted, and the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ from course.lessons.models import GPT
 
 DIALECTS = {each.name: each for each in (grammar.SOUTH, MIRROR, SHIFTED)}
 WINDOWS = 64  # that a loss is the mean of
-BATCH = 8  # windows of a step: small, so that all of it takes seconds
+BATCH = 4  # windows of a step: small, so that all of it takes seconds
+STEPS, FEWER = 150, 100  # to train an adapter that is saved, and each variant
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -51,22 +52,21 @@ class Setting:
     alpha: float = 16.0
     where: str = BOTH
     rate: float = 5e-3
-    steps: int = 150
 
 
 USUAL = Setting()
-SHORT = Setting(r=4, steps=100)
+START = Setting(r=4)  # of which each variant changes one thing
 VARIANTS: dict[str, Setting] = {
-    "r = 4": SHORT,
-    "r = 1": replace(SHORT, r=1),
-    "r = 16": replace(SHORT, r=16),
-    "alpha / 16": replace(SHORT, alpha=1.0),
-    "alpha x 16": replace(SHORT, alpha=256.0),
-    "attention only": replace(SHORT, where=ATTENTION),
-    "MLP only": replace(SHORT, where=MLP),
-    "queries, values": replace(SHORT, where=QUERIES_AND_VALUES),
-    "rate / 10": replace(SHORT, rate=SHORT.rate / 10),
-    "rate x 10": replace(SHORT, rate=SHORT.rate * 10),
+    "r = 4": START,
+    "r = 1": replace(START, r=1),
+    "r = 16": replace(START, r=16),
+    "alpha / 16": replace(START, alpha=1.0),
+    "alpha x 16": replace(START, alpha=256.0),
+    "attention only": replace(START, where=ATTENTION),
+    "MLP only": replace(START, where=MLP),
+    "queries, values": replace(START, where=QUERIES_AND_VALUES),
+    "rate / 10": replace(START, rate=START.rate / 10),
+    "rate x 10": replace(START, rate=START.rate * 10),
 }
 
 
@@ -152,10 +152,10 @@ def adapted(parts: Functions, setting: Setting = USUAL) -> GPT:
     return model
 
 
-def trained(parts: Functions, dialect: grammar.Dialect, setting: Setting = USUAL) -> GPT:
-    """The small GPT, adapted and tuned to the dialect."""
+def trained(parts: Functions, windows: Sequence[tuple[Tensor, Tensor]], setting: Setting = USUAL) -> GPT:
+    """The small GPT, adapted and tuned, a step for each window."""
     model = adapted(parts, setting)
-    for _ in tune(model, list(batches(dialect, setting.steps, BATCH)), rate=setting.rate):
+    for _ in tune(model, windows, rate=setting.rate):
         pass
     return model
 
@@ -165,7 +165,7 @@ def make_files(parts: Functions, folder: Path) -> Iterator[str]:
     yield f"{'':8}  {'untuned':>7}  {'tuned':>6}  {'floor':>6}  {'kB of file':>10}  seconds"
     for name, dialect in DIALECTS.items():
         windows, begin = judged(dialect, WINDOWS), time.perf_counter()
-        model = trained(parts, dialect)
+        model = trained(parts, list(batches(dialect, STEPS, BATCH)))
         seconds = time.perf_counter() - begin
         path = folder / f"{name}.safetensors"
         save_file({key: each.half() for key, each in parts["adapter_state"](model).items()}, path)
@@ -242,11 +242,11 @@ def merged(parts: Functions, folder: Path) -> str:
 
 def variants(parts: Functions) -> Iterator[str]:
     """One thing changed at a time, on southern text; a line for each."""
-    windows = judged(grammar.SOUTH, WINDOWS)
+    seen, windows = list(batches(grammar.SOUTH, FEWER, BATCH)), judged(grammar.SOUTH, WINDOWS)
     least = floor.perfect_loss(grammar.SOUTH, windows[1])
     yield f"{'':16}  {'numbers':>7}  {'kB of file':>10}  {'loss':>6}  above the floor"
     for name, setting in VARIANTS.items():
-        model = trained(parts, grammar.SOUTH, setting)
+        model = trained(parts, seen, setting)
         numbers = sum(each.numel() for each in model.parameters() if each.requires_grad)
         loss, state = loss_on(model, windows), parts["adapter_state"](model)
         kilobytes = len(save({key: each.half() for key, each in state.items()})) / 1e3
