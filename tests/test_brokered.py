@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 import toy_ranks
-from conftest import same_leaf
+from conftest import same_leaf, soak
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 
 from autograder.sandbox import open_runner
@@ -216,7 +216,7 @@ CALLS = []
 """
 
 
-@pytest.mark.parametrize("held", ["comm.barrier()", "time.sleep(0.2)"], ids=["at a call", "between calls"])
+@pytest.mark.parametrize("held", [soak("comm.barrier()"), "time.sleep(0.2)"], ids=["at a call", "between calls"])
 def test_pages_of_files_that_a_rank_lets_go_of_make_no_room(held):
     two = EXERCISE.draw(1)[1]
     exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from conftest import soak
 
 from autograder import bank as banks
 from autograder import edits, recording
@@ -72,10 +73,12 @@ def runner():
 
 @every_exercise
 @pytest.mark.sandbox
-def test_right_answers_get_full_marks_in_the_sandbox_without_what_is_removed(runner, name):
+@pytest.mark.parametrize("others", [slice(1), soak(slice(1, None))], ids=["one other", "all others"])
+def test_right_answers_get_full_marks_in_the_sandbox_without_what_is_removed(runner, name, others):
     bank = banks.load(name)
     exercise = bank.exercise
-    for answer in (bank.reference, *(each.answer for each in bank.alternatives if not each.independent)):
+    ours = [each.answer for each in bank.alternatives if not each.independent]
+    for answer in (bank.reference, *ours[others]):
         cells = [CodeCell(source=edits.cell(exercise.name, answer), answers=exercise.name)]
         with runner.session(cells) as session:
             verdict = alone(exercise, session, FRESH)
