@@ -116,21 +116,23 @@ def _distance(param: Tensor, inputs: Inputs) -> Tensor:
     return distance
 
 
-def _moments(inputs: Inputs) -> dict[str, Tensor]:
-    """Both moments after one step, float64, before they are rounded."""
+def _moments(inputs: Inputs) -> dict[str, tuple[Tensor, Tensor]]:
+    """Both moments after one step, float64, before they are rounded; and the magnitudes of the two terms added up."""
     g, made = inputs["grad"].double().flatten(), {}
     for name, beta, new in (("m", inputs["betas"][0], g), ("v", inputs["betas"][1], g.square())):
         old = torch.zeros_like(g)
         if name in inputs["state"]:
             codes, scales = inputs["state"][name]
             old = VALUES[name].double()[codes.long()] * scales.double().repeat_interleave(inputs["block"])[: len(g)]
-        made[name] = beta * old + (1 - beta) * new
+        made[name] = beta * old + (1 - beta) * new, beta * old.abs() + (1 - beta) * new.abs()
     return made
 
 
 def _nearest(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: no other value is nearer to a number, to 16 roundings of its block's scale."""
-    for name, exact in _moments(inputs).items():
+    """What `Property.holds` takes: no other value is nearer to a number, to 16 roundings of what was added in its
+    block, which is larger than the sums where all of them cancel, as a single one may.
+    """
+    for name, (exact, terms) in _moments(inputs).items():
         codes, scales, block = got[f"{name}/codes"], got[f"{name}/scales"], inputs["block"]
         if not isinstance(codes, Tensor) or codes.shape != exact.shape or not isinstance(scales, Tensor):
             return f"the codes of {name} must have the shape {tuple(exact.shape)}"
@@ -142,7 +144,8 @@ def _nearest(inputs: Inputs, got: Values, expected: Values) -> str | None:
         each = largest.repeat_interleave(block)[: len(exact)]
         held = VALUES[name].double()[codes.long()] * scales.double().repeat_interleave(block)[: len(exact)]
         least = (VALUES[name].double() * each[:, None] - exact[:, None]).abs().amin(1)
-        excess = (held - exact).abs() - least - 16 * 2.0**-23 * each
+        roundings = 16 * 2.0**-23 * torch.stack([part.max() for part in torch.split(terms, block)])
+        excess = (held - exact).abs() - least - roundings.repeat_interleave(block)[: len(exact)]
         if not float(excess.max()) <= 0:
             return f"a number of {name} lies {float(excess.max()):.3g} farther away than the nearest value"
     return None
