@@ -202,10 +202,12 @@ def arguments_unchanged(*, needs: tuple[str, ...], points: int = 1) -> Property:
     )
 
 
-def every_form(*, needs: tuple[str, ...], points: int = 1, keys: tuple[str, ...] = (), roundings: int = 16) -> Property:
+def every_form(
+    *, needs: tuple[str, ...], points: int = 1, keys: tuple[str, ...] = (), roundings: int = 16, in_half: int = 4
+) -> Property:
     """The property that an answer is right in each of `Exercise.forms`, which are its cases if it names none.
 
-    Half precision has few digits: a tolerance of many roundings would allow anything.
+    in_half  roundings where inputs are in half precision, which has few digits: many would allow anything
     """
     return Property(
         EVERY_FORM,
@@ -214,6 +216,7 @@ def every_form(*, needs: tuple[str, ...], points: int = 1, keys: tuple[str, ...]
         points=points,
         keys=keys,
         roundings=roundings,
+        in_half=in_half,
         needs=needs,
     )
 
