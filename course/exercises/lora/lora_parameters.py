@@ -21,7 +21,9 @@ SQUARE, LONG, SEVERAL, NONE, LARGE, PAPER = (
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Each case asks several questions; no length is twice another, so that slips differ."""
+    """Each case asks several questions; no length is twice another, so that slips differ. Only in `LARGE` is r so large
+    that the factors have more numbers than the matrix.
+    """
 
     def grouped(layers: int) -> Shapes:
         """Queries and output square, keys and values for fewer heads: of all layers alike."""
@@ -37,8 +39,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         f"layers.{layer}.{name}": (wide_matrix, wide_matrix) for layer in range(96) for name in ("q_proj", "v_proj")
     }
     drawn: dict[str, list[tuple[Shapes, int]]] = {
-        SQUARE: [({"q_proj": square}, r) for r in (1, integer(rng, 3, 9), integer(rng, 10, 90))],
-        LONG: [({"up": shape}, r) for shape in (wide, tall) for r in (1, integer(rng, 3, 19))],
+        SQUARE: [({"q_proj": square}, r) for r in (1, integer(rng, 3, 9), integer(rng, 10, 49))],
+        LONG: [({"up": shape}, r) for shape in (wide, tall) for r in (1, integer(rng, 3, 14))],
         SEVERAL: [(few, integer(rng, 2, 9)), (grouped(1), 4), (grouped(integer(rng, 2, 5)), 16)],
         NONE: [({}, 8)],
         LARGE: [({"up": tall}, short + integer(rng, 1, 20)), ({"q_proj": square, "up": wide}, 2 * side + 1)],
