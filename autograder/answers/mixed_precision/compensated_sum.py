@@ -243,6 +243,7 @@ WRONG = (
         at_the_end(("return s + losses", "return s - losses")),
         edited(kahan, ("- c", "+ c")),
         edited(kahan, ("c = (t - s) - y", "c = y - (t - s)")),
+        by_chance=True,
     ),
     wrong(
         "compared_with_sign",
@@ -267,6 +268,7 @@ WRONG = (
         blocks_of_pairs,
         halves,
         edited(pairs, ("xs[0::2] + xs[1::2]", "xs[: len(xs) // 2] + xs[len(xs) // 2 :]")),
+        by_chance=True,
     ),
     wrong(
         "not_for_a_few",
