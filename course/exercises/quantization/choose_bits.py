@@ -28,7 +28,7 @@ ENDS, EXACT, ONE = "the cheapest and the dearest", "exactly the budget", "one la
 GOOD, BEST = 1.25, 1.05  # times the error of the best plan for the calibration tokens
 SEEN, UNSEEN = 192, 512  # tokens
 LOSES = 1.15  # times the error of the best plan, where a rule of thumb or one plan for all is to lose
-RIGHT, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, APART, DIAGONAL, NORMS, WIDE = (
+RIGHT, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, APART, OUTPUTS, DIAGONAL, NORMS, WIDE = (
     "squared changes of the loss",
     "squared errors of the outputs",
     "absolute changes",
@@ -37,6 +37,7 @@ RIGHT, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, APART, DIAGONAL,
     "means over outputs",
     "means of the changes",
     "squares of each output's part",
+    "mean squares of each output, and of its gradient",
     "squares of each weight's part",
     "products of norms",
     "a code more than there is",
@@ -53,7 +54,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     exact = sum(each[plan] for each, plan in zip(prices, [(3, SHORT), (4, 0), (6, 0), (4, SHORT), (8, 0)], strict=True))
     drawn = {
         WORTHS: _telling(rng, 2, UNWEIGHTED, ABSOLUTE, ROOTS, RELATIVE, MEANS, CANCELLED, WIDE, worths=True),
-        OUTLIERS: _telling(rng, 3, APART, DIAGONAL, NORMS, outliers=True),
+        OUTLIERS: _telling(rng, 3, APART, OUTPUTS, DIAGONAL, NORMS, outliers=True),
         TAILS: _telling(rng, 3, worths=True, tails=True),
         ENDS: [{**mixed, "budget": least}, {**mixed, "budget": most}, {**mixed, "budget": 2 * most}],
         EXACT: [{**mixed, "budget": exact}, {**mixed, "budget": exact - 1}, {**mixed, "budget": least + 1}],
@@ -139,6 +140,7 @@ def _scores(w: Tensor, x: Tensor, g: Tensor) -> dict[str, list[float]]:
         MEANS: [each / len(w) ** 2 for each in squared],
         CANCELLED: [abs(float(each.mean())) for each in right],
         APART: [float((g.double() * each).square().sum(1).mean()) for each in moved],
+        OUTPUTS: [float(each.square().mean(0) @ g.double().square().mean(0)) for each in moved],
         DIAGONAL: [float((fisher * lost(w, plan).square()).sum()) for plan in PLANS],
         NORMS: [float((g.double().square().sum(1) * each.square().sum(1)).mean()) for each in moved],
         WIDE: [float(each.square().mean()) for each in wide],
