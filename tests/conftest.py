@@ -38,7 +38,7 @@ settings.register_profile("course", deadline=None, max_examples=60, suppress_hea
 settings.load_profile("course")
 
 
-SPREAD = "test_every_exercise.py"  # every process runs some of its tests
+SPREAD = ("test_every_exercise.py", "test_brokered_verdicts.py")  # every process runs some of their tests
 
 # Only these tests are traced where coverage is taken: tracing the others would slow down all that they load and run.
 JUDGING = ("test_apart", "test_judge", "test_perform", "test_sheet")
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config, items):
     """
     _leave_out_soak(config, items)
     _skip_what_this_machine_lacks(items)
-    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path.name == SPREAD))
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path.name in SPREAD))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -72,13 +72,13 @@ def pytest_runtest_protocol(item):
 
 
 class FilesTogether(LoadScopeScheduling):
-    """Gives a file or a folder below `tests/` to one process, which makes what its tests share once; the longest file
-    to all of them.
+    """Gives a file or a folder below `tests/` to one process, which makes what its tests share once; the longest
+    files to all of them.
     """
 
     def _split_scope(self, nodeid):
         file = Path(nodeid.split("::")[0])
-        if file.name == SPREAD:
+        if file.name in SPREAD:
             return nodeid
         return str(file if file.parent.name == "tests" else file.parent)
 
