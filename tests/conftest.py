@@ -151,6 +151,13 @@ def warm():
 
 
 @pytest.fixture(scope="session")
+def walled():
+    """The grader's sandbox, for all tests that ask what it says of an answer; it draws no displays."""
+    with open_runner(display=False) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
 def fork_server():
     """The standard library's fork server, which has imported for all tests what a judge, a batch and a rank need.
 

@@ -12,7 +12,6 @@ import pytest
 from autograder import bank as banks
 from autograder import edits, recording
 from autograder.engine.grade import COUNTED_OUTSIDE
-from autograder.sandbox import open_runner
 from course import exercises
 from course.judging import sheet
 from course.judging.judge import judge
@@ -71,13 +70,6 @@ def test_a_unit_may_add_up_its_many_copies_one_after_the_other(warm):
         seen = session.perform(bank.exercise, cases)
     verdict = judge(bank.exercise, cases, seen, recording.references(bank, cases), sources=COUNTED_OUTSIDE)
     assert [each.property for each in verdict.findings if not each.held] == []
-
-
-@pytest.fixture(scope="module")
-def walled():
-    """The grader's sandbox, started once."""
-    with open_runner(display=False) as opened:
-        yield opened
 
 
 @pytest.mark.soak

@@ -19,7 +19,6 @@ from autograder.engine.grade import alone
 from autograder.prove import prove, with_worked
 from autograder.release import authored, promises
 from autograder.release.sheets import sheets_differ
-from autograder.sandbox import open_runner
 from autograder.undisturbed import undisturbed
 from course.judging import sheet
 from course.performing.cells import CodeCell
@@ -64,23 +63,16 @@ def test_what_the_docstring_promises_is_judged(name):
     assert "\n".join(promises.unkept(banks.load(name).exercise, ast.get_docstring(definition))) == ""
 
 
-@pytest.fixture(scope="module")
-def runner():
-    """The grader's sandbox, started once."""
-    with open_runner(display=False) as opened:
-        yield opened
-
-
 @every_exercise
 @pytest.mark.sandbox
 @pytest.mark.parametrize("others", [slice(1), soak(slice(1, None))], ids=["one other", "all others"])
-def test_right_answers_get_full_marks_in_the_sandbox_without_what_is_removed(runner, name, others):
+def test_right_answers_get_full_marks_in_the_sandbox_without_what_is_removed(walled, name, others):
     bank = banks.load(name)
     exercise = bank.exercise
     ours = [each.answer for each in bank.alternatives if not each.independent]
     for answer in (bank.reference, *ours[others]):
         cells = [CodeCell(source=edits.cell(exercise.name, answer), answers=exercise.name)]
-        with runner.session(cells) as session:
+        with walled.session(cells) as session:
             verdict = alone(exercise, session, FRESH)
         lost = {each.property: (each.got, each.expected, each.error) for each in verdict.findings if not each.held}
         assert (answer.__name__, lost) == (answer.__name__, {})
