@@ -29,10 +29,10 @@ def rehearse() -> None:
     more.
     """
     for unit in syllabus.UNITS:
-        for exercise in [exercises.load(entry.id) for entry in unit.entries]:
-            if exercise.measured or exercise.name == unit.entries[0].name:
-                for case in exercise.draw(0)[:CASES]:
-                    _perform(exercise, case)
+        first, *others = (exercises.load(entry.id) for entry in unit.entries)
+        for exercise in (first, *(each for each in others if each.measured)):
+            for case in exercise.draw(0)[:CASES]:
+                _perform(exercise, case)
 
 
 def _perform(exercise: Exercise, case: Case) -> None:
