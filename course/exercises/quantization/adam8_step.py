@@ -116,6 +116,16 @@ def _distance(param: Tensor, inputs: Inputs) -> Tensor:
     return distance
 
 
+def _of_blocks(numbers: Tensor, block: int, count: int) -> Tensor:
+    """For each of `count` numbers that of its block."""
+    return numbers.repeat_interleave(block)[:count]
+
+
+def _largest(numbers: Tensor, block: int) -> Tensor:
+    """The largest magnitude of each block."""
+    return torch.stack([part.abs().max() for part in torch.split(numbers, block)])
+
+
 def _moments(inputs: Inputs) -> dict[str, tuple[Tensor, Tensor]]:
     """Both moments after one step, float64, before they are rounded; and the magnitudes of the two terms added up."""
     g, made = inputs["grad"].double().flatten(), {}
@@ -123,7 +133,7 @@ def _moments(inputs: Inputs) -> dict[str, tuple[Tensor, Tensor]]:
         old = torch.zeros_like(g)
         if name in inputs["state"]:
             codes, scales = inputs["state"][name]
-            old = VALUES[name].double()[codes.long()] * scales.double().repeat_interleave(inputs["block"])[: len(g)]
+            old = VALUES[name].double()[codes.long()] * _of_blocks(scales.double(), inputs["block"], len(g))
         made[name] = beta * old + (1 - beta) * new, beta * old.abs() + (1 - beta) * new.abs()
     return made
 
@@ -136,16 +146,16 @@ def _nearest(inputs: Inputs, got: Values, expected: Values) -> str | None:
         codes, scales, block = got[f"{name}/codes"], got[f"{name}/scales"], inputs["block"]
         if not isinstance(codes, Tensor) or codes.shape != exact.shape or not isinstance(scales, Tensor):
             return f"the codes of {name} must have the shape {tuple(exact.shape)}"
-        largest = torch.stack([part.abs().max() for part in torch.split(exact, block)])
+        largest = _largest(exact, block)
         if scales.shape != largest.shape:
             return f"the scales of {name} must have the shape {tuple(largest.shape)}"
         if not bool(((codes >= 0) & (codes <= 255)).all()):
             return f"the codes of {name} must lie in 0 to 255"
-        each = largest.repeat_interleave(block)[: len(exact)]
-        held = VALUES[name].double()[codes.long()] * scales.double().repeat_interleave(block)[: len(exact)]
+        each = _of_blocks(largest, block, len(exact))
+        held = VALUES[name].double()[codes.long()] * _of_blocks(scales.double(), block, len(exact))
         least = (VALUES[name].double() * each[:, None] - exact[:, None]).abs().amin(1)
-        roundings = 16 * 2.0**-23 * torch.stack([part.max() for part in torch.split(terms, block)])
-        excess = (held - exact).abs() - least - roundings.repeat_interleave(block)[: len(exact)]
+        roundings = 16 * 2.0**-23 * _of_blocks(_largest(terms, block), block, len(exact))
+        excess = (held - exact).abs() - least - roundings
         if not float(excess.max()) <= 0:
             return f"a number of {name} lies {float(excess.max()):.3g} farther away than the nearest value"
     return None
