@@ -220,6 +220,7 @@ def test_what_all_cases_give_takes_no_more_memory_than_is_ours_to_give(sandbox, 
     assert other.message == "'alive'"
 
 
+@pytest.mark.sandbox
 def test_who_speaks_for_the_display_run_is_not_heard_without_end(monkeypatch):
     sources = [f"{REPLY}\nfrom autograder.sandbox.wire import messages, stream\n"
                "text = {'output_type': 'stream', 'name': 'stdout', 'text': 'x' * 2**20}\n"
