@@ -1547,7 +1547,7 @@ for line in assembled_fsdp.dtypes_table():
 # No cluster is needed to know what a rank will hold. PyTorch's `fake` backend pretends to be 1,024 ranks, its fake
 # tensors have shapes and no numbers, and a tracker counts their bytes by class. This is `fully_shard` with a GPT of
 # {{ billions() : .1f }} billion parameters: shards in float32, gathers in bfloat16, one sequence on each rank. It
-# takes a quarter of a minute, in a process of its own, and reports the peak of a step. That is in backward,
+# takes some seconds, in a process of its own, and reports the peak of a step. That is in backward,
 # when the last block but one has been through.
 #
 # **Predict.** Parameters, and both moments: how many MB of each does rank 0 keep? What takes most?

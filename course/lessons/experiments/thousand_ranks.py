@@ -22,7 +22,7 @@ from course.errors import CourseError
 from course.lessons.models import GPT, GPTConfig, next_token_loss
 from course.planner.memory import KORTHIKANTI
 
-# Few wide blocks: to cut a parameter takes torch a time that grows with the ranks, and these have a hundred of them.
+# Few wide blocks: torch's tracker looks at every operator of each.
 CONFIG = GPTConfig(vocabulary=50257, context=1024, width=4096, heads=32, layers=7)
 RANKS = 1024
 SECONDS = 120  # that the process may take
@@ -95,10 +95,13 @@ def step(ranks: int, config: GPTConfig) -> dict[str, int]:
     torch.distributed.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     mesh = init_device_mesh("cpu", (ranks,))  # before FakeTensorMode: it reads its own numbers
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    with FakeTensorMode():
+    # On the meta device: torch cuts every parameter for all ranks, and there a cut costs nothing.
+    with torch.device("meta"):
         model = GPT(config)
-        for each in (*model.blocks, model):
-            fully_shard(each, mesh=mesh, mp_policy=policy)
+    for each in (*model.blocks, model):
+        fully_shard(each, mesh=mesh, mp_policy=policy)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")
         optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
         tokens = torch.zeros(1, config.context + 1, dtype=torch.int64)
         tracker = FSDPMemTracker(model, optimizer)
