@@ -166,6 +166,21 @@ def test_a_rank_can_reach_no_pipe_of_the_warm_process(brokered):
     assert run_ranks(pipes, 4, transport=brokered).values == [0, 0, 0, 0]
 
 
+def begins(comm, calls, numbers):
+    """Many calls before it waits for one: more than one message may hold."""
+    given = [torch.full((numbers,), float(comm.rank + at)) for at in range(calls)]
+    works = [comm.all_reduce(each, async_op=True) for each in given]
+    for work in works:
+        work.wait()
+    return [each[0].item() for each in given]
+
+
+@pytest.mark.parametrize(("calls", "numbers"), [(4, 2**21), (2_500, 1)], ids=["large", "many"])
+def test_what_is_begun_may_be_more_than_one_message_holds(brokered, calls, numbers):
+    run = run_ranks(begins, 2, transport=brokered, inputs=[(calls, numbers)] * 2)
+    assert run.values == [[2.0 * at + 1 for at in range(calls)]] * 2
+
+
 def test_a_failure_names_the_rank(brokered):
     with pytest.raises(RanksFailed, match="rank 1 raised ValueError: no") as caught:
         run_ranks(fails, 3, transport=brokered)

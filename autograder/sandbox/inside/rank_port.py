@@ -14,9 +14,13 @@ import torch
 
 from autograder.sandbox.inside import in_place
 from autograder.sandbox.wire import rank_messages, stream
+from autograder.sandbox.wire.frame import MAX_FRAME
 from course.cluster.calls import Call, Tensors
 from course.cluster.protocol.failures import Stopped
 from course.tree import Tree
+
+MAX_ITEMS = 100  # calls in one message, however many tensors each gives
+MAX_BYTES = MAX_FRAME // 2  # of their tensors; a larger call is sent by itself
 
 
 class RankPort:
@@ -52,8 +56,15 @@ class RankPort:
         return work
 
     def _items(self) -> list[Tree]:
-        """The calls that were begun, with their tensors as they are now."""
-        items, self._begun = [work.item() for work in self._begun], []
+        """The calls that were begun, with their tensors as they are now; what one message cannot hold is sent ahead."""
+        items, size, begun = list[Tree](), 0, self._begun
+        self._begun = []
+        for work in begun:
+            if items and (len(items) == MAX_ITEMS or size + work.bytes > MAX_BYTES):
+                self._send({"items": items, "waits": None})
+                items, size = [], 0
+            items.append(work.item())
+            size += work.bytes
         return items
 
     def _flush(self) -> None:
@@ -91,6 +102,11 @@ class _Work:
         self._port, self._call, self._gives, self._takes = port, call, gives, takes
         self._is_async = is_async
         self.number = self.sender = 0
+
+    @property
+    def bytes(self) -> int:
+        """What it gives."""
+        return sum(each.numel() * each.element_size() for each in self._gives)
 
     def item(self) -> Tree:
         """The call as a tree."""
