@@ -117,12 +117,19 @@ def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
                 "held": ", ".join(each or NO_FILE for each in held) or "not replaced",
                 "old": left if isinstance(left, str) else left.get("weight", "no weights"),
                 "others": len(others),
-                "neighbour": neighbour.read_bytes().decode("latin-1") if inputs["again"] and neighbour.exists() else "",
+                "neighbour": _text(neighbour) if inputs["again"] and neighbour.exists() else "",
                 "no_rank_in": _without_rank([*written, *folder.rglob("*")], folder, comm.rank),
                 "kept": plain(tensors),
                 "names": " ".join(sorted(tensors)),
             }
         )
+
+
+def _text(path: Path) -> str:
+    """What stands in a file: a short text, or how many bytes that are none."""
+    found = path.read_bytes()
+    text = found.decode("latin-1")
+    return text if text.isprintable() else f"{len(found)} bytes that are no text"
 
 
 def _without_rank(paths: list[Path], folder: Path, rank: int) -> str:
