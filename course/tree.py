@@ -45,6 +45,15 @@ def map_leaves(function: Callable[[Leaf], Leaf], tree: Tree) -> Tree:
     return function(tree)
 
 
+def leaves(tree: Tree) -> Iterator[Leaf]:
+    """Every leaf, in order."""
+    if isinstance(tree, (dict, list)):
+        for each in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(each)
+    else:
+        yield tree
+
+
 def clone(tree: Tree) -> Tree:
     """An independent copy: no tensor shares storage with the original."""
     return map_leaves(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, tree)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course.tree import Leaf, Tree, as_float, flatten
+from course.tree import Leaf, Tree, as_float, leaves
 
 EPS = {
     torch.float64: 2.0**-52,
@@ -56,7 +56,7 @@ def tolerance(dtype: torch.dtype, *, roundings: int, scale: float, sensitivity: 
 
 def case_dtype(inputs: Tree) -> torch.dtype:
     """The coarsest floating dtype among the inputs; float64 where they hold Python numbers only."""
-    found = [leaf.dtype for leaf in flatten(inputs).values() if isinstance(leaf, Tensor) and leaf.dtype in EPS]
+    found = [leaf.dtype for leaf in leaves(inputs) if isinstance(leaf, Tensor) and leaf.dtype in EPS]
     return max(found, key=lambda dtype: EPS[dtype], default=torch.float64)
 
 

@@ -8,6 +8,7 @@ uniform numbers, 32 columns --each sum, in dtype--> error over sum |x|, in the w
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,6 +116,7 @@ def hard_input(n: int, u: Fraction, doublings: int) -> list[Fraction]:
     return [*xs, u * s, *[u * u * s] * (n - 2 - 2 * doublings)] if n > 1 else xs
 
 
+@functools.lru_cache(maxsize=100)  # every answer is judged on the same few
 def hardest(n: int, u: Fraction) -> int:
     """With how many doublings the error of `hard_input` is greatest."""
     return max(range(max(n // 2, 1)), key=lambda doublings: _share(n, u, doublings))
