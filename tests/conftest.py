@@ -38,7 +38,8 @@ settings.register_profile("course", deadline=None, max_examples=60, suppress_hea
 settings.load_profile("course")
 
 
-SPREAD = ("test_every_exercise.py", "test_brokered_verdicts.py")  # every process runs some of their tests
+# Every process runs some of the tests of these.
+SPREAD = ("test_every_exercise.py", "test_brokered_verdicts.py", "test_other_processors.py")
 
 # Only these tests are traced where coverage is taken: tracing the others would slow down all that they load and run.
 JUDGING = ("test_apart", "test_judge", "test_perform", "test_sheet")

@@ -35,20 +35,19 @@ from course.judging import sheet
 from course.performing.exercise import PUBLIC_SEED
 
 misses = []
-for unit in sys.argv[1:]:
-    for name, committed in sheet.load(unit).items():
-        bank = banks.load(name)
-        recorded = recording.recorded(bank)
-        misses += sheets_differ({name: committed}, {name: recorded.record})
-        misses += prove(bank, [PUBLIC_SEED], public=recorded.beside(committed)).misses
+for name, committed in sheet.load(sys.argv[1]).items():
+    bank = banks.load(name)
+    recorded = recording.recorded(bank)
+    misses += sheets_differ({name: committed}, {name: recorded.record})
+    misses += prove(bank, [PUBLIC_SEED], public=recorded.beside(committed)).misses
 print(json.dumps(misses))
 """
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("unit", [unit.slug for unit in UNITS if unit.entries])
 @pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS)
-def test_committed_sheets_judge_and_name_alike(processor):
-    units = [unit.slug for unit in UNITS if unit.entries]
-    command = [sys.executable, "-c", SCRIPT, *units]
+def test_a_committed_sheet_judges_and_names_alike(processor, unit):
+    command = [sys.executable, "-c", SCRIPT, unit]
     done = subprocess.run(command, env=os.environ | processor, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []

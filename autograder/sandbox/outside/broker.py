@@ -34,8 +34,8 @@ from course.performing.exercise import Observation
 from course.tree import Tree
 
 MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
-# Bytes here at once, of what has begun to come and of what nobody has received yet: three buckets of 12 MiB from each of
-# four ranks, as some begin them in a measured case, and a little more.
+# Bytes here at once, of what has begun to come and of what nobody has received yet: all buckets of a measured case, as
+# some begin them together (three of 12 MiB on each of four ranks), and a little more.
 MAX_HELD = 160 * 2**20
 LOOK = 8 * 2**20  # bytes that come between two looks at what is held
 LOOK_SECONDS = 0.02  # between two looks at what the ranks hold
