@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from course.errors import BadArgument, WrongOutput
 from course.lessons.experiments import half_runs
+from course.lessons.experiments.programs import replacement
 from course.reference.mixed_precision.mend_the_runs import mend_the_runs
 
 
@@ -45,3 +47,14 @@ def test_what_is_no_line_and_what_is_no_log_is_refused() -> None:
     with pytest.raises(WrongOutput, match="the weights and its log"):
         half_runs.run("cached", half_runs.PROGRAMS.mended("cached", 12, "return w"), **half_runs.example("cached"))
     assert torch.equal(half_runs.example("cached")["w"], half_runs.example("growing")["w"])
+
+
+@pytest.mark.parametrize("pair", [(2, "x = 1"), [np.int64(2), "x = 1"]])
+def test_a_line_and_its_number_are_read_from_any_pair(pair) -> None:
+    assert replacement({"f": pair}, "f") == (2, "x = 1")
+
+
+@pytest.mark.parametrize("pair", [(2.0, "x = 1"), (True, "x = 1"), (2, 1), (2,), "x = 1", None])
+def test_anything_else_is_refused(pair) -> None:
+    with pytest.raises(WrongOutput, match="'f' must have a line number and a line"):
+        replacement({"f": pair}, "f")

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from course.apart import apart
@@ -59,6 +60,7 @@ def replacement(found: Any, name: str) -> tuple[int, str]:
         came = f"the keys {', '.join(map(str, found))}" if isinstance(found, dict) else type(found).__name__
         raise WrongOutput(f"must return a dict with the key {name!r}, got {came}")
     pair = found[name]
-    if not isinstance(pair, (tuple, list)) or [type(each) for each in pair] != [int, str]:
+    kinds = [type(each) for each in pair] if isinstance(pair, (tuple, list)) else []
+    if kinds[1:] != [str] or not (kinds[0] is int or issubclass(kinds[0], np.integer)):
         raise WrongOutput(f"{name!r} must have a line number and a line, such as (2, 'x = 1'), got {pair!r:.80}")
-    return pair[0], pair[1]
+    return int(pair[0]), pair[1]
