@@ -281,7 +281,12 @@ WRONG = (
         "The order is right, but the nodes are not what they were before the call: an attribute is new, or has another "
         "value. Keep what you note about nodes in a set or a dict inside the function.",
         stack(("node not in seen", 'getattr(node, "seen", None) is not seen'), ("seen.add(node)", "node.seen = seen")),
-        stack(("order.append(node)", "order.append(node)\n            node.grad = 1.0")),
+        stack(("order.append(node)", "order.append(node)\n            node.grad = 0.0")),
+        stack(
+            ("node not in seen", "node.grad is not seen"),
+            ("seen.add(node)", "node.grad = seen"),
+            ("    return order", "    for node in order:\n        node.grad = 0.0\n    return order"),
+        ),
         fails=("graph_unchanged",),
     ),
 )

@@ -82,6 +82,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """
     with watched(inputs, inputs["calls"]) as nodes:
         first = nodes[:WATCHED]
+        for node in first:
+            node.grad = 1.0  # as a backward pass leaves it, so that a mark in its place cannot be taken back
         before = [dict(vars(node)) for node in first]
         for _ in range(inputs["calls"]):
             order = _numbers(answer(nodes[inputs["root"]]), nodes)
