@@ -78,11 +78,28 @@ class SavesYToo(torch.autograd.Function):
         return dy * (s + y * (1 - s))
 
 
+class ComputesInFloat64(torch.autograd.Function):
+    """Both halves on a copy in float64 that ends with the call."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        wide = x.double()
+        return (wide * torch.sigmoid(wide)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        wide = ctx.saved_tensors[0].double()
+        s = torch.sigmoid(wide)
+        return (dy.double() * torch.addcmul(s, wide * s, 1 - s)).to(dy.dtype)
+
+
 RIGHT = (
     right(TorchsOwn, independent="torch.nn.functional.silu"),
     right(WithSetupContext),
     right(KeepsXAsAnAttribute),
     right(SavesYToo),
+    right(ComputesInFloat64),
 )
 
 
@@ -275,6 +292,14 @@ WRONG = (
         "does not tell which x it came from: x sigmoid(x) first falls and then rises, so two x have one y. Keep x.",
         only_x(*SAVE_Y),
         only_x(*SAVE_Y, (SLOPE, "(s + x * (1 - s))")),
+    ),
+    wrong(
+        "one_place_for_all_calls",
+        "Each call keeps its x in the same place, an attribute of the class or a global, and overwrites what the call "
+        "before has kept: with two layers, backward of the first sees the x of the second. ctx belongs to one call: "
+        "save x there.",
+        only_x((SAVE, "SaveLess.x = x"), (TAKE, "x = SaveLess.x")),
+        fails=("keeps_only_x",),
     ),
     wrong(
         "no_function_of_its_own",
