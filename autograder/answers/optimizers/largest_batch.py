@@ -81,6 +81,11 @@ WRONG = (
         fails=("the_last_byte",),
     ),
     wrong(
+        "one_multiple_refused",
+        "You refuse a budget in which one multiple fits and no second one. That one is the largest.",
+        batch(("largest < multiple", "largest <= multiple")),
+    ),
+    wrong(
         "fewest_micro_batches",
         "You take the fewest micro-batches. That pays the fewest starts, and may pay more waves: one that is begun "
         "takes as long as a full one.",

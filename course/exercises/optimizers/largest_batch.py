@@ -54,7 +54,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         SMALL[0]: {**job(), "wanted": 3},
         SMALL[1]: {**several, "wanted": 5 * several["memory"]["multiple"] - 1},
         "full to the last byte": job(12),
-        "one byte too few": job(12, -1),
+        "one byte too few": job(2, -1),
         REFUSED_CASE: {**few, "budgets": {"a byte too few": few["memory"]["budget"], "less than the model": 9}},
     }
     return [Case(name=name, inputs=inputs) for name, inputs in drawn.items()]
@@ -138,7 +138,7 @@ EXERCISE = Exercise(
         ),
         Property(
             "the_last_byte",
-            "What needs exactly the budget fits, and what needs one byte more does not.",
+            "What needs exactly the budget fits, and what needs one byte more does not. One multiple is enough.",
             keys=("largest",),
             cases=("full to the last byte", "one byte too few"),
         ),
@@ -176,7 +176,7 @@ EXERCISE = Exercise(
         "It may be filled to the last byte": ("the_last_byte",),
         "every begun wave": ("as_fast_as_the_best",),
         'It may be less than "multiple"': (SMALL[0],),
-        "the largest size that fits": ("largest_that_fits",),
+        "the largest size that fits": ("largest_that_fits", "one byte too few"),
         "one with which the step takes the least time": ("as_fast_as_the_best", SMALL[1]),
         "the number of its micro-batches": ("number_of_micro_batches",),
         "a budget in which no multiple fits": ("refusals",),
