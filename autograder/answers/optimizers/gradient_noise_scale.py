@@ -193,6 +193,7 @@ WRONG = (
         "them belongs between the draws and the estimates.",
         formulas(("double", "float")),
         formulas((RETURN, "import torch\n    return tuple(torch.tensor([noise, gradient, noise / gradient]))")),
+        formulas((RETURN, "import numpy\n    return float(numpy.float32(noise)), gradient, noise / gradient")),
         fails=("digits_of_float64",),
     ),
     wrong(
@@ -209,6 +210,7 @@ WRONG = (
         "b_large: else 1/b - 1/B is 0 or negative. And an estimate of |G|^2 that is 0 or negative must be refused with "
         "a ValueError that says what to do: take more draws or larger batches. A ratio would look like a measurement.",
         lax((SIZES, "")),
+        edited(in_the_dtype_of_the_draws, ("b_large <= b_small", "b_large < b_small")),
         fails=("refuses_what_makes_no_sense",),
     ),
 )

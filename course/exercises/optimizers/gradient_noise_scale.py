@@ -41,7 +41,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"small": small, "large": large, "b_small": b_small, "b_large": b_large})
 
     def size(least: float) -> float:
-        return least * (1 + float(torch.rand((), generator=rng)))
+        return least * (1 + float(torch.rand((), generator=rng, dtype=torch.float64)))
 
     def drawn(name: str, draws: tuple[int, int], batches: tuple[int, int], noisy: float = 1.0, d: int = 6) -> Case:
         dtype = torch.float64 if name == FINE else torch.float32
@@ -99,7 +99,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     one, other = small.clone(), large.clone()
     root = (0.999 * b_small * one.square().sum() / (b_large * other.square().sum())).sqrt()
     nonsense = {
-        "batches of equal size": lambda: answer(one, other, b_small, b_small),
+        "batches of equal size": lambda: answer(one, 2 * one, b_small, b_small),
         "small batches that are larger": lambda: answer(one, other, b_large, b_small),
         "small batches that are larger by 1": lambda: answer(one, other, b_small + 1, b_small),
         "a |G|^2 below 0": lambda: answer(one, other * 0, b_small, b_large),
