@@ -15,10 +15,10 @@ Recipe = dict[str, Any]
 
 
 def weighed(n: int, recipe: Recipe) -> tuple[int, int]:
-    """All tensors are made, and weighed."""
+    """All tensors are made, without content, and weighed."""
 
     def kept(dtype: torch.dtype, numbers: int = n) -> torch.Tensor:
-        return torch.empty(numbers, dtype=dtype)
+        return torch.empty(numbers, dtype=dtype, device="meta")
 
     param = kept(recipe["param"])
     tensors = [param, *map(kept, recipe["grads"])]
@@ -197,5 +197,12 @@ WRONG = (
         parts((SCALES, "2 * param * math.ceil(n / block)")),
         parts((SCALES, "2 * 4 * block")),
         parts(("if block is not None", "if block is not None and moment == 1")),
+    ),
+    wrong(
+        "digits_lost",
+        "Your parts are right, but the sum is not exact where parameters are many: float32 holds 7 digits, and int32 "
+        "ends at two billion. Add up Python's numbers.",
+        parts(("return states, passing", "import numpy\n    return float(numpy.float32(states)), passing")),
+        parts(("return states, passing", "return (states + 2**31) % 2**32 - 2**31, passing")),
     ),
 )

@@ -24,11 +24,14 @@ GRADS: tuple[list[str], ...] = (
     ["float64"],
     ["float8_e5m2", "float32", "float32"],  # two of one dtype
 )
+LARGE = 2**40
 Asked = dict[str, Any]
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Every case asks several questions: label -> n and a recipe in words. All numbers of parameters are drawn."""
+    """Every case asks several questions: label -> n and a recipe in words. All numbers of parameters are drawn, those
+    of whole recipes so large that float32 and int32 do not hold the bytes.
+    """
 
     def size() -> int:
         return integer(rng, 2_000, 60_000) * 2 + 1  # odd: no block below divides it
@@ -41,7 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         Case(name="moments", inputs=_moments(size())),
         Case(name="scales", inputs=_scales(block)),
         Case(name="autocast", inputs=_autocast(size())),
-        Case(name="whole recipes", inputs=_named(size()) | _mixed(n, block)),
+        Case(name="whole recipes", inputs=_named(LARGE + size()) | _mixed(LARGE + n, block)),
         Case(name="one parameter or none", inputs=_few(block)),
     ]
 
@@ -237,12 +240,15 @@ EXERCISE = Exercise(
             "passing",
             "The second number: n numbers in autocast's dtype, one cast copy of each parameter; 0 without autocast, "
             "and where the parameters have that dtype already.",
+            roundings=0,
             keys=(f"*{PASSING}",),
             cases=("autocast", "whole recipes", "one parameter or none"),
         ),
         Property(
             "whole_recipes",
-            "Parameters, gradients, master copy, moments and scales, added up; for no parameters nothing.",
+            "Parameters, gradients, master copy, moments and scales, added up; for no parameters nothing. Every byte "
+            "counts, also of a trillion parameters: Python's integers hold them, float32 and int32 do not.",
+            roundings=0,
             keys=(f"*{STATES}",),
             cases=("whole recipes", "one parameter or none"),
         ),
@@ -258,6 +264,7 @@ EXERCISE = Exercise(
     ),
     promises={
         "may be 0": ("one parameter or none",),
+        "is below 2**53": ("whole_recipes",),
         "Every dtype is a floating one of 1 to 8 bytes a number": ("parameters", "gradients", "moments"),
         "dtype of the parameters": ("parameters",),
         "the dtype of each copy of the gradients": ("gradients",),
