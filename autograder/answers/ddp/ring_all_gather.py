@@ -178,6 +178,12 @@ WRONG = (
         edited(all_begun, ("torch.cat(found)", "torch.stack(found)")),
     ),
     wrong(
+        "a_dimension_lost",
+        "A row of chunk that has a dimension of one entry keeps it: the result has the dimensions of chunk, and only "
+        "dim 0 is longer.",
+        edited(all_begun, ("torch.cat(found)", "torch.cat(found).squeeze()")),
+    ),
+    wrong(
         "views_refused",
         "Your code cannot take a chunk that is a view: `.view` asks how its numbers lie in memory. `copy_`, `reshape` "
         "and the communicator's verbs do not.",

@@ -39,7 +39,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     chunks = {
         "4 ranks": drawn(4, 3),
         "2 ranks, matrices": drawn(2, 2, 3),
-        "5 ranks, one row each": drawn(5, 1, 2),
+        "5 ranks, one row each": drawn(5, 1, 1, 2),
         ONE: drawn(1, 3, 2),
         VIEWS: drawn(3, 2, 4),
         HALF: [BEYOND_FLOAT16 * each for each in drawn(3, 4, dtype=torch.bfloat16)],
