@@ -192,6 +192,7 @@ WRONG = (
         "rank 0 does have. `copy_` changes no bit.",
         copied((COPY, "own.zero_().add_(came) if own.is_floating_point() else own.copy_(came)")),
         copied((COPY, "own.copy_(came.nan_to_num() if own.is_floating_point() else came)")),
+        copied((COPY, "own.copy_(came.where(own != came, own))")),
         fails=("whatever_the_others_hold",),
     ),
     wrong(

@@ -46,6 +46,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         values[other][0][0] = math.nan
         values[other][1][1] = math.inf
     values[0][0][2] = torch.tensor([-0.0, math.nan])
+    values[2][0][2] = 0.0
     tied = (part("head.weight", "tied", "body.0.weight"), (0,))
     return [
         case("3 ranks", 3, weight, inner),
