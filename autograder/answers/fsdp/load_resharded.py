@@ -67,7 +67,20 @@ def in_one_row(comm: Comm, folder: Path) -> dict[str, Tensor]:
     return {key: row.view(comm.size, new)[comm.rank].clone() for key, row in rows.items()}
 
 
-RIGHT = (right(by_positions, independent="one element after the other, by numpy.arange"), right(in_one_row))
+COUNT = 'int(next(part.glob("rank-*")).stem.split("-")[-1])'
+FIRST_ALONE = (
+    f"    saved = {COUNT}",
+    """    first = next(part.glob("rank-0-of-*"), None)
+    if first is None:
+        raise FileNotFoundError(f"rank-0-of-*.safetensors is missing in {part}")
+    saved = int(first.stem.split("-")[-1])""",
+)
+
+RIGHT = (
+    right(by_positions, independent="one element after the other, by numpy.arange"),
+    right(in_one_row),
+    right(edited(load_resharded, FIRST_ALONE)),  # the others' names are not read
+)
 
 
 def rank_0_reads(comm: Comm, folder: Path) -> dict[str, Tensor]:
@@ -138,7 +151,6 @@ BY_LENGTH = ("chunk - stop + start", "chunk - sum(map(len, each))")
 MISSING, DAMAGED, BOTH = "FileNotFoundError", "ValueError", "(FileNotFoundError, ValueError)"
 FIRST = "with opened(0) as file"
 OWN = "comm.rank * saved // comm.size"
-COUNT = 'int(next(part.glob("rank-*")).stem.split("-")[-1])'
 IN_FLOAT64 = "torch.zeros(chunk - stop + start, dtype=torch.float64)"
 PADDED = "torch.cat([*each, each[0].new_zeros(chunk - stop + start)])"
 

@@ -92,7 +92,7 @@ def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
             seen.update({"loaded": found, "names": " ".join(sorted(found))})
 
         if inputs["damage"]:
-            seen["refused"] = {"load": _raised(load, f"rank-{inputs['damaged']}-of-{inputs['saved']}")}
+            seen["refused"] = {"load": _raised(load, _named(inputs))}
         else:
             load()
         return observe(seen)
@@ -122,6 +122,12 @@ def _save(folder: Path, step: int, rank: int, inputs: Inputs) -> None:
             path.write_bytes(whole_file[: len(whole_file) * 9 // 10 if inputs["damage"] == "cut" else 0])
             if inputs["damage"] == "missing":
                 path.unlink()
+
+
+def _named(inputs: Inputs) -> str:
+    """What a message must hold. Who looks for rank 0's file alone, and finds none, cannot say how many ranks saved."""
+    first = f"rank-{inputs['damaged']}-of-"
+    return first if inputs["damage"] == "missing" and not inputs["damaged"] else f"{first}{inputs['saved']}"
 
 
 def _raised(load: Callable[[], None], file: str) -> str:
