@@ -122,6 +122,9 @@ FOLLOWS = " and _agree(mine[2:], right[2:])"
 COMMENT = "  # b a c, not b a: a may be left out of a b a"
 ORDER = f'if mine[:2] == [right[1], right[0]]{FOLLOWS}:{COMMENT}\n        return "wrong order"\n    '
 MISSING, EXTRA = "_agree(mine, right[1:])", "_agree(mine[1:], right)"
+ORDERED = "    if mine[:2] =="
+NAMED = ("\n\ndef _reason", '\n\nPARTS = ("verb", "peer", "root", "shape", "op")\n\n\ndef _reason')
+ARGUMENT = 'next(f"wrong {name}" for name, a, b in zip(PARTS, mine[0], right[0], strict=True) if a != b)'
 AS_FAR = "all(a == b for a, b in zip(some, others, strict=False))"
 VOTED = "1 if len(trace) == 2 else votes.index(min(votes))"
 LAST_VOTED = "max(rank for rank in ranks if votes[rank] == min(votes))"
@@ -234,6 +237,13 @@ WRONG = (
         edit((FOLLOWS, "")),
         mended(('"wrong order": [*mine[:index], *mine[index : index + 2][::-1], *mine[index + 2 :]]', SWAPPED)),
         fails=("calls_left_out_or_added",),
+    ),
+    wrong(
+        "argument_where_verbs_agree",
+        "Where the two calls have one verb, you say that an argument is wrong. One of several calls of a verb may be "
+        "missing, or two of them swapped: look at what follows first.",
+        edit((ORDERED, f"    if mine[0][0] == right[0][0]:\n        return {ARGUMENT}\n{ORDERED}"), NAMED),
+        edit((ORDERED, ORDERED.replace("if", "if mine[0][0] != right[0][0] and"))),
     ),
     wrong(
         "missing_for_extra",

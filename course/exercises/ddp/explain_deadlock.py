@@ -98,6 +98,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             "reductions": trace(4, last(4), "order", 2),
             "on rank 0": trace(3, 0, "order", 3),
             "the last two": trace(5, last(5), "order", 4, step=2),
+            "two of one verb": trace(4, last(4), "order", 2, around=True),
         },
         ARGUMENT: {
             "a send": trace(4, last(4), "peer", 0),
