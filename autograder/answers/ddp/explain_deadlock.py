@@ -236,7 +236,6 @@ WRONG = (
         "ahead: what follows then agrees only when it is moved.",
         edit((FOLLOWS, "")),
         mended(('"wrong order": [*mine[:index], *mine[index : index + 2][::-1], *mine[index + 2 :]]', SWAPPED)),
-        fails=("calls_left_out_or_added",),
     ),
     wrong(
         "argument_where_verbs_agree",
