@@ -345,6 +345,7 @@ WRONG = (
         "You compute in float32 what the parameters have in float64. Make rooms like a parameter: p.new_zeros(n).",
         edit((MADE, "m=torch.zeros(m), v=torch.zeros(m)"), (GRAD, f"{GRAD}\n    grad = grad.float()")),
         edit((ROW, "row = torch.zeros(comm.size * m)")),
+        edit(("part.copy_(p.grad)", "part.copy_(p.grad.float())")),
         edited(torchs_adamw, ("torch.zeros_like(p) if p.grad", "torch.zeros(p.shape) if p.grad")),
         rounds_to=torch.float32,
     ),

@@ -46,7 +46,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         signs = [normal(rng, *shape).sign() for shape in shapes]
 
         def grad(step: int, rank: int, number: int) -> Tensor | None:
-            size = (1.5 if step % 3 == 0 else 0.4) * (0.5 + torch.rand(shapes[number], generator=rng))
+            spread = torch.rand(shapes[number], generator=rng, dtype=torch.float64)
+            size = (1.5 if step % 3 == 0 else 0.4) * (0.5 + spread)
             frozen = number in more.get("frozen", ())[1:]  # the first one has a gradient that was left over
             return None if frozen or (step, rank, number) in none else (signs[number] * size).to(dtype)
 
