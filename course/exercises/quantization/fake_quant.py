@@ -83,13 +83,16 @@ def cases(rng: torch.Generator) -> list[Case]:
     far_away["x"][0] *= 1000
     ends["step"] = torch.tensor(2.0**-6)
     ends["x"] = (torch.tensor([-8.0, -7.0, 6.0, 7.0]) - ends["zero"]) * ends["step"]
+    outside = drawn(4, 4, 5, share=0)
+    numbers = outside["x"].view(-1)
+    numbers[[int(numbers.argmin()), int(numbers.argmax())]] *= 2.0**40  # no int32 holds their codes before the cut
     some = {
         USUAL: drawn(8, 5, 7),
         FOUR: drawn(4, 20),
         TWO: drawn(2, 3, 8),
         ENDS: ends,
         INSIDE: drawn(8, 4, 6, share=1, at=-101),
-        OUTSIDE: {**drawn(4, 4, 5, share=0), "beside": True},
+        OUTSIDE: {**outside, "beside": True},
         ROWS: drawn(8, 4, 12, grids=(4, 1)),
         SQUARE: drawn(8, 6, 6, grids=(6, 1)),
         MIDDLE: drawn(5, 2, 3, 8, grids=(1, 3, 1)),
@@ -104,7 +107,8 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """y; what backward makes of `gradient`, for x unless it is plain, and for step where it requires one. In one case
-    the gradient of the gradient of sum(gradient * y^3), summed; in one x is added to y, and its own share taken off.
+    the gradient of the gradient of sum(gradient * y^3), summed; in one x is added to y, and its own share taken off,
+    and zeros come between y and backward.
     """
     x, step, weights = inputs["x"].detach(), inputs["step"], inputs["gradient"]
     x.requires_grad_(not inputs.get("plain", False))
@@ -114,6 +118,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         raise WrongOutput(f"must return a tensor in the shape of x, {(*x.shape,)}, got one {shape}")
     wanted = {"gradient": x, **({"gradient of step": step} if step.requires_grad else {})}
     beside = "beside" in inputs
+    if beside:
+        answer(torch.zeros_like(x), step, inputs["zero"], inputs["bits"])
     seen: dict[str, Any] = {"y": y.detach(), **_gradients(y + x if beside else y, weights, wanted)}
     if beside:
         seen["gradient"] = seen["gradient"] - weights
@@ -134,10 +140,12 @@ def _gradients(y: Tensor, dy: Tensor, wanted: dict[str, Tensor], again: bool = F
 
 
 def _allowed(inputs: Inputs) -> Tensor:
-    """How far y may be off: roundings of x + (y - x), and of step times a difference of two codes. 0 stays 0."""
+    """How far y may be off: roundings of x + (y - x), and of step times a difference of two codes. 0 stays 0, and no
+    value comes near to the next one.
+    """
     x, step = inputs["x"].detach(), inputs["step"].detach().double()
     allowed: Tensor = (x != 0) * EPS[x.dtype] * (2 * x.double().abs() + CODES * step)
-    return allowed
+    return torch.minimum(allowed, step / 4)
 
 
 def _value(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -205,8 +213,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "all_outside",
-            "Where every number is cut off, y has both ends only, and no gradient is left. One that comes to x "
-            "by another way stays.",
+            "Where every number is cut off, however large it is, y has both ends only, and no gradient is left. One "
+            "that comes to x by another way stays, and another call before backward changes nothing.",
             holds=_both,
             cases=(OUTSIDE,),
             needs=("value", "gradient_inside"),
