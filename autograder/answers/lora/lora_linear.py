@@ -388,6 +388,13 @@ WRONG = (
         layer((SCALE, "self.scale = torch.tensor(alpha / r)")),
     ),
     wrong(
+        "scale_as_an_int",
+        "Where r divides alpha your scale is an int. It is a float, as / gives it.",
+        layer((SCALE, "self.scale = alpha / r if alpha % r else int(alpha / r)")),
+        layer((SCALE, "self.scale = alpha / r if alpha % r else alpha // r")),
+        fails=("scale",),
+    ),
+    wrong(
         "factor_not_transposed",
         "With sizes that are equal every transpose fits. x is a row: it goes through A by x A', and then through B by "
         "B'.",
@@ -416,6 +423,7 @@ WRONG = (
         layer((REFUSES, "if r < 1:")),
         layer((REFUSES, "if not alpha > 0:")),
         layer((REFUSES, "if r < 0 or alpha < 0:")),
+        layer((REFUSES, "if r == 0 or not alpha > 0:")),
         layer((REFUSES, "if False:")),
         layer((REFUSES, "assert r >= 1 and alpha > 0\n        if False:")),
         fails=("refusals", "refused_before_any_change"),

@@ -48,7 +48,8 @@ PEAK = 96 * 2**20  # bytes in grading: right answers take 64 to 65 MiB, the laye
 N, M, R = 64, 16, 32  # of the layer whose A is looked at: 2,048 numbers
 NONSENSE: dict[str, tuple[int, float]] = {
     "r = 0": (0, 4.0),
-    "a negative r": (-2, -4.0),
+    "a negative r": (-2, 4.0),
+    "both negative": (-2, -4.0),
     "alpha = 0": (2, 0.0),
     "a negative alpha": (2, -4.0),
 }
@@ -97,7 +98,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(USUAL, drawn((6,), 5, 4, 2, 3.0)),
         case(SQUARE, drawn((5,), 3, 3, 3, 2.0)),
         case(DECAY, drawn((6,), 4, 5, 2, 3.0), decay=0.5),
-        case(BARE, drawn((2, 3), 4, 5, 1, 0.5, bias=False, steps=2)),
+        case(BARE, drawn((2, 3), 4, 5, 1, 2, bias=False, steps=2)),
         case(SINGLE, drawn((), 4, 3, 2, 5.0, steps=2)),
         case(WIDE, drawn((4,), 3, 2, 5, 7.0, steps=2)),
         Case(name=DOUBLE, inputs=double),
@@ -146,7 +147,7 @@ def _training(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         found: dict[str, Any] = {"start": layer(inputs["x"][0]), "base": base(inputs["x"][0])}
     found["same"] = [layer.base is base, *(layer.base._parameters[name] is each for name, each in parameters.items())]
     found["scale"], found["merged"] = (getattr(layer, name, "is missing") for name in ("scale", "merged"))
-    found["kind of scale"] = "a number" if isinstance(found["scale"], (int, float)) else "something else"
+    found["kind of scale"] = "a float" if isinstance(found["scale"], float) else "no float"
     found["parameters"] = " ".join(sorted(named))
     found["trainable"] = " ".join(sorted(name for name, each in named.items() if each.requires_grad))
     found["dtypes"] = {"A": str(layer.A.dtype), "B": str(layer.B.dtype), "y": str(found["start"].dtype)}
@@ -392,7 +393,7 @@ EXERCISE = Exercise(
         ),
         Property(
             "scale",
-            "The attribute scale is alpha / r, a number, and merged is False at the start.",
+            "The attribute scale is alpha / r, a float, and merged is False at the start.",
             keys=("scale", "kind of scale", "merged"),
             cases=(USUAL, SQUARE, BARE),
         ),
