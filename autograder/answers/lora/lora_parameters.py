@@ -44,6 +44,14 @@ def returning(new: str) -> Answer:
     return edited(lora_parameters, (SUM, new))
 
 
+def by_torch(counts: str) -> Answer:
+    """The sum of a tensor, in its dtype."""
+    return edited(
+        lora_parameters,
+        (f"return {SUM}", f"import torch\n\n    counts = {counts}\n    return int(counts.sum(dtype=counts.dtype))"),
+    )
+
+
 def counting(new: str) -> Answer:
     """Another number for one matrix, times r."""
     return edited(lora_parameters, ("m + n", new))
@@ -145,6 +153,21 @@ WRONG = (
         returning(SUM + " / 1e6"),
         returning("4 * " + SUM),
         returning("2 * " + SUM),
+    ),
+    wrong(
+        "too_few_digits",
+        "You count in float32 or in int32. The first loses digits above 2**24, and the second ends at 2**31. Python's "
+        "ints have all digits.",
+        by_torch("torch.tensor([r * float(m + n) for m, n in shapes.values()])"),
+        by_torch("torch.tensor([r * (m + n) for m, n in shapes.values()], dtype=torch.int32)"),
+        fails=("the_papers_numbers",),
+    ),
+    wrong(
+        "takes_out_of_the_mapping",
+        "You take the matrices out of the mapping that came, or ask for a dict. A mapping can be read, by names or by "
+        "values(), and no more.",
+        returning("r * sum(m + n for m, n in [shapes.pop(name) for name in [*shapes]])"),
+        returning(SUM + " if isinstance(shapes, dict) else -1"),
     ),
     wrong(
         "a_float",

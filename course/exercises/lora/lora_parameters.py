@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         SEVERAL: [(few, integer(rng, 2, 9)), (grouped(1), 4), (grouped(integer(rng, 2, 5)), 16)],
         NONE: [({}, 8)],
         LARGE: [({"up": tall}, short + integer(rng, 1, 20)), ({"q_proj": square, "up": wide}, 2 * side + 1)],
-        PAPER: [(of_the_paper, 1), (of_the_paper, 8)],
+        PAPER: [(of_the_paper, 1), (of_the_paper, 8), ({**of_the_paper, "head": (50_257, wide_matrix)}, 1_001)],
     }
     return [Case(name=name, inputs={**_by_name(questions)}) for name, questions in drawn.items()]
 
@@ -61,10 +62,11 @@ def _by_name(questions: list[tuple[Shapes, int]]) -> dict[str, Any]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """One call for each question."""
+    """One call for each question; the mapping is one that nobody can change."""
     found = {}
     for label, asked in inputs.items():
-        found[label] = answer({name: (m, n) for name, (m, n) in asked["shapes"].items()}, asked["r"])
+        shapes = {name: (m, n) for name, (m, n) in asked["shapes"].items()}
+        found[label] = answer(MappingProxyType(shapes), asked["r"])
     return observe({**found})
 
 
@@ -107,7 +109,8 @@ EXERCISE = Exercise(
         Property(
             "the_papers_numbers",
             "The matrices of the queries and of the values in 96 layers, 12,288 x 12,288 each: 4.7 million numbers at "
-            "r = 1 and 37.7 million at r = 8.",
+            "r = 1 and 37.7 million at r = 8. With an output layer and r = 1,001 they are more than an int32 holds: "
+            "every digit counts.",
             cases=(PAPER,),
         ),
         Property(
@@ -123,6 +126,7 @@ EXERCISE = Exercise(
         "One matrix of shape (m, n) gives m r + r n numbers. Add these up over the values of `shapes`.",
     ),
     promises={
+        "a mapping": ("every_matrix",),
         "which may be empty": ("every_matrix", NONE),
         "at least 1, and perhaps above m or n": ("both_factors", "large_r"),
         "of all adapters together": ("every_matrix", "the_papers_numbers"),
