@@ -200,6 +200,7 @@ WRONG = (
         "torch.float32) is float32 for half precision and float64 for float64.",
         way((FINER, "torch.float32")),
         way((PRODUCT, f"({PRODUCT}).float()")),
+        way((SUM, SUM.replace("layer.scale", "torch.tensor(layer.scale)"))),
         rounds_to=torch.float32,
     ),
     wrong(

@@ -34,7 +34,7 @@ def cases(rng: torch.Generator, merged: bool) -> list[Case]:
     """Layers whose flag is `merged` before the call; in one case it is not, and nothing is to be done."""
 
     def drawn(m: int, n: int, r: int) -> dict[str, Any]:
-        scale = 1.5 + float(torch.rand((), generator=rng))
+        scale = 1.5 + float(torch.rand((), generator=rng, dtype=torch.float64))
         weight, A, B = normal(rng, m, n), normal(rng, r, n), normal(rng, m, r)
         return {"weight": weight, "A": A, "B": B, "scale": scale, "merged": merged, "trainable": False, "calls": 1}
 
