@@ -151,6 +151,15 @@ WRONG = (
         split((REST, "int8_product(qx, qw.T).to(x.dtype) * dx.to(x.dtype) * dw.T.to(x.dtype)")),
     ),
     wrong(
+        "codes_scaled_before_the_product",
+        "You multiply codes by steps before the product, so that each of its terms is rounded. The product of codes is "
+        "exact; steps come after it.",
+        split((REST, "(qx * dx) @ (qw * dw).T")),
+        split((REST, "(qx.float() @ (qw * dw).T) * dx")),
+        split((REST, "((qx * dx) @ qw.float().T) * dw.T")),
+        fails=("no_outlier",),
+    ),
+    wrong(
         "float32_out",
         "y is in float32 whatever x is in.",
         split((".to(x.dtype)", "")),

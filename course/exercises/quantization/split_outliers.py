@@ -16,7 +16,7 @@ from course.exercises.quantization.grids import SIGNS, SMALL, on_grid
 from course.performing.exercise import Case, Exercise, Property, every_form, in_the_dtype_of, one_call
 from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
 
-USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF = (
+USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF, CANCELS = (
     "two columns with outliers",
     "as many rows as columns",
     "no outlier",
@@ -25,6 +25,7 @@ USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF = (
     "rows that are all 0 in the rest",
     "one column is left",
     "steps that half precision holds",
+    "large products that cancel",
 )
 THRESHOLD = 6.0  # on_grid's numbers are below 127 * 0.04
 
@@ -55,6 +56,11 @@ def cases(rng: torch.Generator) -> list[Case]:
     half = drawn(4, 24, 3, 1, exact=True)
     rest = ~high(half["x"])
     half["x"][0, rest] = half["w"][0, rest]  # the product of codes is beyond float16's largest number
+    large = torch.randint(64, 127, (5, 32), generator=rng)
+    large[:, :2] = torch.tensor([127, 1])
+    cancels = torch.cat([large, large[:, torch.randperm(32, generator=rng)]], 1)
+    cancels[:2, 32:] *= -1
+    cancels[2:, 1] += 1  # meets a 1 of x, and is all that is left
     some = {
         USUAL: drawn(5, 8, 6, 2),
         SQUARE: drawn(6, 4, 6, 2),
@@ -64,6 +70,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         STILL: still,
         SINGLE: drawn(4, 1, 3, 2),
         HALF: half,
+        CANCELS: {"x": 0.011 * cancels[:2], "w": 0.037 * cancels[2:], "threshold": THRESHOLD},
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
@@ -82,8 +89,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "no_outlier",
-            "Without an outlier all is int8.",
-            cases=(NONE,),
+            "Without an outlier all is int8, and the product of codes is exact.",
+            cases=(NONE, CANCELS),
         ),
         Property(
             "all_outliers",
@@ -140,7 +147,7 @@ EXERCISE = Exercise(
         "at least 0, perhaps infinite": (ALL, NONE, "all_outliers", "no_outlier"),
         "at or above it": ("at_the_threshold", "value"),
         "and 1 where these are all 0": ("zeros",),
-        "to the nearest integer. The product of codes is exact": ("value",),
+        "to the nearest integer. The product of codes is exact": ("no_outlier", CANCELS),
         "All of this is in float32": ("steps of x below float16", "steps of w below float16"),
         "in the dtype of x: the sum of both products. Either may be empty": ("dtype", "all_outliers", "no_outlier"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
