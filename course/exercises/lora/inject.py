@@ -368,6 +368,6 @@ EXERCISE = Exercise(
         "a pattern that matches no layer": ("refusals",),
         "The message names the pattern": ("refusals",),
         "An error of `wrap` is passed on": (RAISES,),
-        "in both cases each layer stands where it": ("refused_before_any_change",),
+        "In both cases the model is what it was": ("refused_before_any_change",),
     },
 )
