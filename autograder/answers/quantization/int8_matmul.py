@@ -50,6 +50,13 @@ IN_PARTS = """
 
 WRONG = (
     wrong(
+        "one_zero_point_for_both",
+        "Where one matrix has the zero point 0 you leave out that of the other one, too. Either may be 0 alone.",
+        matmul((RETURN, f"return {PRODUCT} if not za.any() else {RETURN[7:]}")),
+        matmul((RETURN, f"return {PRODUCT} if not zb.any() else {RETURN[7:]}")),
+        fails=("every_form",),
+    ),
+    wrong(
         "cross_term_dropped",
         "One of the two terms with a sum is missing. Multiply out (a - za)(b - zb): - zb sum a, and - za sum b.",
         matmul((ROWS, "")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from course.exercises.quantization.grids import multiplies_int8
 from course.meter import metered
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.performing.forms import at_once, cut, strided, transposed
+from course.performing.forms import at_once, cut, put, strided, transposed
 
 USUAL, EVERY, ONE_SIDE, SQUARE, LONG, LIMIT, ROWS, COLUMNS = (
     "a zero point for each row and column",
@@ -26,6 +27,7 @@ USUAL, EVERY, ONE_SIDE, SQUARE, LONG, LIMIT, ROWS, COLUMNS = (
 INNER = 500  # columns of qa where bytes are looked at
 MORE, FEWER = 12, 3  # so that the larger matrix, in two bytes a code, takes more than both as they are
 LONGEST = 33_000  # of 255 * 255: just below 2^31
+NOUGHT = torch.tensor(0, dtype=torch.int32)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -140,6 +142,8 @@ EXERCISE = Exercise(
         transposed("qa", "qb"),
         at_once("one row", cut("a row", qa=(0, 1), za=(0, 1))),
         at_once("one column", cut("a column", qb=(1, 1), zb=(1, 1)), transposed("qb")),
+        dataclasses.replace(put("qa with the zero point 0", za=NOUGHT), alone=True),
+        dataclasses.replace(put("qb with the zero point 0", zb=NOUGHT), alone=True),
         at_once("one term", cut("a term", qa=(1, 1), qb=(0, 1)), transposed("qb")),
     ),
     promises={
