@@ -119,6 +119,19 @@ WRONG = (
         ),
     ),
     wrong(
+        "step_of_the_first_call",
+        "The steps of x are those of an earlier call. Each row of each x has one of its own: keep none.",
+        layer(
+            (
+                INPUT,
+                f"{INPUT}\n        self.first = getattr(self, 'first', step.max() if len(step) else 1.0)"
+                "\n        step = self.first + 0 * step"
+                "\n        codes = (x.reshape(len(step), -1).float() / step).round().clamp(-127, 127).to(torch.int8)",
+            )
+        ),
+        by_chance=True,
+    ),
+    wrong(
         "truncates",
         "You cut off what follows the point. To the nearest integer it is .round(): the error is half as large, and "
         "on both sides of 0.",
@@ -245,6 +258,15 @@ WRONG = (
         "step_is_a_parameter",
         "The step is a parameter. An optimizer finds it and moves it; nothing here is to be trained.",
         layer((OWN_STEP, "self.step = nn.Parameter(step)")),
+    ),
+    wrong(
+        "freezes_what_came",
+        "You switch requires_grad off for the caller's weight, bias or x. They may be trained elsewhere: take "
+        "weight.detach().",
+        layer((WEIGHT, f"weight.requires_grad_(False)\n        {WEIGHT}")),
+        layer((WEIGHT, f"{WEIGHT}\n        if bias is not None:\n            bias.requires_grad_(False)")),
+        layer((INPUT, f"x.requires_grad_(False)\n        {INPUT}")),
+        fails=("buffers",),
     ),
     wrong(
         "bias_stays_a_parameter",

@@ -24,7 +24,7 @@ from course.performing.exercise import (
     in_the_dtype_of,
     observe,
 )
-from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
+from course.performing.forms import at_once, cut, in_dtype, leaves, put, strided, times, transposed
 
 USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "several rows",
@@ -36,6 +36,7 @@ USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "steps that half precision holds",
     "a few rows through a larger layer",
 )
+KEEPS = ("weight", "bias", "x")
 ROOM = 256  # bytes beside codes, step and bias that a layer may keep: numbers in tensors of shape ()
 
 
@@ -72,7 +73,9 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """What the layer holds and what it says; bytes beyond what is enough that it keeps, and makes in one tensor."""
+    """What the layer holds and what it says in a second call; bytes beyond what is enough that it keeps, and makes in
+    one tensor.
+    """
     x = inputs["x"]
     as_given: Callable[[Tensor], Tensor] = nn.Parameter if inputs.get("parameters") else lambda each: each
     with cycles_freed():
@@ -80,11 +83,13 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
             given = [None if each is None else as_given(each * 1) for each in (inputs["weight"], inputs["bias"])]
             layer = answer(inputs["weight"], inputs["bias"]) if x.dim() != 2 else answer(*given)
             del given
+        layer(1 - 3 * x.detach())
         with metered() as run:
             y = layer(x)
     m, n = inputs["weight"].shape
     largest = run.largest.bytes if run.largest else 0
     values = {
+        "trains": " ".join(name for name in KEEPS if inputs[name] is not None and inputs[name].requires_grad) or "none",
         "y": y,
         "codes": layer.codes,
         "step": layer.step,
@@ -184,9 +189,9 @@ EXERCISE = Exercise(
         Property(
             "buffers",
             "codes (int8) and step (float32) are buffers, so that they are saved with the model, and nothing is a "
-            "parameter.",
-            keys=("held", "parameters"),
-            cases=(USUAL, "parameters"),
+            "parameter. What came requires a gradient where it did before.",
+            keys=("held", "parameters", "trains"),
+            cases=(USUAL, "parameters", "tensors that require a gradient"),
             needs=("codes",),
         ),
         Property(
@@ -221,14 +226,17 @@ EXERCISE = Exercise(
         "codes = (rows / step).round().to(int8), twice; int8_product(codes of x, codes.T) times step (rows, 1) times "
         "step.T (1, m); the bias; the dtype; the shape.",
     ),
-    keeps=("weight", "bias", "x"),
+    keeps=KEEPS,
     forms=(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
         dataclasses.replace(put("steps of x below float16", x=SMALL, weight=SIGNS.float(), bias=None), alone=True),
-        dataclasses.replace(put("steps of the weight below float16", weight=SMALL, bias=None), alone=True),
+        dataclasses.replace(
+            put("steps of the weight below float16", weight=SMALL, bias=torch.zeros(len(SMALL)).half()), alone=True
+        ),
         at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
         put("parameters", parameters=True),
+        leaves("weight", "bias", "x", of=SINGLE),
         strided("weight", "bias", "x"),
         transposed("weight", "x"),
         cut("one row", x=(0, 1)),
@@ -259,6 +267,6 @@ EXERCISE = Exercise(
         "and no other copy of the weight in any form": ("nothing_beside_the_codes",),
         "forward multiplies in int8, and makes no tensor with more bytes than codes has": ("no_float_weight",),
         "the layer has no parameters": ("buffers",),
-        "Weight, bias and x are not changed": ("arguments_unchanged",),
+        "Weight, bias and x are not changed": ("arguments_unchanged", "buffers"),
     },
 )
