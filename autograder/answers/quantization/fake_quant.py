@@ -127,14 +127,6 @@ WRONG = (
         fake((MASK, "inside = (raw >= low) & (raw <= -low)"), (Y, Y.replace("-low - 1", "-low"))),
     ),
     wrong(
-        "integers_before_the_cut",
-        "You make integers of x / step before you cut them off at the ends. What is too large for int32 becomes some "
-        "other number, at the wrong end. Clamp first.",
-        fake((RAW, "raw = (x.detach() / step).round().to(torch.int32) + zero")),
-        own(("torch.round(x / step) + zero", "torch.round(x / step).int() + zero")),
-        fails=("all_outside",),
-    ),
-    wrong(
         "mask_of_the_last_call",
         "Your mask is an attribute of the class, or a global: backward meets that of the last call, whichever tensor "
         "that was for. ctx.save_for_backward keeps each call's own.",
