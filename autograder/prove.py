@@ -27,7 +27,7 @@ from autograder.bank import Alternative, Bank, Misconception
 from autograder.garbage import garbage, stub
 from autograder.recording import Recorded
 from autograder.release import authored, worked
-from autograder.undisturbed import undisturbed
+from autograder.undisturbed import files_in_memory, undisturbed
 from course.errors import DeclarationError
 from course.judging.judge import judge
 from course.judging.sheet import Record
@@ -146,14 +146,14 @@ def _solutions(root: Path, lesson: str) -> dict[str, Answer]:
 
 
 def _prove_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
-    with undisturbed():
+    with undisturbed(), files_in_memory():
         part = _prove_seed(with_worked(banks.load(name), root), seed)
     gc.collect()
     return part
 
 
 def _right_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
-    with undisturbed():
+    with undisturbed(), files_in_memory():
         bank = with_worked(banks.load(name), root)
         cases = tuple(bank.exercise.draw(seed))
         known = Record(cases=cases, references=recording.references(bank, cases), suspects=())

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,13 @@ from autograder.engine.grade import alone
 from autograder.prove import prove, with_worked
 from autograder.release import authored, promises
 from autograder.release.sheets import sheets_differ
-from autograder.undisturbed import undisturbed
+from autograder.undisturbed import files_in_memory, undisturbed
 from course.judging import sheet
 from course.performing.cells import CodeCell
 from course.performing.exercise import PUBLIC_SEED
 from course.syllabus import entries, find_unit
 
 ROOT = Path(__file__).resolve().parent.parent
-IN_MEMORY = "/dev/shm"
 FRESH = 20_261_122  # `make prove` and `make soak` draw others
 
 # A process comes to the exercises of one unit after another.
@@ -36,16 +33,9 @@ lesson_of = functools.lru_cache(maxsize=1)(lambda unit: authored.read(ROOT / f"s
 every_exercise = pytest.mark.parametrize("name", [entry.id for entry in entries()])
 
 
-@pytest.fixture
-def files_in_memory(monkeypatch):
-    """Probes write thousands of files, each in a folder that is removed: on a disk one takes four times as long."""
-    if os.access(IN_MEMORY, os.W_OK):
-        monkeypatch.setattr(tempfile, "tempdir", IN_MEMORY)
-
-
 @every_exercise
-@pytest.mark.usefixtures("files_in_memory")
 @undisturbed()
+@files_in_memory()
 def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_cases(name):
     bank = with_worked(banks.load(name), ROOT)
     # What roundings do to a misconception, the sheet says: to find it out costs as much as all the rest of a record.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from autograder.cli import app
 from autograder.edits import edited
 from autograder.garbage import garbage, stub
 from autograder.prove import prove, prove_all, seeds, with_worked
+from autograder.undisturbed import IN_MEMORY, files_in_memory
 from course.errors import CourseError
 from course.performing.exercise import PUBLIC_SEED, Property, observe
 from course.performing.forms import leaves, strided
@@ -87,6 +90,17 @@ def test_a_stub_that_passes_is_a_miss():
 def test_a_misconception_with_full_marks_is_a_miss():
     found = misses(toy.BANK, **with_misconceptions(toy.wrong("harmless", toy.with_sum)))
     assert f"seed 1: misconception harmless (witness 1) {FULL_MARKS}" in found
+
+
+def test_temporary_files_lie_in_memory_where_nobody_names_another_place(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/elsewhere")
+    monkeypatch.delenv("TMPDIR", raising=False)
+    with files_in_memory():
+        assert tempfile.tempdir == (IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else "/elsewhere")
+    assert tempfile.tempdir == "/elsewhere"
+    monkeypatch.setenv("TMPDIR", "/elsewhere")
+    with files_in_memory():
+        assert tempfile.tempdir == "/elsewhere"
 
 
 def test_every_witness_is_tried():
