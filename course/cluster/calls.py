@@ -99,6 +99,11 @@ class Call(NamedTuple):
         return self.group, self.context
 
     @property
+    def bytes(self) -> int:
+        """Those of the tensors that it gives."""
+        return sum(kind.bytes for kind in self.gives)
+
+    @property
     def kinds(self) -> tuple[Kind, ...]:
         """Its tensors: what it gives, else what it takes."""
         return self.gives or self.takes

@@ -19,8 +19,8 @@ from course.cluster.calls import Call, Tensors
 from course.cluster.protocol.failures import Stopped
 from course.tree import Tree
 
-MAX_ITEMS = 100  # calls in one message, however many tensors each gives
-MAX_BYTES = MAX_FRAME // 2  # of their tensors; a larger call is sent by itself
+# Of one message. The wire takes ten times as many calls, if they do not give too many tensors; a larger call is alone.
+CALLS, BYTES = 100, MAX_FRAME // 2
 
 
 class RankPort:
@@ -60,11 +60,11 @@ class RankPort:
         items, size, begun = list[Tree](), 0, self._begun
         self._begun = []
         for work in begun:
-            if items and (len(items) == MAX_ITEMS or size + work.bytes > MAX_BYTES):
+            if items and (len(items) == CALLS or size + work.call.bytes > BYTES):
                 self._send({"items": items, "waits": None})
                 items, size = [], 0
             items.append(work.item())
-            size += work.bytes
+            size += work.call.bytes
         return items
 
     def _flush(self) -> None:
@@ -99,18 +99,13 @@ class _Work:
     """See course.cluster.protocol.work.Pending."""
 
     def __init__(self, port: RankPort, call: Call, gives: Tensors, takes: Tensors, *, is_async: bool) -> None:
-        self._port, self._call, self._gives, self._takes = port, call, gives, takes
+        self.call, self._port, self._gives, self._takes = call, port, gives, takes
         self._is_async = is_async
         self.number = self.sender = 0
 
-    @property
-    def bytes(self) -> int:
-        """What it gives."""
-        return sum(each.numel() * each.element_size() for each in self._gives)
-
     def item(self) -> Tree:
         """The call as a tree."""
-        return rank_messages.from_call(self._call, self._gives, is_async=self._is_async)
+        return rank_messages.from_call(self.call, self._gives, is_async=self._is_async)
 
     def finish(self) -> int:
         """Wait until what has come is written. Returns the sender."""

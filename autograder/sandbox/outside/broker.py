@@ -227,7 +227,7 @@ class Broker:
                 "BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}"
             )
         rank.made += 1
-        rank.gave += sum(kind.bytes for kind in said.call.gives)
+        rank.gave += said.call.bytes
         self._given.update((id(each), each) for each in said.gives)
         self._check_limits()
         rank.posted.append(self._schedule.switch.post(said.call, said.gives, at=at, is_async=said.is_async))
