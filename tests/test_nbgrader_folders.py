@@ -30,6 +30,7 @@ from autograder.nbgrader_bridge.config import course_directory
 from autograder.nbgrader_bridge.folders import EXCHANGED, time_in
 from autograder.nbgrader_bridge.recorder import NO_TIME
 from autograder.nbgrader_bridge.scores import QuotingExport
+from course.errors import CourseError
 
 SECRET = "only teachers may read this"
 STAMP = "2026-01-01 00:00:00 UTC"
@@ -209,6 +210,25 @@ def test_a_class_of_nobody_else_gets_its_feedback(root, handed_in):
     hand_in(root, "[bold]", notebook(RIGHT))
     by_our_command(root)
     assert kept_files(root, "feedback", "[bold]") == [f"{ASSIGNMENT}.html"]
+
+
+def test_a_file_in_the_place_of_a_feedback_folder_keeps_nobody_elses_feedback_back(root):
+    for name in ("bob", "cleo", "dora"):
+        hand_in(root, name, notebook(RIGHT))
+    by_our_command(root)
+    shutil.rmtree(root / "feedback")
+    (root / "feedback" / "bob").mkdir(parents=True)
+    (root / "feedback" / "bob" / ASSIGNMENT).write_text("notes")
+    (root / "feedback" / "cleo").write_text("notes")
+    (root / "elsewhere").mkdir()
+    (root / "feedback" / "ann").mkdir()
+    (root / "feedback" / "ann" / ASSIGNMENT).symlink_to(root / "elsewhere")
+    with pytest.raises(CourseError, match="must go into folders") as told:
+        feedback(root, ASSIGNMENT)
+    for name in (f"ann/{ASSIGNMENT}", f"bob/{ASSIGNMENT}", "cleo"):
+        assert str(root / "feedback" / name) in str(told.value)
+    assert (root / "feedback" / "cleo").read_text() == "notes"
+    assert kept_files(root, "feedback", "dora") == [f"{ASSIGNMENT}.html"]
 
 
 def test_each_page_is_made_once(root, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from nbgrader.converters import GenerateAssignment, GenerateFeedback
 from nbgrader.converters.base import NbGraderException
@@ -27,6 +28,11 @@ def feedback(root: Path, assignment: str) -> Path:
         converter = _Feedback(coursedir=directory, config=config, log=log)
         converter.force = True
         _run(converter, "the feedback was not written")
+        if converter.blocked:
+            raise CourseError(
+                f"feedback must go into folders, but at {' and '.join(converter.blocked)} lies something else; put it "
+                "away, and the same command with --resume makes these pages, too (all others are there)"
+            )
         return root / str(directory.feedback_directory)
 
 
@@ -54,7 +60,22 @@ def release_of(directory: CourseDirectory, config: Config, assignment: str) -> R
 
 
 class _Feedback(GenerateFeedback):
-    """nbgrader's, which also begins where nobody has an id that is no glob pattern."""
+    """nbgrader's, which also begins where nobody has an id that is no glob pattern, and which no file in a folder's
+    place stops. blocked: where there is one.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.blocked: list[str] = []
+
+    def init_destination(self, assignment_id: str, student_id: str) -> bool:
+        """Whether this student's page can be made. nbgrader ends at what it cannot remove as a folder."""
+        folder = Path(self._format_dest(assignment_id, student_id))
+        blocked = [each for each in (folder.parent, folder) if os.path.lexists(each) and not each.is_dir()]
+        if folder.is_symlink():
+            blocked = [folder]
+        self.blocked += map(str, blocked)
+        return not blocked and super().init_destination(assignment_id, student_id)
 
     def init_notebooks(self) -> None:
         """Looks for what there is to convert. Raises NbGraderException where there is nothing."""
