@@ -9,8 +9,8 @@ function of the notebook that is given the object to fill. Everything else in th
 training loops, magics, shell commands) is not run. What is only reached through `globals()`, `exec` or another name of
 an object is not followed.
 
-An answer sees what it saw at its check: of a name that is bound by then, what later cells make of it is left out. A
-name that is bound only later is taken from there. An answer's own name belongs to its answer cell.
+An answer sees what it saw at its check: of a name that is bound by then, be it Python's own, what later cells make of
+it is left out. A name that is bound only later is taken from there. An answer's own name belongs to its answer cell.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import __future__
 
 import ast
 import asyncio
+import builtins
 import contextlib
 import dis
 import functools
 import inspect
+import itertools
 import linecache
 import re
 import sys
@@ -59,6 +61,7 @@ class get_ipython:
 """  # what IPython brings to every notebook: an answer may show a number, or hold a magic, which does nothing here
 BROUGHT = compile(SHELL, "<shell>", "exec", dont_inherit=True)
 TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=[^\W\d])", re.MULTILINE)  # binds what the rest of the line binds
+BUILTINS = frozenset(dir(builtins))
 IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Accounts = tuple[frozenset[str], frozenset[str], frozenset[str], Mapping[str, frozenset[str]]]
@@ -156,7 +159,10 @@ class Parsed:
                 failure = failure_of(error, error.__traceback__)
                 failures.setdefault(statement.cell, failure)
                 lost = dict.fromkeys(statement.binds, failure) | lost
-        module.__dict__.update(checked)  # whatever a later statement bound beside what was missing
+        if checked:  # whatever a later statement bound beside what was missing
+            for each in BUILTINS & module.__dict__.keys() - checked.keys():
+                del module.__dict__[each]
+            module.__dict__.update(checked)
         if name in module.__dict__:
             return Loaded(answer=module.__dict__[name], lost=lost)
         own = [failures[at] for at, cell in enumerate(self._cells) if cell.has(name) and at in failures]
@@ -174,7 +180,7 @@ class Parsed:
 
     def _needed(self, name: str) -> list[_Statement]:
         at, made = self._checked(name), [*zip(self._statements, self._makes, strict=True)]
-        early = frozenset().union(*(makes for each, makes in made if each.cell <= at)) - {"*"}
+        early = BUILTINS.union(*(makes for each, makes in made if each.cell <= at)) - {"*"}
         makes = [makes if each.cell <= at else makes - early for each, makes in made]
         return _slice(self._statements, makes, self._owners, [name])
 
@@ -206,7 +212,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
             failures[number] = failure_of(error, error.__traceback__)
             continue
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        for node in tree.body:
+        for node in itertools.chain.from_iterable(map(_apart, tree.body)):
             flags |= _future(node)
             binds, changes, calls, gives = _accounts(node)
             if binds or changes or calls or gives:
@@ -236,6 +242,13 @@ def _parsed(source: str, file: str) -> tuple[str, ast.Module]:
         raise SyntaxError(f"a cell of more than {LONGEST_REWRITTEN:,} characters must be Python without magics")
     rewritten: str = TransformerManager().transform_cell(TIMED.sub(r"\1", source))  # type: ignore[no-untyped-call]
     return rewritten, ast.parse(rewritten, file)
+
+
+def _apart(node: ast.stmt) -> list[ast.stmt]:
+    """The statement; one for each name, where it deletes several: some of them may not have been made."""
+    if not isinstance(node, ast.Delete):
+        return [node]
+    return [ast.copy_location(ast.Delete(targets=[target]), node) for target in node.targets]
 
 
 def _without_cell_magics(cell: CodeCell) -> str:
@@ -268,7 +281,7 @@ def _run(code: types.CodeType, names: dict[str, Any]) -> None:
 
 
 def _binds(node: ast.stmt) -> frozenset[str]:
-    """Names that the statement binds at the left margin, and names whose attributes or items it sets."""
+    """Names that the statement binds or deletes at the left margin, and names whose attributes or items it sets."""
     if isinstance(node, DEFINITIONS):
         return frozenset({node.name})
     if isinstance(node, IMPORTS):
@@ -276,6 +289,8 @@ def _binds(node: ast.stmt) -> frozenset[str]:
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return frozenset(_root(part) for target in targets for part in ast.walk(target)) - {""}
+    if isinstance(node, ast.Delete):
+        return frozenset(map(_root, node.targets)) - {""}
     return frozenset() if isinstance(node, ast.Expr) else _bound_inside(node)
 
 
