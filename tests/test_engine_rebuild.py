@@ -16,7 +16,7 @@ from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, witho
 
 from autograder.engine.cells import Cell, Release, code_cells
 from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, read, read_file
-from autograder.engine.rebuild import rebuild
+from autograder.engine.rebuild import PERHAPS, defines, rebuild
 from autograder.engine.slim import CELL, MAX_PARTS, TOTAL
 
 RELEASE = release()
@@ -312,6 +312,10 @@ def test_of_two_definitions_that_counts_which_the_check_sees(own, below, free, t
     book.cells.insert(at, nbformat.v4.new_code_cell(free))
     assert counts(book)["hvp"] == (free if told in (FOUND, AGAIN) else own)
     assert rebuilt(book)[1] == ((told.format("hvp"),) if told else ())
+
+
+def test_to_look_for_a_definition_takes_no_time_that_grows_with_the_square_of_a_line():
+    assert not defines("hvp:" * 200_000, "hvp", PERHAPS)  # it would take a quarter of an hour
 
 
 def test_a_later_check_sees_the_later_definition():

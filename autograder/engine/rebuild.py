@@ -39,7 +39,7 @@ class Rebuilt:
 DEFINES = r"^(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"  # at the left margin
 BINDS = r"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]*)?=(?!=))"  # or in another way
 PERHAPS = (  # anywhere in a line, as after a prompt: what may be no more than a keyword of a call
-    r"(?<![\w.(]){name}[ \t]*(?::[^=\n]*)?=(?!=)|\b{name}[ \t]*:=|\b(?:as|for|def|class)[ \t\\\n]+{name}\b"
+    r"(?<![\w.(]){name}[ \t]*(?::[^=\n]{{0,200}})?=(?!=)|\b{name}[ \t]*:=|\b(?:as|for|def|class)[ \t\\\n]+{name}\b"
 )
 ENDS = r"^[ \t]*(?:return|yield)\b"
 
