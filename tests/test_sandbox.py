@@ -212,9 +212,10 @@ def test_a_reply_that_is_no_observation_costs_its_own_exercise_only(sandbox, dat
     assert other.message == "'alive'"
 
 
-def test_what_all_cases_give_takes_no_more_memory_than_is_ours_to_give(sandbox, monkeypatch):
+@pytest.mark.parametrize("given", ["numpy.zeros(2**18)", "['x' * 9_900 + chr(0x1f600)] * 60"])
+def test_what_all_cases_give_takes_no_more_memory_than_is_ours_to_give(sandbox, monkeypatch, given):
     monkeypatch.setattr("autograder.sandbox.outside.kept.KEPT", 3 * 2**20)
-    seen, other = beside(sandbox, "return numpy.zeros(2**18), 0.0, 0.0", head="import numpy")
+    seen, other = beside(sandbox, f"return {given}, 0.0, 0.0", head="import numpy")
     assert [each.error for each in seen] == [None, seen[1].error]
     assert seen[1].error.message == "what all cases give must not take more than 3 MiB together"
     assert other.message == "'alive'"

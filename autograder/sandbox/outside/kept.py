@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from torch import Tensor
 
 from autograder.sandbox.wire.frame import BadFrame
 from course.performing.exercise import Observation
 
-KEPT = 64 * 2**20  # bytes that all observations of an exercise may take, each value with its name as one of LEAF
+KEPT = 64 * 2**20  # bytes that all observations of an exercise may take, each value and its name besides as LEAF
 LEAF = 200
 
 
@@ -19,7 +21,10 @@ class Kept:
 
     def add(self, seen: Observation) -> None:
         """Raises BadFrame where all that was observed so far takes too much of our memory."""
-        tensors = [value.nbytes for value in seen.values.values() if isinstance(value, Tensor)]
-        self.bytes += sum(tensors) + LEAF * (len(seen.values) + len(seen.ledger))
+        named = {**seen.ledger, **seen.values}
+        said = (seen.printed, seen.error.message) if seen.error else (seen.printed,)
+        for value in (*named, *named.values(), *said):
+            self.bytes += value.nbytes if isinstance(value, Tensor) else sys.getsizeof(value)
+        self.bytes += LEAF * (len(seen.values) + len(seen.ledger))
         if self.bytes > KEPT:
             raise BadFrame(f"what all cases give must not take more than {KEPT >> 20} MiB together")
