@@ -231,6 +231,13 @@ def test_a_file_in_the_place_of_a_feedback_folder_keeps_nobody_elses_feedback_ba
     assert kept_files(root, "feedback", "dora") == [f"{ASSIGNMENT}.html"]
 
 
+@pytest.mark.parametrize("name", ["ML [2026]", "quest?ion", "star*", "%41"])
+def test_a_folder_whose_path_reads_as_a_pattern_or_an_address_is_refused(tmp_path, name):
+    with pytest.raises(CourseError, match="must hold none of") as told:
+        course_directory(tmp_path / name / "build")
+    assert name in str(told.value)
+
+
 def test_each_page_is_made_once(root, monkeypatch):
     made = []
     convert = GenerateFeedback.convert_single_notebook

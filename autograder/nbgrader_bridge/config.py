@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,8 +19,10 @@ from autograder.nbgrader_bridge.exporters import GradingExporter
 from autograder.nbgrader_bridge.pages import FeedbackExporter
 from autograder.nbgrader_bridge.preprocessors import ClearToStub, SandboxedExecute, Sanitize, SaveVerdicts
 from autograder.nbgrader_bridge.scores import QuotingExport
+from course.errors import CourseError
 
 FILE = "nbgrader_config.py"
+SPECIAL = re.compile(r"[?*\[\]%]")  # to a glob, or in the address of a database
 COURSE = "default_course"  # nbgrader's name for a course without one; left empty, PostgreSQL refuses its assignments
 
 
@@ -28,8 +31,14 @@ def configure(config: Config, root: Path) -> None:
 
     Autograde's first pass does all of the grading, its second none: a notebook that exists has been graded, so that
     a run that was killed is taken up where it stood. Set anything else after this call: `c.AssignLatePenalties`,
-    `c.CourseDirectory.db_url`, `c.SandboxedExecute.enabled = False` (no display run).
+    `c.CourseDirectory.db_url`, `c.SandboxedExecute.enabled = False` (no display run). Raises CourseError where the
+    folder's path would be read as a pattern of paths, or the gradebook's as another one.
     """
+    if SPECIAL.search(str(root.resolve())):
+        raise CourseError(
+            f"the path of a course's folder must hold none of ? * [ ] %, which nbgrader reads as patterns and in "
+            f"addresses, but it is {root.resolve()}; rename the folder"
+        )
     _find_alembic()
     config.CourseDirectory.root = str(root.resolve())
     config.CourseDirectory.course_id = COURSE
