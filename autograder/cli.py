@@ -33,7 +33,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build
 def prove(
     what: Annotated[list[str] | None, typer.Argument(help="units and exercises; all if left out")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="seeds per exercise, the public one included")] = 20,
-    seed: Annotated[int | None, typer.Option(help="draws the fresh seeds; random if left out")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="draws the fresh seeds; random if left out")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes that share the exercises")] = os.cpu_count() or 1,
     right: Annotated[
         bool, typer.Option("--right", help="only that right answers pass: for thousands of seeds")
@@ -94,7 +94,9 @@ def grade(
     assignment: Annotated[str, typer.Option(help="name of the lesson, such as 01_computational_graphs")],
     student: Annotated[list[str] | None, typer.Option(help="ids to grade; all who handed in if left out")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes that judge, each with a sandbox of its own")] = JOBS,
-    seed: Annotated[int | None, typer.Option(help="the same cases for everyone; secret ones if left out")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="the same cases for everyone; secret ones if left out")
+    ] = None,
     same_seeds: Annotated[
         bool, typer.Option("--same-seeds", help="each student's cases as they were last time, from the journal")
     ] = False,

@@ -134,6 +134,10 @@ def test_a_seed_and_the_same_seeds_exclude_each_other(room):
     assert invoke(room, "--seed", "7", "--same-seeds").exit_code == 2
 
 
+def test_a_seed_below_0_is_refused(room):
+    assert invoke(room, "--seed", "-7").exit_code == 2
+
+
 def test_options_reach_the_batch(room):
     invoke(room, "--jobs", "3", "--trust-submissions", "--no-display", "--fresh")
     assert (room.how.jobs, room.how.trusted, room.how.display, room.how.resume) == (3, True, False, False)
