@@ -34,13 +34,14 @@ def configure(config: Config, root: Path) -> None:
     `c.CourseDirectory.db_url`, `c.SandboxedExecute.enabled = False` (no display run). Raises CourseError where the
     folder's path would be read as a pattern of paths, or the gradebook's as another one.
     """
-    if SPECIAL.search(str(root.resolve())):
+    path = str(root.resolve())
+    if SPECIAL.search(path):
         raise CourseError(
-            f"the path of a course's folder must hold none of ? * [ ] %, which nbgrader reads as patterns and in "
-            f"addresses, but it is {root.resolve()}; rename the folder"
+            "the path of a course's folder must hold none of ? * [ ] %, which nbgrader reads as patterns and in "
+            f"addresses, but it is {path}; rename the folder"
         )
     _find_alembic()
-    config.CourseDirectory.root = str(root.resolve())
+    config.CourseDirectory.root = path
     config.CourseDirectory.course_id = COURSE
     config.Autograde.exporter_class = GradingExporter
     config.Autograde.sanitize_preprocessors = [Sanitize, SandboxedExecute, SaveVerdicts, AssignLatePenalties]

@@ -286,11 +286,9 @@ def _binds(node: ast.stmt) -> frozenset[str]:
         return frozenset({node.name})
     if isinstance(node, IMPORTS):
         return frozenset(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
+        targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]
         return frozenset(_root(part) for target in targets for part in ast.walk(target)) - {""}
-    if isinstance(node, ast.Delete):
-        return frozenset(map(_root, node.targets)) - {""}
     return frozenset() if isinstance(node, ast.Expr) else _bound_inside(node)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 from torch import Tensor
@@ -21,10 +22,10 @@ class Kept:
 
     def add(self, seen: Observation) -> None:
         """Raises BadFrame where all that was observed so far takes too much of our memory."""
-        named = {**seen.ledger, **seen.values}
+        leaves = [*seen.values.items(), *seen.ledger.items()]
         said = (seen.printed, seen.error.message) if seen.error else (seen.printed,)
-        for value in (*named, *named.values(), *said):
+        for value in itertools.chain(said, *leaves):
             self.bytes += value.nbytes if isinstance(value, Tensor) else sys.getsizeof(value)
-        self.bytes += LEAF * (len(seen.values) + len(seen.ledger))
+        self.bytes += LEAF * len(leaves)
         if self.bytes > KEPT:
             raise BadFrame(f"what all cases give must not take more than {KEPT >> 20} MiB together")
