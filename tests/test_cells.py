@@ -109,6 +109,45 @@ def test_a_call_that_changes_nothing_that_is_needed_is_not_run(monkeypatch, caps
     assert capsys.readouterr().out == ""
 
 
+WRAPPED = """
+import functools, logging
+log, TIMES, SEEN, CALLS = logging.getLogger(), [], {}, 0
+def timed(g):
+    @functools.wraps(g)
+    def inner(*given):
+        global CALLS
+        CALLS += 1
+        SEEN[g.__name__] = given
+        log.debug(g.__name__)
+        TIMES.append(g(*given))
+        return g(*given)
+    return inner
+"""
+
+
+def test_what_an_answer_only_adds_to_is_not_filled_for_it(monkeypatch, capsys):
+    cells = (
+        WRAPPED,
+        "@timed\ndef g(x): return SLOW",
+        "SLOW = print('slow')",
+        "def train(): g(print('train'))\ntrain()",
+    )
+    assert loaded(monkeypatch, *cells, answer="@timed\ndef f(x): return x\nlast = f(1)").answer(3) == 3
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("read", ["len(TIMES)", "TIMES.pop()", "TIMES[0] + 1"])
+def test_what_an_answer_also_reads_is_filled_for_it(monkeypatch, read):
+    cells = ("TIMES = []", "def train(): TIMES.append(0)\ntrain()")
+    answer = f"def f():\n    TIMES.append(g())\n    return len(TIMES)\ndef g(): return {read}"
+    assert loaded(monkeypatch, *cells, answer=answer).answer() >= 1
+
+
+def test_what_a_function_makes_is_made_for_an_answer_that_adds_to_it(monkeypatch):
+    cells = ("TIMES = None", "def start():\n    global TIMES\n    TIMES = [2]\nstart()")
+    assert loaded(monkeypatch, *cells, answer="def f(x):\n    TIMES.append(x)\n    return x").answer(3) == 3
+
+
 def test_a_cell_that_raises_does_not_stop_the_next(monkeypatch):
     assert loaded(monkeypatch, "def broken(:", "y = 1 / 0", answer="def f(): return 4\ny").answer() == 4
 

@@ -5,9 +5,10 @@
 A graded call needs the definition of its answer and whatever that definition mentions: helpers, imports, constants,
 found statement by statement through the names that the compiler itself resolves to globals; and what fills an object
 that has such a name: `table.append(...)`, an item set in a loop, a function or class that registers itself there, a
-function of the notebook that is given the object to fill. Everything else in the notebook (demonstrations, plots,
-training loops, magics, shell commands) is not run. What is only reached through `globals()`, `exec` or another name of
-an object is not followed.
+function of the notebook that is given the object to fill. What the answer itself only adds to, such as the list in
+which a decorator keeps times, is made and not filled. Everything else in the notebook (demonstrations, plots, training
+loops, magics, shell commands) is not run. What is only reached through `globals()`, `exec` or another name of an object
+is not followed.
 
 An answer sees what it saw at its check: of a name that is bound by then, be it Python's own, what later cells make of
 it is left out. A name that is bound only later is taken from there. An answer's own name belongs to its answer cell.
@@ -52,6 +53,9 @@ METHODS = re.compile(  # which change what they belong to
 )
 FUNCTIONS = re.compile(  # which change what they are given first
     rf"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?|copyto|{IN_PLACE}"
+)
+ADDING = re.compile(  # methods that do the same whatever has been added before: of containers, files and loggers
+    r"append(?:left)?|extend(?:left)?|add|write|debug|info|warning|error|exception|critical|log"
 )
 SHELL = """
 def display(*objects, **how): print(*objects)
@@ -121,6 +125,11 @@ class _Statement:
     def code(self) -> types.CodeType:
         """Compiled when it is needed, which most statements of a lesson are not. Raises SyntaxError."""
         return _compiled(self.node, self.file, self.flags)
+
+    @functools.cached_property
+    def reads(self) -> frozenset[str]:
+        """Names in it on which something may depend, not those of what it does no more than add to."""
+        return frozenset(_reads([*ast.walk(self.node)]))
 
     @property
     def text(self) -> str:
@@ -379,6 +388,22 @@ def _filled(parts: Iterable[ast.AST]) -> frozenset[str]:
     return frozenset(found - {""})
 
 
+def _reads(parts: Sequence[ast.AST]) -> Iterator[str]:
+    """Names that these parts look up for more than to add to what they hold, as `times.append(x)`, `times[key] = x`
+    and, where a function declares it global, `calls += 1` do.
+    """
+    added = set[ast.AST]()
+    for part in parts:
+        call = part.value if isinstance(part, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and ADDING.fullmatch(call.func.attr):
+            added.add(call.func.value)
+        elif isinstance(part, ast.Assign):
+            added |= {target.value for target in part.targets if isinstance(target, ast.Subscript)}
+    for part in parts:
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part not in added:
+            yield part.id
+
+
 def _uses(code: types.CodeType) -> frozenset[str]:
     """Names that are looked up as globals, in this code or in any function inside it."""
     return _looked_up(code).union(*(_uses(each) for each in code.co_consts if isinstance(each, types.CodeType)))
@@ -441,19 +466,35 @@ def _slice(
 ) -> list[_Statement]:
     """The statements that `names` depend on, in the notebook's order."""
     needed, chosen = {*names, "*"}, dict[int, frozenset[str]]()
-    bound = _last_bound(statements, makes, owners)
+    bound, made_whole = _last_bound(statements, makes, owners), _made_whole(statements)
     grown = True
     while grown:
         again = {name: bound[name] for name in needed & bound.keys()}
         grown, over = False, _bound_anew(statements, makes, again, chosen)
+        unread = made_whole.difference(names, *(statements[number].reads for number in chosen))
         for number, each in enumerate(statements):
             stays = isinstance(each.node, IMPORTS)
-            wanted = [made for made in makes[number] & needed if stays or number >= over.get(made, 0)]
+            makes_here = makes[number] - (unread - each.binds - each.changes)
+            wanted = [made for made in makes_here & needed if stays or number >= over.get(made, 0)]
             if number not in chosen and any(_counts(each, made, owners) for made in wanted):
                 chosen[number] = _needs(each)
                 needed |= chosen[number]
                 grown = True
     return [statements[number] for number in sorted(chosen)]
+
+
+def _made_whole(statements: Sequence[_Statement]) -> frozenset[str]:
+    """Names that a statement binds and no function does. Where an answer only adds to what has such a name, what the
+    functions that others call have added does not matter.
+    """
+    by_functions = set[str]()
+    for each in statements:
+        if "global " in each.source:
+            parts = [*ast.walk(each.node)]
+            declared = {name for part in parts if isinstance(part, ast.Global) for name in part.names}
+            added = {part.target for part in parts if isinstance(part, ast.AugAssign)}
+            by_functions |= declared & {_root(part) for part in parts if part not in added}
+    return frozenset().union(*(each.binds for each in statements)) - by_functions
 
 
 def _last_bound(
