@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from conftest import soak
 from safetensors.torch import load_file
 
 from course.lessons import floor, grammar
@@ -27,7 +28,7 @@ OURS = {
 FEW = 12  # steps
 
 
-@pytest.fixture(params=[{}, OURS], ids=["stand-ins", "ours"], scope="module")
+@pytest.fixture(params=[soak({}), OURS], ids=["stand-ins", "ours"], scope="module")
 def parts(request):
     return assembled.PARTS.with_yours(request.param)
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from conftest import soak
 from quantizers import references
 
 from course.lessons.experiments import assembled_quantization as assembled
@@ -16,7 +17,7 @@ from course.lessons.figures import quantization as figures
 from course.lessons.widgets import few_bits, grid
 
 
-@pytest.fixture(params=["stand-ins", "ours"], scope="module")
+@pytest.fixture(params=[soak("stand-ins"), "ours"], scope="module")
 def parts(request):
     return assembled.PARTS.with_yours(references() if request.param == "ours" else {})
 

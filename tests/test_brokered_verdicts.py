@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from conftest import soak
 
 from autograder import bank as banks
 from autograder import edits, recording
@@ -20,6 +21,7 @@ from course.performing.perform import perform_all
 from course.syllabus import entries
 
 WITH_RANKS = [entry.id for entry in entries() if exercises.load(entry.id).split]
+FIRST = {name.partition(".")[0]: name for name in reversed(WITH_RANKS)}  # of each unit
 
 
 def witnesses(bank):
@@ -54,7 +56,7 @@ def session(warm):
         yield found
 
 
-@pytest.mark.parametrize("name", WITH_RANKS)
+@pytest.mark.parametrize("name", [name if name in FIRST.values() else soak(name) for name in WITH_RANKS])
 def test_simulated_and_brokered_ranks_get_the_same_verdict(name, session):
     bank = banks.load(name)
     simulated, brokered = compared(bank, sheet.load(bank.exercise.unit)[name], witnesses(bank)[0], session)

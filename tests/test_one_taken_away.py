@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from conftest import soak
 from quantizers import references
 
 from course.lessons.experiments import assembled_quantization as assembled
@@ -12,7 +13,7 @@ from course.lessons.experiments import one_taken_away as recipes
 MATRIX = "0.attention.q_proj"
 
 
-@pytest.fixture(params=["stand-ins", "ours"], scope="module")
+@pytest.fixture(params=[soak("stand-ins"), "ours"], scope="module")
 def parts(request):
     return assembled.PARTS.with_yours(references() if request.param == "ours" else {})
 

@@ -15,6 +15,7 @@ import toy
 from typer.testing import CliRunner
 
 from autograder import bank as banks
+from autograder import recording
 from autograder.bank import Alternative, Bank, Misconception, right
 from autograder.cli import app
 from autograder.edits import edited
@@ -112,6 +113,15 @@ def test_a_misconception_that_is_diagnosed_as_another_is_a_miss():
     found = misses(toy.BANK, **with_misconceptions(toy.wrong("twin", toy.cubes)))
     words = "misconception twin (witness 1) is diagnosed as cubes; if nothing can tell them apart, declare same_as"
     assert f"seed 1: {words}" in found
+
+
+def test_a_quick_proof_shows_the_first_witness_alone_on_fresh_cases():
+    wrong = toy.BANK.misconceptions[0]
+    twice = dataclasses.replace(wrong, witnesses=wrong.witnesses * 2)
+    bank = dataclasses.replace(toy.BANK, misconceptions=(twice, *toy.BANK.misconceptions[1:]))
+    proof = prove(bank, SEEDS, public=recording.recorded(bank), quick=True)
+    assert proof.misses == []
+    assert proof.confusion[wrong.name, wrong.name] == 2 + 1 + 1
 
 
 def now_and_then(x, numbers, square):

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import soak
 from packaging.requirements import Requirement
 
 from autograder import bank, edits
@@ -417,10 +418,10 @@ def _run_lessons(environment: Path, *runs: list[list[tuple[str, str, str]]]) -> 
     return json.loads(results.read_text())
 
 
-def _steps(folder: Path, solutions: dict[str, str]) -> list[list[tuple[str, str, str]]]:
+def _steps(folder: Path, lessons: str, solutions: dict[str, str]) -> list[list[tuple[str, str, str]]]:
     """The bundle's notebooks as (role, exercise, source): answers from `solutions`, of other code the imports."""
-    lessons = []
-    for path in sorted((folder / "notebooks").glob("*.ipynb")):
+    found = []
+    for path in sorted((folder / "notebooks").glob(lessons)):
         steps = []
         for cell in json.loads(path.read_text())["cells"]:
             ours = cell["metadata"].get("hpml", {"role": "code", "exercise": ""})
@@ -432,8 +433,8 @@ def _steps(folder: Path, solutions: dict[str, str]) -> list[list[tuple[str, str,
             elif ours["role"] == "code":
                 source = _imports(source)
             steps.append((ours["role"], ours["exercise"], source))
-        lessons.append(steps)
-    return lessons
+        found.append(steps)
+    return found
 
 
 def _imports(source: str) -> str:
@@ -445,18 +446,21 @@ def _lessons() -> list[Lesson]:
     return [read(path, ROOT) for path in sorted((ROOT / "solutions").glob("*.py"))]
 
 
-def _full_marks(folder: Path) -> dict[str, str]:
-    cells = [cell for path in folder.glob("notebooks/*.ipynb") for cell in json.loads(path.read_text())["cells"]]
+def _full_marks(folder: Path, lessons: str) -> dict[str, str]:
+    cells = [cell for path in folder.glob(f"notebooks/{lessons}") for cell in json.loads(path.read_text())["cells"]]
     checks = [cell["metadata"] for cell in cells if cell["metadata"].get("hpml", {}).get("role") == "check"]
     return {metadata["hpml"]["exercise"]: str(metadata["nbgrader"]["points"]) for metadata in checks}
 
 
 @pytest.mark.slow
-def test_in_a_new_environment_untouched_notebooks_score_nothing_and_worked_solutions_full_marks(folder, environment):
+@pytest.mark.parametrize("lessons", ["0[05]_*.ipynb", soak("*.ipynb")], ids=["the first, and one with ranks", "all"])
+def test_in_a_new_environment_untouched_notebooks_score_nothing_and_worked_solutions_full_marks(
+    folder, environment, lessons
+):
     solutions = {f"{each.unit.slug}.{cell.entry}": cell.source for each in _lessons() for cell in each.answers}
-    untouched, solved = _run_lessons(environment, _steps(folder, {}), _steps(folder, solutions))
-    assert untouched == dict.fromkeys(_full_marks(folder), "0")
-    assert solved == _full_marks(folder)
+    untouched, solved = _run_lessons(environment, _steps(folder, lessons, {}), _steps(folder, lessons, solutions))
+    assert untouched == dict.fromkeys(_full_marks(folder, lessons), "0")
+    assert solved == _full_marks(folder, lessons)
 
 
 @pytest.mark.slow

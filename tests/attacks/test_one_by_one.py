@@ -9,21 +9,20 @@ from attacks.grading import problems, traces
 from attacks.scene import Machine
 
 
-def cases(*, chosen=lambda attack: False, among=lambda attack: True) -> list:
-    """The attacks among which are those that `make test` tries: the chosen ones, and the first of each family."""
+def cases(chosen, among=lambda attack: True) -> list:
+    """The attacks; `make test` tries those that are chosen of the quick ones of each family."""
     found = []
     for family, attacks in FAMILIES.items():
-        quick = [each for each in attacks if among(each) and not each.costly]
-        kept = [*quick[:1], *filter(chosen, quick)]
+        kept = chosen([each for each in attacks if among(each) and not each.costly])
         for attack in filter(among, attacks):
             marks = [pytest.mark.slow] * attack.heavy + [pytest.mark.soak] * (attack not in kept)
             found.append(pytest.param(attack, id=f"{family}-{attack.name}", marks=marks))
     return found
 
 
-def not_in_the_class(attack) -> bool:
-    """Whether a class that is graded once and not displayed lacks what the attack needs."""
-    return attack.display or attack.times > 1
+def not_in_the_class(attacks) -> list:
+    """Those that need what a class lacks which is graded once and not displayed."""
+    return [each for each in attacks if each.display or each.times > 1]
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +33,13 @@ def started(scene, runner):
 
 
 @pytest.mark.sandbox
-@pytest.mark.parametrize("attack", cases(chosen=not_in_the_class))
+@pytest.mark.parametrize("attack", cases(not_in_the_class))
 def test_an_attack_gets_what_it_deserves_and_harms_nobody(attack, scene, started):
     runner, before = started
     assert problems(scene, attack, runner) == []
     assert before.left() == ""
 
 
-@pytest.mark.parametrize("attack", cases(among=lambda attack: attack.bites))
+@pytest.mark.parametrize("attack", cases(lambda attacks: attacks[:1], among=lambda attack: attack.bites))
 def test_without_walls_the_same_attack_leaves_a_trace(attack, scene, unwalled):
     assert traces(scene, attack, unwalled) != []

@@ -39,7 +39,7 @@ from course.lessons.models import GPT
 DIALECTS = {each.name: each for each in (grammar.SOUTH, MIRROR, SHIFTED)}
 WINDOWS = 64  # that a loss is the mean of
 BATCH = 4  # windows of a step: small, so that all of it takes seconds
-STEPS, FEWER = 150, 100  # to train an adapter that is saved, and each variant
+STEPS, FEWER = 150, 60  # to train an adapter that is saved, and each variant
 
 Functions = Mapping[str, Callable[..., Any]]
 
