@@ -104,9 +104,9 @@ unit: $(VENV)/.dev  ## run tests/, in which those of judging must reach every li
 	@echo "== tests"
 	@$(BIN)/pytest -q $(SHARED) --durations=10 --cov --cov-report=term-missing --cov-fail-under=100
 
-notebooks: $(VENV)/.dev  ## run every notebook, untouched and solved
-	@$(BIN)/autograder build --no-sheets
-	@echo "== notebooks, untouched and solved"
+notebooks: $(VENV)/.dev  ## compare the committed notebooks with what the lessons make, and run all, untouched and solved
+	@echo "== notebooks, as committed, untouched and solved"
+	@$(BIN)/autograder build --no-sheets --check
 	@XDG_DATA_HOME=$(VENV)/.data $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --nbmake --nbmake-timeout=300 build/source notebooks
 
 fuzz: $(VENV)/.dev  ## look for frames that harm the grader (fuzz/README.md), where atheris can be installed

@@ -60,7 +60,7 @@ def build(
     lesson: Annotated[str, typer.Argument(help="one lesson, such as 01_computational_graphs")] = "*",
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="write nothing; exit 1 where a committed file differs")
+        bool, typer.Option("--check", help="leave committed files alone; exit 1 where one differs")
     ] = False,
     sheets: Annotated[bool, typer.Option(help="record answer sheets, too, which takes most of the time")] = True,
     root: Annotated[Path, typer.Option(help="the checkout")] = Path(),

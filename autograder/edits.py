@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
-import dis
 import functools
 import importlib
 import inspect
@@ -23,7 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from course.errors import DeclarationError
-from course.performing.cells import source_of
+from course.performing.cells import global_names, source_of
 from course.performing.exercise import Answer
 
 INLINED = ("course.reference.", "autograder.")  # modules that no student has: what is needed of them is copied in
@@ -82,7 +81,7 @@ def _globals(code: CodeType) -> Iterator[str]:
     """What the functions in this code look up in their module."""
     for part in code.co_consts:
         if isinstance(part, CodeType):
-            yield from (each.argval for each in dis.get_instructions(part) if each.opname == "LOAD_GLOBAL")
+            yield from (name for operation, name in global_names(part) if operation == "LOAD_GLOBAL")
             yield from _globals(part)
 
 

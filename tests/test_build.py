@@ -663,12 +663,14 @@ def test_check_of_a_fresh_build_finds_nothing_and_writes_nothing(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
 
-def test_check_says_which_committed_file_differs(tmp_path):
+def test_check_says_which_committed_file_differs_and_writes_the_others(tmp_path):
     root = _course(tmp_path)
-    assert build(root, check=True).differing == (
+    found = build(root, check=True)
+    assert found.differing == (
         "notebooks/07_toys.ipynb is not what solutions/07_toys.py makes",
         "course/sheets/toys.safetensors.gz: there is no such file",
     )
+    assert sorted(found.written) == MADE[:2]
     build(root)
     _course(root, _edited("# The end.", "# The very end."))
     assert build(root, check=True).differing == ("notebooks/07_toys.ipynb is not what solutions/07_toys.py makes",)

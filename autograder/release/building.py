@@ -30,7 +30,7 @@ class BuildReport:
     """What a build did.
 
     lessons    stems of the lessons, in order
-    written    files whose bytes changed, relative to the root; none where nothing but a check was asked for
+    written    files whose bytes changed, relative to the root
     differing  a sentence for each committed file that is not what the lessons make
     """
 
@@ -40,7 +40,7 @@ class BuildReport:
 
 
 def build(root: Path, lesson: str = "*", *, check: bool = False, with_sheets: bool = True) -> BuildReport:
-    """Build every lesson under `root`; with `check`, write nothing and say which committed files differ.
+    """Build every lesson under `root`; with `check`, write nbgrader's trees alone and say which committed files differ.
 
     lesson       the name of one, such as 01_computational_graphs, to build no other
     with_sheets  whether to record answer sheets, too, which takes most of the time
@@ -49,11 +49,10 @@ def build(root: Path, lesson: str = "*", *, check: bool = False, with_sheets: bo
     lessons = [_sound(path, root) for path in _files(root, lesson)]
     names = tuple(lesson.unit.notebook for lesson in lessons)
     made = [(each, worked.records(each) if with_sheets else None) for each in lessons]
-    if check:
-        differing = [sentence for each, records in made for sentence in _differing(root, each, records)]
-        return BuildReport(lessons=names, differing=(*differing, *_strays(root)))
-    written = [name for each, records in made for name in _write(root, each, records)]
-    return BuildReport(lessons=names, written=tuple(written))
+    differing = [sentence for each, records in made for sentence in _differing(root, each, records)] if check else []
+    strays = _strays(root) if check else []
+    written = [name for each, records in made for name in _write(root, each, records, committed=not check)]
+    return BuildReport(lessons=names, written=tuple(written), differing=(*differing, *strays))
 
 
 def _files(root: Path, lesson: str) -> list[Path]:
@@ -109,19 +108,20 @@ def _bytes(path: Path) -> bytes | None:
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def _write(root: Path, lesson: Lesson, records: Records) -> list[str]:
-    """Writes a lesson's files; returns the names of those whose bytes changed.
+def _write(root: Path, lesson: Lesson, records: Records, *, committed: bool) -> list[str]:
+    """Writes a lesson's files, those that are committed too or not; returns the names of those whose bytes changed.
 
     An equivalent sheet stays as it is, so that the last bits of this machine make no commit.
     """
     stem, slug = lesson.unit.notebook, lesson.unit.slug
     for_students = notebook.students(lesson)
     files = {
-        f"notebooks/{stem}.ipynb": for_students,
         f"build/source/{stem}/{stem}.ipynb": notebook.instructor(lesson),
         f"build/release/{stem}/{stem}.ipynb": for_students,
     }
-    if records is not None and _sheet_differs(root, slug, records):
+    if committed:
+        files[f"notebooks/{stem}.ipynb"] = for_students
+    if committed and records is not None and _sheet_differs(root, slug, records):
         files[_sheet_name(slug)] = sheet.compressed(sheet.write(slug, records))
     return [name for name, data in files.items() if _replace(root / name, data)]
 
