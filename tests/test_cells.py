@@ -207,6 +207,7 @@ LATER = {
     "the index of a loop": ("n = 7", "def f(): return n", "for n in range(3): ..."),
     "a builtin": ("", "def f(): return sum([3, 4])", "sum = 0.0\nfor v in [1.0]:\n    sum += v"),
     "a builtin by a star": ("", "def f(): return sum([3, 4])", "from torch import *"),
+    "what IPython brings": ("", "def f():\n    display(1)\n    return 7", "display = None"),
     "a builtin beside a missing name": ("", "def f(): return sum([heads, 4])", "sum, heads = 0, 3"),
     "a builtin bound and deleted": ("sum, len = 5, 5", "del sum, len\ndef f(): return len('1234567')", ""),
     "a builtin deleted beside another": ("max = len = 5", "del max\ndel min, len\ndef f(): return len('1234567')", ""),

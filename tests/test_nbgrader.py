@@ -314,6 +314,8 @@ def test_there_must_be_something_to_grade(root, runner):
     hand_in(root, "ann", notebook(RIGHT))
     with pytest.raises(CourseError, match="bob must have handed in"):
         grade(root, ASSIGNMENT, students=["bob"], runner=runner)
+    with pytest.raises(CourseError, match="a student without a name must have handed in"):
+        grade(root, ASSIGNMENT, students=[""], runner=runner)
     with pytest.raises(CourseError, match="build it first"):
         grade(root, "00_start_here", runner=runner)
 

@@ -421,6 +421,12 @@ def test_a_limit_that_cannot_be_read_is_refused(text):
         Limits.parse([text])
 
 
+@pytest.mark.parametrize("text", ["tasks=0.5", "memory=99999999999999999999GiB", f"load_seconds={'9' * 400}"])
+def test_a_limit_that_is_no_size_is_refused(text):
+    with pytest.raises(PolicyError, match=r"at least 1, or more than 0 s, and at most 2\*\*60"):
+        Limits.parse([text])
+
+
 # --- walls ---
 
 

@@ -88,7 +88,9 @@ def _parse(data: bytes) -> dict[str, Any]:
         notebook = json.loads(data.decode("utf-8-sig"), parse_int=_small)
     except RecursionError:
         raise Refused("the file is nested too deeply to be read") from None
-    except ValueError as error:  # includes UnicodeDecodeError and json.JSONDecodeError
+    except UnicodeDecodeError:
+        raise Refused("the file is not UTF-8, in which Jupyter saves notebooks") from None
+    except ValueError as error:  # includes json.JSONDecodeError
         place = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise Refused(f"the file is not valid JSON{place}") from None
     if not isinstance(notebook, dict):
@@ -106,6 +108,8 @@ def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
     version = notebook.get("nbformat", 4)
     if version == 4:
         return notebook
+    if isinstance(version, int) and version > 4:
+        raise Refused(f"the notebook has format {str(version)[:20]}, newer than 4; save it in format 4")
     import nbformat
 
     try:

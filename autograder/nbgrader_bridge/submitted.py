@@ -40,7 +40,8 @@ def students(directory: CourseDirectory, assignment: str, wanted: Iterable[str] 
     chosen = sorted(set(wanted))
     missing = [student for student in chosen if student not in found]
     if missing:
-        raise CourseError(f"{', '.join(missing)} must have handed in {assignment}; known are {', '.join(found[:10])}")
+        names = ", ".join(student or "a student without a name" for student in missing)
+        raise CourseError(f"{names} must have handed in {assignment}; known are {', '.join(found[:10])}")
     return chosen
 
 

@@ -65,7 +65,7 @@ class get_ipython:
 """  # what IPython brings to every notebook: an answer may show a number, or hold a magic, which does nothing here
 BROUGHT = compile(SHELL, "<shell>", "exec", dont_inherit=True)
 TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=[^\W\d])", re.MULTILINE)  # binds what the rest of the line binds
-BUILTINS = frozenset(dir(builtins))
+BUILTINS = frozenset({*dir(builtins), "display", "get_ipython"})  # with what IPython brings
 IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Accounts = tuple[frozenset[str], frozenset[str], frozenset[str], Mapping[str, frozenset[str]]]

@@ -21,6 +21,7 @@ from typing import Any
 from course.errors import CourseError
 
 UNITS = {"": 1, "s": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "min": 60}
+LARGEST = 2.0**60  # no machine has more, and the kernel takes it
 USER = 1000  # user and group inside, whoever grades
 HOME = "/student"
 WRITABLE = (HOME, "/tmp", "/dev/shm")  # in memory, and empty for each submission
@@ -84,7 +85,10 @@ def _setting(text: str) -> tuple[str, float | int]:
             f"a limit must read name=number with s, min, KiB, MiB or GiB behind it, and a name of "
             f"{', '.join(names)}; got {text!r}"
         )
-    return found[1], names[found[1]](float(found[2]) * UNITS[found[3].lower()])
+    name, value = found[1], float(found[2]) * UNITS[found[3].lower()]
+    if value > LARGEST or (names[name] is int and value < 1):
+        raise PolicyError(f"a limit must be at least 1, or more than 0 s, and at most 2**60; got {text!r}")
+    return name, names[name](value)
 
 
 # --- the outer isolation ------------------------------------------------------------------------------
