@@ -97,12 +97,12 @@ try:
     for _ in range(300):
         pid = os.fork()
         if pid == 0:
-            time.sleep(4)
+            time.sleep(2)
             os._exit(0)
         children.append(pid)
 except OSError:
     pass
-time.sleep(1.5)
+time.sleep(0.2)
 if len(children) == 300:
     won("300 processes")
 return 0.0, 0.0, 0.0

@@ -29,7 +29,7 @@ Named = Mapping[str, Callable[..., Any]]
 
 CONFIG = GPTConfig(vocabulary=len(grammar.ALPHABET), context=64, width=64, heads=4, layers=4)
 SHARDS = (7, 4, 3, 2)  # sequences of a batch that each worker has
-RATE, STEPS = 0.1, 8
+RATE, STEPS = 0.1, 5
 CAP = 200_000  # bytes of a bucket: a block has about as many
 LINK = Link(latency=1e-3, bandwidth=1e8)  # slow, so that a laptop's step has something to hide
 VARIANTS = {
