@@ -121,7 +121,7 @@ lint: $(VENV)/.dev  ## ruff, mypy and the import contracts
 	@$(BIN)/ruff check -q
 	@$(BIN)/ruff format -q --check
 	@echo "== mypy, and beside it the import contracts"
-	@$(BIN)/mypy & mypy=$$!; $(BIN)/lint-imports --no-logo; kept=$$?; wait $$mypy && exit $$kept
+	@$(BIN)/mypy -n 2 & mypy=$$!; $(BIN)/lint-imports --no-logo; kept=$$?; wait $$mypy && exit $$kept
 
 format: $(VENV)/.dev  ## let ruff lay out the code and mend what it can
 	@$(BIN)/ruff check -q --fix-only

@@ -37,6 +37,7 @@ def test_stages_hold_less_and_send_what_they_must():
     assert [each.sent / (whole * 3 / 4) for each in stages] == pytest.approx([2, 2, 2, 3], rel=0.01)
 
 
+@pytest.mark.soak
 def test_fully_shard_gathers_half_the_bytes_in_bfloat16():
     lines = [*assembled.dtypes_table()]
     assert len(lines) == 3

@@ -196,7 +196,7 @@ def outside_longer(inputs):
     return toy_ranks.split({"parts": [part.repeat(1 + inputs.get("outside", False)) for part in inputs["parts"]]})
 
 
-@pytest.mark.parametrize("trusted", [pytest.param(False, marks=pytest.mark.sandbox), True])
+@pytest.mark.parametrize("trusted", [pytest.param(False, marks=pytest.mark.sandbox), soak(True)])
 def test_each_rank_has_a_peak_of_its_own(trusted):
     two = EXERCISE.draw(1)[1]
     exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))

@@ -9,6 +9,7 @@ import shutil
 from datetime import datetime
 
 import pytest
+from conftest import soak
 from nbgrader.converters import GenerateFeedback
 from nbgrader.plugins import CsvExportPlugin
 from plain_nbgrader import (
@@ -172,7 +173,7 @@ def by_our_command(root):
     feedback(root, ASSIGNMENT)
 
 
-@pytest.mark.parametrize("graded", [by_nbgrader, by_our_command])
+@pytest.mark.parametrize("graded", [soak(by_nbgrader), by_our_command])
 def test_an_id_that_reads_as_a_pattern_names_one_student(root, graded):
     for name in PATTERNS:
         hand_in(root, name, notebook(RIGHT))

@@ -278,6 +278,7 @@ def script(text, folder):
     return [sys.executable, path], {**os.environ, "PYTHONPATH": str(TESTS.parent)}
 
 
+@pytest.mark.soak
 def test_no_interrupt_reaches_a_process_that_has_not_left_the_terminal(tmp_path):
     command, environment = script(STARTING, tmp_path)
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
