@@ -1498,7 +1498,7 @@ print(which_optimizer.table(measured.data))
 # short version, live, whose last column varies with the machine:
 
 # %%
-quick = which_optimizer.measure([digits_problem(steps=100)], ("SGD", "momentum", "AdamW", "Muon"))
+quick = which_optimizer.measure([digits_problem(steps=60)], ("SGD", "momentum", "AdamW", "Muon"))
 print(which_optimizer.table(quick))
 
 # %% [markdown]

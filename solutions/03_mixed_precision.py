@@ -1378,7 +1378,7 @@ print(parts.whose(passed))
 runs = {"PyTorch's": parts.with_yours({}), **({"yours": parts.with_yours(passed)} if passed else {})}
 
 
-def train_in_half(parts, dtype, steps=100, peak=0.005):
+def train_in_half(parts, dtype, steps=60, peak=0.005):
     """The loss of each step in nats, and the steps that were skipped."""
     rng, noise = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
     weights = weights_of(problem.model(rng))

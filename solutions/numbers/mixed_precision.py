@@ -31,6 +31,7 @@ from course.reference.mixed_precision.compensated_sum import compensated_sum
 torch.set_num_threads(1)
 
 GIVEN = {
+    "100": "a number that a machine of two digits has",
     "7.2": "another",
     "101": "one that it does not have",
     "3.3": "the term of a sum in a question",
