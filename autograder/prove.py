@@ -167,16 +167,16 @@ def _right_in_worker(name: str, seed: int, root: Path) -> _OfSeed:
 
 
 def _prove_seed(bank: Bank, seed: int, public: Recorded | None = None, *, quick: bool = False) -> _OfSeed:
-    known = public if seed == PUBLIC_SEED else None
-    if quick and not known:
+    brief = quick and seed != PUBLIC_SEED
+    if brief:
         first = [dataclasses.replace(each, witnesses=each.witnesses[:1]) for each in bank.misconceptions]
         bank = dataclasses.replace(bank, misconceptions=tuple(first))
-    known = known or recording.recorded(bank, seed, moved=not quick)
+    known = public if public and seed == PUBLIC_SEED else recording.recorded(bank, seed, moved=not brief)
     trial = _Trial(bank=bank, seed=seed, record=known.record, again=known.again)
     part = trial.begun()
     _right_answers(trial, part)
     _right_answers_in_several_forms(trial, part)
-    if seed == PUBLIC_SEED or not quick:
+    if not brief:
         _stub_and_garbage(trial, part)
     _wrong_answers(trial, part)
     return part

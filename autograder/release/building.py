@@ -49,10 +49,12 @@ def build(root: Path, lesson: str = "*", *, check: bool = False, with_sheets: bo
     lessons = [_sound(path, root) for path in _files(root, lesson)]
     names = tuple(lesson.unit.notebook for lesson in lessons)
     made = [(each, worked.records(each) if with_sheets else None) for each in lessons]
-    differing = [sentence for each, records in made for sentence in _differing(root, each, records)] if check else []
-    strays = _strays(root) if check else []
+    differing: list[str] = []
+    if check:
+        differing += [sentence for each, records in made for sentence in _differing(root, each, records)]
+        differing += _strays(root)
     written = [name for each, records in made for name in _write(root, each, records, committed=not check)]
-    return BuildReport(lessons=names, written=tuple(written), differing=(*differing, *strays))
+    return BuildReport(lessons=names, written=tuple(written), differing=tuple(differing))
 
 
 def _files(root: Path, lesson: str) -> list[Path]:
@@ -121,8 +123,8 @@ def _write(root: Path, lesson: Lesson, records: Records, *, committed: bool) -> 
     }
     if committed:
         files[f"notebooks/{stem}.ipynb"] = for_students
-    if committed and records is not None and _sheet_differs(root, slug, records):
-        files[_sheet_name(slug)] = sheet.compressed(sheet.write(slug, records))
+        if records is not None and _sheet_differs(root, slug, records):
+            files[_sheet_name(slug)] = sheet.compressed(sheet.write(slug, records))
     return [name for name, data in files.items() if _replace(root / name, data)]
 
 

@@ -65,7 +65,7 @@ class get_ipython:
 """  # what IPython brings to every notebook: an answer may show a number, or hold a magic, which does nothing here
 BROUGHT = compile(SHELL, "<shell>", "exec", dont_inherit=True)
 TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=[^\W\d])", re.MULTILINE)  # binds what the rest of the line binds
-BUILTINS = frozenset({*dir(builtins), "display", "get_ipython"})  # with what IPython brings
+BUILTINS = frozenset({*dir(builtins), *BROUGHT.co_names})  # with what IPython brings
 IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Accounts = tuple[frozenset[str], frozenset[str], frozenset[str], Mapping[str, frozenset[str]]]
@@ -151,6 +151,7 @@ class Parsed:
         self._failures: dict[int, Failure] = {}
         self._statements = list(_statements(cells, self._failures))
         self._makes, self._owners = _makes(self._statements), _owners(cells, self._statements)
+        self._whole = _made_whole(self._statements)
 
     def load(self, name: str) -> Loaded:
         """The answer with this name, out of a module in which what it needs has run, in the notebook's order."""
@@ -191,7 +192,7 @@ class Parsed:
         at, made = self._checked(name), [*zip(self._statements, self._makes, strict=True)]
         early = BUILTINS.union(*(makes for each, makes in made if each.cell <= at)) - {"*"}
         makes = [makes if each.cell <= at else makes - early for each, makes in made]
-        return _slice(self._statements, makes, self._owners, [name])
+        return _slice(self._statements, makes, self._whole, self._owners, name)
 
     def _checked(self, name: str) -> int:
         """The number of the cell after which the answer is looked at: its check's, else its own."""
@@ -201,7 +202,9 @@ class Parsed:
 def source_of(module: str, name: str) -> str:
     """The part of a module's source that the definition of `name` needs, the definition included."""
     statements = list(_statements([CodeCell(source=module)], {}))
-    return "\n\n\n".join(statement.text for statement in _slice(statements, _makes(statements), {}, [name]))
+    return "\n\n\n".join(
+        statement.text for statement in _slice(statements, _makes(statements), _made_whole(statements), {}, name)
+    )
 
 
 # --- statements -------------------------------------------------------------------------------------
@@ -461,17 +464,18 @@ def _counts(each: _Statement, made: str, owners: Mapping[str, tuple[int, int]]) 
 def _slice(
     statements: Sequence[_Statement],
     makes: Sequence[frozenset[str]],
+    made_whole: frozenset[str],
     owners: Mapping[str, tuple[int, int]],
-    names: Sequence[str],
+    name: str,
 ) -> list[_Statement]:
-    """The statements that `names` depend on, in the notebook's order."""
-    needed, chosen = {*names, "*"}, dict[int, frozenset[str]]()
-    bound, made_whole = _last_bound(statements, makes, owners), _made_whole(statements)
+    """The statements that `name` depends on, in the notebook's order."""
+    needed, chosen = {name, "*"}, dict[int, frozenset[str]]()
+    bound = _last_bound(statements, makes, owners)
     grown = True
     while grown:
-        again = {name: bound[name] for name in needed & bound.keys()}
+        again = {made: bound[made] for made in needed & bound.keys()}
         grown, over = False, _bound_anew(statements, makes, again, chosen)
-        unread = made_whole.difference(names, *(statements[number].reads for number in chosen))
+        unread = made_whole.difference([name], *(statements[number].reads for number in chosen))
         for number, each in enumerate(statements):
             stays = isinstance(each.node, IMPORTS)
             makes_here = makes[number] - (unread - each.binds - each.changes)
@@ -488,12 +492,12 @@ def _made_whole(statements: Sequence[_Statement]) -> frozenset[str]:
     functions that others call have added does not matter.
     """
     by_functions = set[str]()
+    sources = {source for source in {each.source for each in statements} if "global" in source}  # searched once each
     for each in statements:
-        if "global " in each.source:
+        if each.source in sources:
             parts = [*ast.walk(each.node)]
-            declared = {name for part in parts if isinstance(part, ast.Global) for name in part.names}
             added = {part.target for part in parts if isinstance(part, ast.AugAssign)}
-            by_functions |= declared & {_root(part) for part in parts if part not in added}
+            by_functions |= _declared(parts) & {_root(part) for part in parts if part not in added}
     return frozenset().union(*(each.binds for each in statements)) - by_functions
 
 
@@ -610,16 +614,20 @@ def _doer(statement: _Statement, here: frozenset[str]) -> _Doer:
     node, parts = statement.node, [*ast.walk(statement.node)]
     takes = isinstance(node, ast.FunctionDef) or isinstance(getattr(node, "value", None), ast.Lambda)
     parameters = frozenset(part.arg for part in parts if isinstance(part, ast.arg))
-    declared = frozenset(name for part in parts if isinstance(part, ast.Global) for name in part.names)
     filled, (changes, calls) = _filled(parts), _inside(parts)
     return _Doer(
         acts=changes & _needs(statement) & here,
-        fills=declared | ((filled - parameters) & here),
+        fills=_declared(parts) | ((filled - parameters) & here),
         takes=takes and not filled.isdisjoint(parameters),
         parameters=parameters if takes else frozenset(),
         calls=calls,
         gives=_gives([part for part in parts if isinstance(part, ast.Call)]),
     )
+
+
+def _declared(parts: Iterable[ast.AST]) -> frozenset[str]:
+    """Names that functions among these parts declare global."""
+    return frozenset(name for part in parts if isinstance(part, ast.Global) for name in part.names)
 
 
 def _surely_binds(node: ast.stmt) -> frozenset[str]:
