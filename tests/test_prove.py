@@ -15,7 +15,6 @@ import toy
 from typer.testing import CliRunner
 
 from autograder import bank as banks
-from autograder import recording
 from autograder.bank import Alternative, Bank, Misconception, right
 from autograder.cli import app
 from autograder.edits import edited
@@ -115,13 +114,32 @@ def test_a_misconception_that_is_diagnosed_as_another_is_a_miss():
     assert f"seed 1: {words}" in found
 
 
-def test_a_quick_proof_shows_the_first_witness_alone_on_fresh_cases():
-    wrong = toy.BANK.misconceptions[0]
-    twice = dataclasses.replace(wrong, witnesses=wrong.witnesses * 2)
-    bank = dataclasses.replace(toy.BANK, misconceptions=(twice, *toy.BANK.misconceptions[1:]))
-    proof = prove(bank, SEEDS, public=recording.recorded(bank), quick=True)
-    assert proof.misses == []
-    assert proof.confusion[wrong.name, wrong.name] == 2 + 1 + 1
+def quickly_proven(wrong: Misconception, seeds=SEEDS):
+    return prove(dataclasses.replace(toy.BANK, **with_misconceptions(wrong)), seeds, quick=True)
+
+
+def test_a_quick_proof_performs_what_is_wrong_in_one_case_of_fresh_inputs():
+    performed = []
+
+    def cubes_and_tells(x, numbers, square):
+        performed.append(x)
+        return toy.cubes(x, numbers, square)
+
+    wrong = toy.wrong("told", cubes_and_tells, toy.cubes, same_as=("cubes",))
+    assert quickly_proven(wrong, SEEDS[:1]).misses == []
+    of_the_first = len(performed)
+    assert quickly_proven(wrong).misses == []
+    assert len(performed) == 2 * of_the_first + 2
+
+
+def test_a_quick_proof_tells_what_is_caught_on_the_first_inputs_alone():
+    first = [case.inputs["x"] for case in toy.EXERCISE.draw(PUBLIC_SEED)]
+
+    def wrong_at_first(x, numbers, square):
+        return square(x) + any(torch.equal(x, each) for each in first), sum(numbers)
+
+    (miss,) = quickly_proven(toy.wrong("at_first", wrong_at_first)).misses
+    assert miss == "seed 1, 2: misconception at_first must fail squares, as on the first seed"
 
 
 def now_and_then(x, numbers, square):

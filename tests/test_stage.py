@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import tomllib
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def staged(tmp_path_factory) -> Path:
 
 
 def listing(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    return {path.name for path in folder.iterdir()} - {"__pycache__"}
 
 
 def test_exactly_the_named_folders_are_staged(staged):
@@ -34,6 +36,16 @@ def test_exactly_the_named_folders_are_staged(staged):
     assert listing(staged / "course") == {*STUDENT_SIDE, "notebook"}
     assert listing(staged / "autograder") == {"sandbox", "start.py", "__init__.py"}
     assert listing(staged / "autograder" / "sandbox") == {"inside", "wire", "__init__.py"}
+
+
+def test_what_is_compiled_comes_along_and_tells_nobody_where_the_grader_lies(staged):
+    for path in staged.rglob("*.py"):
+        if path.stat().st_size:
+            compiled = Path(importlib.util.cache_from_source(path)).read_bytes()
+            assert os.fsencode(GRADER.parent) not in compiled
+            code = SourceFileLoader("", str(path)).get_code("")
+            assert code.co_filename == str(path)
+            assert code == compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
 
 
 def test_the_notebooks_part_is_nothing_but_stand_ins(staged):

@@ -9,7 +9,8 @@ milliseconds and shares them. Forks make rules for it:
   computes on one thread, and no backward pass runs here: forks of a process that ever ran one were seen to hang.
 - It runs no student's code: what one submission changed in it, all later ones would have.
 - It knows nothing secret: a fork holds all that its parent knew, whatever it forgets afterwards.
-- It does once what each fork would do first (rehearsal.py), and holds its memory in few pages (huge_pages.py).
+- It does once what each fork would do first (rehearsal.py), and holds its memory in few pages where there will be many
+  forks (huge_pages.py).
 
 A submission has one container, and one more for each rank of an exercise that has several. While they run it watches
 tasks and memory by the kernel's account, which also works where control groups cannot be had, and it measures the cost
@@ -41,6 +42,7 @@ from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
 from course import syllabus
 
+MANY = 10  # times that containers were started; their forks cost by then what huge pages do
 WATCH_SECONDS, CLOSELY = 0.05, 0.01  # between two looks; while a case is measured, of which a moment may be the peak
 
 
@@ -76,10 +78,9 @@ def main(control: socket.socket, program: bytes | None) -> None:
     """Serve until the grader closes the control socket. `program` is the system call filter; None: no isolation."""
     if program is not None:
         removed.prepare_erasing()
-    huge_pages.collapse()
     _send(control, {"ready": os.getpid()})
     shared, running = own_memory(), dict[int, _Container]()
-    costs = Costs(shared)
+    costs, begun = Costs(shared), 0  # how often a container was started while there was none
     killed: list[_Container] = []
     while True:
         seconds = CLOSELY if costs.starts else WATCH_SECONDS
@@ -95,6 +96,10 @@ def main(control: socket.socket, program: bytes | None) -> None:
         if message["do"] != "end":  # the kernel takes several down at once; nobody else may see them go
             _wait_for(killed)
         if message["do"] == "start":
+            begun += not running
+            if begun == MANY and not running:
+                huge_pages.collapse()
+                costs.shared = shared = own_memory()
             started = _start(message, socket.socket(fileno=descriptors[0]), control, program, running)
             running[started.parent] = started
             _send(control, {"container": started.parent})

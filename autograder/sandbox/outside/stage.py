@@ -8,8 +8,12 @@ The import contracts in pyproject.toml say the same of imports; a test holds the
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
 import shutil
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 import autograder
 import course
@@ -22,11 +26,14 @@ STUDENT_SIDE = (  # what answers are made with and performed by
     *("__init__.py", "apart.py", "errors.py", "failing.py", "syllabus.py", "tree.py"),
 )
 ROOMS = ("sandbox/inside", "sandbox/wire", "start.py")
+UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(
+    12, "little"
+)  # begins a file that holds for any source (PEP 552)
 STOOD_IN = "notebook"  # what a lesson calls on a student's own machine: inside/stand_ins takes its place
 
 
 def stage(to: Path) -> None:
-    """Write the copy to `to`, a new folder."""
+    """Write the copy to `to`, a new folder, with what Python has compiled of it here: that takes 0.4 s anew."""
     for name in STUDENT_SIDE:
         _copy(COURSE / name, to / "course" / name)
     _copy(GRADER / "sandbox" / "inside" / "stand_ins", to / "course" / STOOD_IN)
@@ -64,6 +71,22 @@ def left_out() -> list[str]:
 def _copy(source: Path, to: Path) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy_file)
     else:
-        shutil.copy(source, to)
+        _copy_file(source, to)
+
+
+def _copy_file(source: str | Path, to: str | Path) -> None:
+    shutil.copyfile(source, to)
+    if Path(to).suffix == ".py":
+        code = SourceFileLoader("", str(source)).get_code("")
+        assert code is not None  # only modules that are no Python have none
+        compiled = Path(importlib.util.cache_from_source(to))
+        compiled.parent.mkdir(exist_ok=True)
+        compiled.write_bytes(UNCHECKED + marshal.dumps(_named(code, Path(to).name)))
+
+
+def _named(code: CodeType, file: str) -> CodeType:
+    """The code, with another file's name: where the grader lies is told to nobody. Its import puts in where it lies."""
+    inner = (_named(each, file) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=file, co_consts=tuple(inner))
