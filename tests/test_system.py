@@ -146,8 +146,9 @@ def test_ci_is_make_test_and_gets_make_where_it_is_missing(debian):
 
 
 def test_the_last_line_says_again_what_was_left_out():
-    assert ending.last_line(470.2, 21, "") == "== all tests passed in 470 s (the rule for two quiet cores: 476 s)"
-    assert ending.last_line(1, 21, "Chromium is missing").endswith(", but Chromium is missing")
+    assert ending.last_line(470.2, 0, 21, "") == "== all tests passed in 470 s (the rule for two quiet cores: 476 s)"
+    assert ending.last_line(1, 0, 21, "Chromium is missing").endswith(" s), but Chromium is missing")
+    assert ending.last_line(1, 75.4, 21, "").endswith(", after 75 s in which their tools were installed")
 
 
 def test_the_time_rule_is_eight_minutes_for_three_lessons_and_fifteen_for_eleven():
