@@ -264,6 +264,7 @@ WRONG = (
         "A backward pass adds to what leaves already hold; clearing is the caller's choice (`zero_grad`). Only that "
         "makes gradient accumulation over several batches possible.",
         in_grad(("        if node.inputs:\n            node.grad = 0.0", "        node.grad = 0.0")),
+        edited(collects_at_the_end, ("node.grad += grad", "node.grad = node.grad + grad if grad else 0.0")),
     ),
     wrong(
         "lets_old_gradients_flow",

@@ -186,6 +186,12 @@ WRONG = (
         double_backward(("(g * v).sum()", "g @ v")),
     ),
     wrong(
+        "nothing_where_v_is_0",
+        "A number of v that is 0 leaves out a column of the Hessian, not a row: in H v each entry is a sum over all of "
+        "v. With one number of v that is not 0 you get a whole column.",
+        double_backward((RETURN, "return product * (v != 0)")),
+    ),
+    wrong(
         "curvature_along_v",
         "Your result is one number, v.H v: the curvature along v. H v was in your hands, in the shape of x; it is not "
         "multiplied by v once more.",

@@ -193,8 +193,9 @@ WRONG = (
     wrong(
         "scales_forgotten",
         "The scales are missing. With a block each moment also keeps a float32 for each of its blocks: numbers that "
-        "were divided by it and rounded to a byte cannot be read without it.",
+        "were divided by it and rounded to a byte cannot be read without it. With blocks of 1 each number has its own.",
         sums((" + scales", "")),
+        sums(("if block else 0", "if block and block > 1 else 0")),
     ),
     wrong(
         "blocks_rounded_otherwise",

@@ -65,7 +65,7 @@ ANGLE = "math.pi * t"
 REFUSED = "at_least_zero(step=step, peak=peak, warmup=warmup, floor=floor)"
 FALL = f"(1 + math.cos({ANGLE})) / 2"
 STRETCHED = f"floor + (peak - floor) * {FALL}"
-TOO_MUCH = ("peak <= 0", "warmup <= 0", "total <= warmup + 1", "floor > peak", "floor >= peak")
+TOO_MUCH = ("peak <= 0", "warmup <= 0", "total <= warmup + 1", "floor > peak", "floor == peak")
 ANGLES = ("2 * math.pi * t", "math.pi / 2 * t", "t", "180 * t")
 
 WRONG = (

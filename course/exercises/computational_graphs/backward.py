@@ -43,6 +43,7 @@ ZEROS: list[Any] = [  # a difference that is 0, and relu of a number below 0 and
     *(["-", 0, 0], ["*", 2, 0], ["-", 0, 1], ["relu", 4], ["relu", 2]),
     *(["*", 5, 1], ["+", 3, 7], ["+", 8, 6], ["+", 9, 0]),
 ]
+NOTHING: list[Any] = [["*", 0, 1], ["-", 0, 1], ["relu", 3]]  # from node 4, which is relu of a number below 0
 USED_TWICE: list[Any] = [  # node 3 uses node 2 twice, node 4 once; from node 9 the latter is far away
     *(["+", 0, 1], ["*", 2, 2], ["*", 2, 1], ["+", 3, 4], ["+", 4, 3]),
     *(["relu", 4], ["relu", 7], ["+", 8, 3]),
@@ -230,6 +231,7 @@ EXERCISE = Exercise(
         put("equal leaves, and one operation twice", leaves=[1.5, 1.5], program=ALIKE),
         put("one product uses a node twice, another once", program=USED_TWICE, roots=[5, 6, 9], of="two calls"),
         put("zeros on the way", leaves=[0.5, 1.5], program=ZEROS),
+        put("nothing flows in the second call", leaves=[0.5, 1.5], program=NOTHING, roots=[2, 4]),
         put("a root inside another's graph", roots=[5, 7, 5], of="shared nodes"),
         put("a leaf that the root does not need", roots=[4, 0, 4]),
     ),

@@ -143,15 +143,16 @@ def _in_dtype_of_x(result: Any, x: Tensor) -> Any:
     return result.to(x.dtype) if isinstance(result, Tensor) else result
 
 
-def _zero(name: str) -> Form:
-    """This vector with a 0 in every place."""
+def _zero(name: str, *, but: int = 0) -> Form:
+    """This vector with a 0 in every place, but for the last ones."""
 
     def change(case: Case) -> Case:
         vector = case.inputs[name]
         assert isinstance(vector, Tensor)
-        return dataclasses.replace(case, inputs={**case.inputs, name: torch.zeros_like(vector)})
+        places = torch.arange(len(vector)) >= len(vector) - but
+        return dataclasses.replace(case, inputs={**case.inputs, name: vector * places})
 
-    return Form(name=f"{name} is 0", change=change, of="quadratic")
+    return Form(name=f"{name} is 0" if not but else f"{name} is 0 but at its end", change=change, of="quadratic")
 
 
 def _one_tensor(case: Case) -> Case:
@@ -261,6 +262,7 @@ EXERCISE = Exercise(
         at_once("in bfloat16", times("beyond float16", 2.0**17, "v"), in_dtype(torch.bfloat16, "x", "v")),
         _zero("x"),
         _zero("v"),
+        _zero("v", but=1),
         strided("x", "v", of="x is a matrix"),
         LEAVES,
         at_once("v is x, transposed", Form(name="v is x", change=_one_tensor), transposed("x"), of="x is a matrix"),

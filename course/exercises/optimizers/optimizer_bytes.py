@@ -118,7 +118,7 @@ def _blocks(block: int) -> dict[str, Any]:
         f"{name}/{words}/{label}": _asked(name, shapes, "bfloat16", "float8_e4m3fn", block=each)
         for name in NAMES
         for words, shapes in (matrices if name == "muon" else others).items()
-        for label, each in (("no block", None), (f"block of {block}", block))
+        for label, each in (("no block", None), (f"block of {block}", block), ("block of 1", 1))
     }
 
 

@@ -30,6 +30,7 @@ NEAR = 1e-5  # of the peak: far less than what a wrong schedule is off, far more
 BELOW = -1e-9  # just under 0
 FEW = 4  # roundings of a rate in float32: with 3.14159 in place of pi it is up to 10 off
 FEW_STEPS = [0, 1, 9, 10**9]
+AS_HIGH = torch.tensor(0.002)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -182,7 +183,8 @@ EXERCISE = Exercise(
     ),
     forms=(
         _floored("a peak and a floor of 0", peak=0.0, floor=0.0, steps=FEW_STEPS),
-        _floored("a floor above the peak", floor=torch.tensor(0.002), steps=FEW_STEPS),
+        _floored("a floor as high as the peak", peak=AS_HIGH, floor=AS_HIGH, steps=FEW_STEPS),
+        _floored("a floor above the peak", floor=2 * AS_HIGH, steps=FEW_STEPS),
         _floored("one step up and one down", warmup=1, total=2, steps=[0, 1, 2, 3]),
         put("every step without a warm-up", warmup=0, of="the way down"),
     ),
@@ -193,7 +195,11 @@ EXERCISE = Exercise(
         "there is no way up, and step 0 has the peak": ("no_warm_up", "every step without a warm-up"),
         "at least warmup + 1": ("one step up and one down",),
         "stays there for every step after it": ("past_the_end", "a floor above the peak"),
-        "may be 0, as high as `peak`, or higher": ("a peak and a floor of 0", "a floor above the peak"),
+        "may be 0, as high as `peak`, or higher": (
+            "a peak and a floor of 0",
+            "a floor as high as the peak",
+            "a floor above the peak",
+        ),
         "the way up does not know it": ("a_floor_under_the_descent",),
         "a number": ("a_straight_line_up",),
         "a negative step": ("refuses_what_makes_no_sense",),
