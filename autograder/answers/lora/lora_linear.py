@@ -303,6 +303,12 @@ WRONG = (
         layer((SIZE, " * 0.02")),
     ),
     wrong(
+        "rows_alike",
+        "The rows of A are all the same, or its columns are: A has rank 1, whatever r is. Draw r times n numbers.",
+        layer((DRAWN, "torch.randn(1, n, generator=rng, dtype=base.weight.dtype).repeat(r, 1)")),
+        layer((DRAWN, "torch.randn(r, 1, generator=rng, dtype=base.weight.dtype).repeat(1, n)")),
+    ),
+    wrong(
         "A_uniform",
         "A is uniform, not normal. peft draws it that way (Kaiming's rule); here, as in the paper, it is normal.",
         layer((DRAWN, "((torch.rand(r, n, generator=rng, dtype=base.weight.dtype) - 0.5) * 12**0.5)")),

@@ -188,6 +188,8 @@ def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         "mean": unit.mean(),
         "square": unit.square().mean(),
         "fourth": (unit / unit.std()).pow(4).mean(),
+        "columns": unit.sum(dim=0).square().mean() / R,
+        "rows": unit.sum(dim=1).square().mean() / N,
     }
     found["again"] = torch.equal(numbers[0], numbers[2])  # numbers that are free to differ would tell nobody apart
     found["anew"] = not torch.equal(numbers[0], numbers[1])
@@ -286,11 +288,13 @@ def _as_the_base(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 def _as_drawn(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: mean, size and shape of a normal distribution, six times as far off as chance is."""
-    bands = {"mean": (-0.15, 0.15), "square": (0.8, 1.2), "fourth": (2.3, 3.7)}
+    bands = {"mean": (-0.15, 0.15), "square": (0.8, 1.2), "fourth": (2.3, 3.7), "columns": (0, 2.5), "rows": (0, 3)}
     told = {
         "mean": "A has a mean",
         "square": "n times the mean square of A's numbers",
         "fourth": "the fourth moment of A (of a normal distribution: 3)",
+        "columns": "n / r times the mean square of the sums of A's columns (1 where its rows are drawn apart)",
+        "rows": "the mean square of the sums of A's rows (1 where its columns are drawn apart)",
     }
     for name, (low, high) in bands.items():
         value = got[f"moments/{name}"]
