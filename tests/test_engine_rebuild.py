@@ -209,6 +209,19 @@ def test_a_changed_check_cell_is_the_releases_again():
     assert repairs == ("The check cell of `hvp` had been changed; the release's was put back.",)
 
 
+BESIDE = "The check cell of `hvp` held more than the check; that was read as a cell of its own."
+
+
+def test_what_stands_beside_a_check_is_a_cell_of_the_students():
+    book = notebook({"hvp": stub("hvp")})
+    find(book, "check-hvp").source = f"{RIGHT['hvp']}\n\ncheck(hvp)\nafter = 1"
+    assert counts(book)["hvp"] == RIGHT["hvp"].strip("\n")
+    made, repairs = rebuilt(book)
+    assert repairs == (BESIDE, FOUND.format("hvp"))
+    sources = [cell.source for cell in made.cells]
+    assert sources[sources.index("check(hvp)") - 1 :][:3] == [RIGHT["hvp"].strip("\n"), "check(hvp)", "after = 1"]
+
+
 def test_of_a_copied_answer_cell_the_last_that_was_written_is_taken():
     book = notebook({"quadratic_grads": "def quadratic_grads(*args): return 1"})
     again = copy.deepcopy(find(book, "answer-quadratic_grads"))
@@ -292,6 +305,10 @@ ELSEWHERE = {  # what stands in the answer cell and, so many cells below, in a f
     "a wrong one": (WRONG, 1, RIGHT["hvp"], AGAIN),
     "below the check": (RIGHT["hvp"], 2, WRONG, BELOW),
     "above": (RIGHT["hvp"], 0, WRONG, None),
+    "in a cell that is skipped": (RIGHT["hvp"], 1, f"%%script false --no-raise-error\n{WRONG}", None),
+    "in a cell that becomes a file": (RIGHT["hvp"], 2, f"\n%%writefile hvp.py\n{WRONG}", None),
+    "in a cell that is timed": (WRONG, 1, f"%%time\n%%capture\n{RIGHT['hvp']}", AGAIN),
+    "in a magic that nobody knows": (stub("hvp"), 1, f"%%mine\n{RIGHT['hvp']}", FOUND),
     "a lambda": ("hvp = lambda f, x, v: v", 0, WRONG, None),
     "under a condition": ("if True:\n    def hvp(f, x, v): return v", 0, WRONG, None),
     "what is raised at the end, too": (f"{RIGHT['hvp']}    {stub('hvp').splitlines()[-1].strip()}", 2, WRONG, BELOW),

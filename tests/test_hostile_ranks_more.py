@@ -6,6 +6,7 @@ Each attack is bounded by itself: seconds, loopback, its own processes.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import socket
 import threading
@@ -16,11 +17,12 @@ from ranks_room import answer, broken, perform_ranks, staged_with_toy
 from test_hostile_ranks import LIMITS, RAW
 
 from autograder.sandbox import open_runner
+from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.loading import Container, RunnerError
 from course.judging.judge import judge
 from course.performing.perform import in_float64, perform_all
 
-VERBS = (*toy_ranks.EXERCISE.verbs, "all_reduce")
+VERBS = (*toy_ranks.EXERCISE.verbs, "all_reduce", "all_gather")
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=3.0, verbs=VERBS)
 CASES = EXERCISE.draw(3)
 
@@ -120,6 +122,26 @@ return x
     three = [case for case in CASES if case.name == "3 ranks"]
     (seen,) = perform_ranks(sandbox, answer(body, head=RAW), three, EXERCISE)
     assert failed == ((seen.error.type, seen.error.rank) if seen.error else None)
+
+
+def test_results_that_nobody_takes_are_not_held_without_end_nor_after_the_run(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_HELD", 4 * 2**20)
+    monkeypatch.setattr("autograder.sandbox.outside.broker.LOOK", 2**19)
+    body = """
+equal = torch.ones(2**13)
+gather = call('all_gather', rank, range(size), [equal], [equal.shape] * size) | {'async': True}
+said(port, *[gather] * 200, waits=0)
+time.sleep(1)
+return x
+"""
+    gc.collect()
+    gc.disable()
+    try:
+        failure, _ = broken(sandbox, body, head=RAW, exercise=EXERCISE)
+        assert failure.type == "Flood", failure.message
+        assert not any(isinstance(each, Broker) for each in gc.get_objects())
+    finally:
+        gc.enable()
 
 
 def test_what_all_ranks_give_in_all_cases_takes_no_more_memory_than_is_ours_to_give(sandbox, monkeypatch):

@@ -9,11 +9,11 @@
 | other code          | its source: it was theirs to change                                 |
 | other text          | nothing: the release's text stands                                  |
 
-Cells that are no release cell are free; they follow the release cell that they followed in the submission. An answer
-may stand in one of them: it counts where it stands, since it may need what stands above it, and no cell is moved.
-What a cell defines is told from its text alone: a parser can be made to take more time and memory than a judge has.
-Metadata, tags, outputs, attachments and ids of the submission are dropped. Free text is shown as it was typed, never
-rendered: HTML and links in it would run in the grader's browser.
+Cells that are no release cell are free, and what stands beside a check in its cell is one; they follow the release
+cell that they followed in the submission. An answer may stand in one of them: it counts where it stands, since it may
+need what stands above it, and no cell is moved. What a cell defines is told from its text alone: a parser can be made
+to take more time and memory than a judge has. Metadata, tags, outputs, attachments and ids of the submission are
+dropped. Free text is shown as it was typed, never rendered: HTML and links in it would run in the grader's browser.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 from autograder.engine import slim
 from autograder.engine.cells import Cell
+from course.performing.cells import MAGICS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,7 @@ def defines(source: str, name: str, how: str = DEFINES) -> bool:
 def rebuild(release: Sequence[Cell], submitted: Sequence[Cell]) -> Rebuilt:
     """The release's cells with the student's sources; never raises on any list of cells."""
     work = _Work(release=release, submitted=submitted)
+    work.submitted = submitted = [part for cell in submitted for part in _apart(work, cell)]
     _match(work)
     for index, cell in enumerate(release):
         if cell.role == "answer":
@@ -84,6 +86,24 @@ class _Work:
 
 
 # --- which submitted cell is which ------------------------------------------------------------------
+
+
+def _apart(work: _Work, cell: Cell) -> list[Cell]:
+    """The submitted cell; a check cell without what was written above and below the check, which is a free cell."""
+    checks = (each for each in work.release if each.role == "check")
+    ours = [each for each in checks if (each.exercise, each.role) == (cell.exercise, cell.role)]
+    if cell.kind != "code" or not ours:
+        return [cell]
+    check = ours[0].source.strip()
+    above, found, below = f"\n{cell.source}\n".partition(f"\n{check}\n")
+    beside = [Cell(kind="code", source=each.strip("\n")) if each.strip() else None for each in (above, below)]
+    if not found or not any(beside):
+        return [cell]
+    work.repairs.append(
+        f"The check cell of `{ours[0].name}` held more than the check; that was read as a cell of its own."
+    )
+    first, last = beside
+    return [each for each in (first, dataclasses.replace(cell, source=check), last) if each is not None]
 
 
 def _match(work: _Work) -> None:
@@ -182,12 +202,19 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
         if holder is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
         return holder
+    seen, free = ([each for each in found if _is_run(work.submitted[each].source)] for found in (seen, free))
     if seen and seen[-1] > chosen:
         work.repairs.append(f"`{name}` was defined again between its answer cell and its check; that one was graded.")
         return seen[-1]
     if free and free[-1] > chosen:
         work.repairs.append(f"`{name}` was defined again below its check; the one in its answer cell was graded.")
     return None
+
+
+def _is_run(source: str) -> bool:
+    """Whether Jupyter runs the cell as Python, here: no `%%script`, `%%writefile` and the like makes a text of it."""
+    first = MAGICS.match(source)
+    return not source[first.end() if first else 0 :].lstrip().startswith("%%")
 
 
 def _others(work: _Work, cell: Cell) -> list[int]:

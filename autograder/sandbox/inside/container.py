@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,6 +48,7 @@ from course.performing.simulate import SPARE_SECONDS
 from course.tree import Tree, plain
 
 PATIENCE = 24 * 3600.0  # the grader sets every limit; a child only must not wait for ever
+DRAWS = ("matplotlib.pyplot", "matplotlib.backends.backend_agg")  # what it loads in its first figure
 Serve: TypeAlias = Callable[[socket.socket], None]
 load = functools.cache(exercises.load)  # in the warm process, because nothing of ours is imported beside an answer
 
@@ -200,7 +201,7 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
     removed.disable(exercise.removes)
     is_erased = program is not None and removed.erase(exercise.removes)
     _import(request["imports"] if request["measured"] else ())
-    if is_erased:  # no library can be loaded after the filter
+    if is_erased or request["measured"]:  # no library can be loaded after the filter, and no file written or read
         _import(parsed.imports(exercise.name))
     if request["measured"]:
         isolation.keep_everything(program)
@@ -264,8 +265,8 @@ def _one(parsed: Parsed, sock: socket.socket, exercise: Exercise, *, measured: b
         stream.send(sock, reply, token=token)
 
 
-def _import(modules: Iterable[str]) -> None:
-    for module in sorted(modules):
+def _import(modules: Collection[str]) -> None:
+    for module in sorted({*modules, *(DRAWS if any(each.startswith("matplotlib") for each in modules) else ())}):
         home, _, name = module.rpartition(".")
         with contextlib.suppress(Exception):
             if not hasattr(sys.modules.get(home), name):  # in `from math import exp` it is no module

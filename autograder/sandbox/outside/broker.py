@@ -37,7 +37,7 @@ MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
 # Bytes here at once, of what has begun to come and of what nobody has received yet: all buckets of a measured case, as
 # some begin them together (three of 12 MiB on each of four ranks), and a little more.
 MAX_HELD = 160 * 2**20
-LOOK = 8 * 2**20  # bytes that come between two looks at what is held
+LOOK = 8 * 2**20  # bytes that are given between two looks at what is held; equal tensors of one message come once
 LOOK_SECONDS = 0.02  # between two looks at what the ranks hold
 MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, wherever one stands in a message
 
@@ -127,6 +127,8 @@ class Broker:
             waiting = [rank.connection for number, rank in enumerate(self._ranks) if self._reads(number)]
             stop([rank.connection for rank in self._ranks], waiting, str(failure))
             raise
+        finally:  # else what nobody has received would wait until Python looks for reference cycles
+            self._schedule.drop()
         return [rank.connection.seen for rank in self._ranks if rank.connection.seen is not None]
 
     # --- hearing ---
@@ -281,9 +283,8 @@ class Broker:
             if sum(counts) > most:
                 connection = self._ranks[counts.index(max(counts))].connection
                 raise connection.failed("Flood", f"and the others must not {what} together; it did most of it")
-        came = sum(rank.connection.bytes for rank in self._ranks)
-        if came >= self._looked + LOOK:
-            self._looked = came
+        if sum(sent) >= self._looked + LOOK:
+            self._looked = sum(sent)
             if self._held() > MAX_HELD:
                 connection = self._ranks[sent.index(max(sent))].connection
                 words = f"and the others must receive what was sent: more than {MAX_HELD >> 20} MiB wait; it sent most"

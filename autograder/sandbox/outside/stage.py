@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import marshal
 import shutil
+import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -26,9 +27,6 @@ STUDENT_SIDE = (  # what answers are made with and performed by
     *("__init__.py", "apart.py", "errors.py", "failing.py", "syllabus.py", "tree.py"),
 )
 ROOMS = ("sandbox/inside", "sandbox/wire", "start.py")
-UNCHECKED = importlib.util.MAGIC_NUMBER + (1).to_bytes(
-    12, "little"
-)  # begins a file that holds for any source (PEP 552)
 STOOD_IN = "notebook"  # what a lesson calls on a student's own machine: inside/stand_ins takes its place
 
 
@@ -77,13 +75,16 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def _copy_file(source: str | Path, to: str | Path) -> None:
-    shutil.copyfile(source, to)
-    if Path(to).suffix == ".py":
+    """A file; beside one of Python's, in Python's own form (PEP 552), what was compiled of it."""
+    copied = Path(shutil.copyfile(source, to))
+    if copied.suffix == ".py":
         code = SourceFileLoader("", str(source)).get_code("")
         assert code is not None  # only modules that are no Python have none
-        compiled = Path(importlib.util.cache_from_source(to))
+        stat = copied.stat()
+        fits = b"".join(each.to_bytes(4, "little") for each in (0, int(stat.st_mtime), stat.st_size))
+        compiled = copied.parent / "__pycache__" / f"{copied.stem}.{sys.implementation.cache_tag}.pyc"
         compiled.parent.mkdir(exist_ok=True)
-        compiled.write_bytes(UNCHECKED + marshal.dumps(_named(code, Path(to).name)))
+        compiled.write_bytes(importlib.util.MAGIC_NUMBER + fits + marshal.dumps(_named(code, copied.name)))
 
 
 def _named(code: CodeType, file: str) -> CodeType:

@@ -79,6 +79,10 @@ class Schedule:
         self.switch.ledger.clocks = list(self.clocks)
         return self.switch.ledger
 
+    def drop(self) -> None:
+        """Forget what ranks were to do next: they do nothing more."""
+        self._next.clear()
+
     def is_waiting(self, rank: int) -> bool:
         """Whether it waits for a call, or for an answer to its question."""
         return self.waits[rank] is not None or rank in self._rests
