@@ -5,8 +5,10 @@ Commands import what they alone need: to read and write notebooks takes a second
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -254,7 +256,12 @@ def _confusion(proofs: list[Proof]) -> Table:
 
 
 def main() -> None:
-    """Run the command; an error of the course, and one of the disk, is one sentence and exit code 2."""
+    """Run the command; an error of the course, and one of the disk, is one sentence and exit code 2.
+
+    A name that the terminal cannot show is shown in another way: it ends no batch.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     torch.set_num_threads(1)  # tiny tensors: a second thread only waits
     try:
         app()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import sys
 
 import pytest
 from batch_room import made, outcome
@@ -141,3 +142,11 @@ def test_a_seed_below_0_is_refused(room):
 def test_options_reach_the_batch(room):
     invoke(room, "--jobs", "3", "--trust-submissions", "--no-display", "--fresh")
     assert (room.how.jobs, room.how.trusted, room.how.display, room.how.resume) == (3, True, False, False)
+
+
+def test_a_name_that_the_terminal_cannot_show_ends_no_command(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    monkeypatch.setattr(cli, "app", lambda: print("\u00fcn\u00ef"))
+    cli.main()
+    assert written.getvalue() == b"\\xfcn\\xef\n"

@@ -53,6 +53,17 @@ HOARDS = {
 
 
 @pytest.mark.sandbox
+@pytest.mark.parametrize("name", ["hvp", "softmax_cross_entropy"])  # no file may be read there; no library loaded
+def test_an_answer_may_draw_where_no_display_is_to_come(sandbox, name):
+    exercise = exercises.load(name)
+    (case, *_) = [each for each in exercise.draw(1) if each.name in exercise.measured or not exercise.measured]
+    draws = "import matplotlib.pyplot as plt\nplt.figure().gca().plot([1, 2])\nplt.close('all')\nraise LookupError"
+    source = f"def {name}(*given):\n{textwrap.indent(draws, '    ')}\n"
+    with sandbox.session([CodeCell(source=source, answers=name)]) as session:
+        assert [each.error.type for each in session.perform(exercise, [case])] == ["LookupError"]
+
+
+@pytest.mark.sandbox
 @pytest.mark.parametrize("hoard", HOARDS)
 def test_what_an_answer_keeps_counts_wherever_it_was_taken(sandbox, hoard):
     head, body = HOARDS[hoard]
@@ -88,13 +99,15 @@ def test_there_is_no_place_that_does_not_count_while_loading_either(sandbox, els
 
 
 @pytest.mark.sandbox
-def test_what_a_library_takes_is_no_cost_of_the_answer(sandbox):
+@pytest.mark.parametrize(("how", "is_later"), [("import sympy", False), ("__import__('sympy')", True)])
+def test_what_a_library_takes_is_no_cost_of_the_answer(sandbox, how, is_later):
+    """What a statement imports is there before; what comes later is told, so that it can be there another time."""
     exercise = exercises.load("hvp")
     (case,) = [each for each in exercise.draw(1) if each.name in exercise.measured]
-    source = "import torch\ndef hvp(f, x, v):\n    import sympy\n    kept = torch.ones(2**20)\n    return x"
+    source = f"import torch\ndef hvp(f, x, v):\n    {how}\n    kept = torch.ones(2**20)\n    return x"
     with sandbox.session([CodeCell(source=source, answers="hvp")]) as session:
         session.perform(exercise, [case, case])
-        assert "sympy" in session.libraries
+        assert ("sympy" in session.libraries) == is_later
         seen = session.perform(exercise, [case, case], session.libraries)[1]
     assert seen.ledger["peak_bytes"] == pytest.approx(4 * MIB, abs=4 * MIB)
 

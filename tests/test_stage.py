@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import sys
 import tomllib
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -46,6 +47,13 @@ def test_what_is_compiled_comes_along_and_tells_nobody_where_the_grader_lies(sta
             code = SourceFileLoader("", str(path)).get_code("")
             assert code.co_filename == str(path)
             assert code == compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+
+
+def test_what_is_compiled_lies_there_also_where_the_graders_own_lies_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "elsewhere"))
+    stage(tmp_path / "to")
+    monkeypatch.undo()
+    assert Path(importlib.util.cache_from_source(tmp_path / "to/course/tree.py")).is_file()
 
 
 def test_the_notebooks_part_is_nothing_but_stand_ins(staged):
