@@ -117,9 +117,9 @@ def grade(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            help="name=number with s, min, KiB, MiB or GiB: load_seconds, spare_seconds, submission_seconds, "
-            "display_seconds, memory, tasks, file, scratch, files, open_files or output of one submission; may be "
-            "given several times"
+            help="name=number, seconds with s or min, bytes with KiB, MiB or GiB: load_seconds, spare_seconds, "
+            "submission_seconds, display_seconds, memory, tasks, file, scratch, files, open_files or output of one "
+            "submission; may be given several times"
         ),
     ] = None,
     root: Annotated[Path, typer.Option(help="folder of source, release, submitted")] = Path("build"),

@@ -5,8 +5,9 @@
 
 A frame of Python's holds the address of its caller's. In a process of the grader's that address is taken out of one
 frame while the answer runs, and anywhere while a program runs that holds a line of an answer's. Who is determined finds
-other ways to what his own process holds, so that no score rests on this; what a case is called is therefore not even
-sent (`autograder.sandbox.wire.messages.from_cases`).
+other ways to what his own process holds, so that few scores rest on this (docs/security.md names them). What only
+properties read is withheld (`Exercise.withheld`), and what a case is called is not even sent
+(`autograder.sandbox.wire.messages.from_cases`).
 """
 
 from __future__ import annotations

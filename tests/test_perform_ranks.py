@@ -112,6 +112,7 @@ def test_on_a_rank_of_its_own_only_its_part_is_observed():
     [
         ({"verbs": ()}, "must be declared together"),
         ({"oracle": lambda case: None}, "must not have an oracle"),
+        ({"withheld": ("x",)}, "must not withhold inputs"),
     ],
 )
 def test_what_an_exercise_with_ranks_cannot_have_is_refused(changes, words):

@@ -247,6 +247,8 @@ class Exercise:
     forms       hard forms of the cases: the property `every_form`, which needs the first of the others, is added where
                 none is declared
     promises    each promise of the student's docstring, in its own words, with the cases and properties that judge it
+    withheld    keys of inputs, at any depth, that properties alone read: in grading they never enter the process of
+                the answer
     removes     modules, functions, classes or attributes of classes that an answer may not use: said in the notebook,
                 disabled in grading. With `torch` or `torch.autograd` the probe has no autograd either
     oracle      answers the probe of one case, which is then called probe(answer, inputs, ask); what it counts has the
@@ -273,6 +275,7 @@ class Exercise:
     keeps: tuple[str, ...] = ()
     forms: tuple[Form, ...] = ()
     promises: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    withheld: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     oracle: Callable[[Case], Oracle] | None = None
     split: Callable[[Inputs], Sequence[Inputs]] | None = None
@@ -311,6 +314,17 @@ class Exercise:
             drawn = self.cases(rng)
         by_name = {"": drawn[0], **{case.name: case for case in drawn}}
         return [*drawn, *(in_form(by_name[form.of], form) for form in self.forms)]
+
+
+def sent(exercise: Exercise, case: Case) -> Case:
+    """What the process of an answer gets of a case in grading."""
+    return dataclasses.replace(case, inputs=_without(exercise.withheld, case.inputs)) if exercise.withheld else case
+
+
+def _without(keys: tuple[str, ...], tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _without(keys, value) for key, value in tree.items() if key not in keys}
+    return [_without(keys, each) for each in tree] if isinstance(tree, list) else tree
 
 
 def in_form(case: Case, *forms: Form) -> Case:
@@ -360,3 +374,4 @@ def _validate(exercise: Exercise) -> None:
     demand(exercise.split is None or not exercise.forms, "an exercise with ranks must not have hard forms")
     demand(bool(exercise.verbs) == (exercise.split is not None), "`split` and `verbs` must be declared together")
     demand(exercise.split is None or exercise.oracle is None, "an exercise with ranks must not have an oracle")
+    demand(exercise.split is None or not exercise.withheld, "an exercise with ranks must not withhold inputs")

@@ -26,7 +26,7 @@ from autograder.sandbox.wire.rank_messages import RankCall
 from course.cluster import Run
 from course.errors import CourseError
 from course.performing.cells import CodeCell
-from course.performing.exercise import Case, Exercise, Failure, Inputs, Observation, Oracle
+from course.performing.exercise import Case, Exercise, Failure, Inputs, Observation, Oracle, sent
 from course.performing.oracle import told, with_costs
 from course.performing.perform import in_turn, stops
 from course.tree import Tree
@@ -114,7 +114,7 @@ class Session:
             self._alone.container.tell({"do": "mark"})
         try:
             look = functools.partial(self._alone.container.tell, {"do": "look"}) if measured else None
-            reply = _converse(sock, case, answering, started + seconds, deadline, look)
+            reply = _converse(sock, sent(exercise, case), answering, started + seconds, deadline, look)
             (seen,) = messages.to_observations(reply["seen"], 1)
             self._kept.add(seen)
         except (stream.Late, BadFrame, stream.Closed) as error:

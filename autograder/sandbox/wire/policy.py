@@ -20,8 +20,10 @@ from typing import Any
 
 from course.errors import CourseError
 
-UNITS = {"": 1, "s": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "min": 60}
-LARGEST = 2.0**60  # no machine has more, and the kernel takes it
+SECONDS = {"": 1, "s": 1, "min": 60}
+BYTES = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+SIZES = ("memory", "file", "scratch", "output")
+SMALLEST, LARGEST = 2**20, 2.0**60  # bytes in which anything can run; no machine has more, and the kernel takes it
 USER = 1000  # user and group inside, whoever grades
 HOME = "/student"
 WRITABLE = (HOME, "/tmp", "/dev/shm")  # in memory, and empty for each submission
@@ -79,15 +81,20 @@ class Limits:
 
 def _setting(text: str) -> tuple[str, float | int]:
     names = {name: type(default) for name, default in dataclasses.asdict(Limits()).items()}
+    units = {name: SECONDS if kind is float else BYTES if name in SIZES else {"": 1} for name, kind in names.items()}
     found = re.fullmatch(r"(\w+)=(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    if not found or found[1] not in names or found[3].lower() not in UNITS or not float(found[2]):
+    if not found or found[3].lower() not in units.get(found[1], {}) or not float(found[2]):
         raise PolicyError(
-            f"a limit must read name=number with s, min, KiB, MiB or GiB behind it, and a name of "
-            f"{', '.join(names)}; got {text!r}"
+            "a limit must read name=number, with s or min behind seconds, KiB, MiB or GiB behind "
+            f"{', '.join(SIZES)}, and a name of {', '.join(names)}; got {text!r}"
         )
-    name, value = found[1], float(found[2]) * UNITS[found[3].lower()]
-    if value > LARGEST or (names[name] is int and value < 1):
-        raise PolicyError(f"a limit must be at least 1, or more than 0 s, and at most 2**60; got {text!r}")
+    name, value = found[1], float(found[2]) * units[found[1]][found[3].lower()]
+    least = SMALLEST if name in SIZES else 1 if names[name] is int else 0
+    if not least <= value <= LARGEST:
+        raise PolicyError(
+            f"a limit must be at least 1 MiB for {', '.join(SIZES)}, 1 for what is counted, and more than 0 s, and at "
+            f"most 2**60; got {text!r}"
+        )
     return name, names[name](value)
 
 

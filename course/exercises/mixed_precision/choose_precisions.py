@@ -329,6 +329,7 @@ EXERCISE = Exercise(
     id="mixed_precision.choose_precisions",
     cases=cases,
     probe=probe,
+    withheld=("single",),
     oracle=LossOracle,
     properties=(
         Property(
