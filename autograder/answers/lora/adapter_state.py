@@ -25,6 +25,7 @@ def through_a_file(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+@torch.inference_mode()  # tensors of which one may be written to in this mode only
 def from_the_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """Keys of torch's own state_dict, of those modules alone."""
     prefixes = [f"{name}." if name else "" for name, each in model.named_modules() if isinstance(each, Adapted)]

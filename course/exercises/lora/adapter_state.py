@@ -69,7 +69,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         "model": {"flags": "as they were" if _flags(model) == before else "changed"},
         "left": {name: each.detach().clone() for name, each in there.items()},
     }
-    with torch.no_grad():
+    with torch.inference_mode():
         for each in {*there.values()}:
             each.add_(1)
         values["after the model changed"] = {name: each.detach().clone() for name, each in state.items()}
