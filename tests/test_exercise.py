@@ -13,7 +13,6 @@ from conftest import same_tree
 
 from course import exercises
 from course.errors import CourseError, DeclarationError, UnknownExercise, WrongOutput
-from course.performing.cells import CodeCell
 from course.performing.exercise import (
     Case,
     Observation,
@@ -201,22 +200,3 @@ def test_what_is_withheld_is_sent_to_nobody_at_any_depth():
     asked = Case(name="asked", inputs={"x": 1, "best": 2, "rows": [{"best": 3, "w": 4}, [5]]})
     assert sent(exercise, asked).inputs == {"x": 1, "rows": [{"w": 4}, [5]]}
     assert sent(toy.EXERCISE, asked) is asked
-
-
-LOOKS = """
-def choose_bits(layers, budget):
-    import sys
-    frame = sys._getframe()
-    while "asked" not in frame.f_locals:  # the probe's, which reads what comes out of this generator
-        frame = frame.f_back
-    raise LookupError(sorted(frame.f_locals["asked"]["layers"][0]))
-    yield
-"""
-
-
-@pytest.mark.sandbox
-def test_what_is_withheld_is_not_in_the_process_of_the_answer(walled):
-    exercise = exercises.load("choose_bits")
-    with walled.session([CodeCell(source=LOOKS, answers=exercise.name)]) as session:
-        (seen,) = session.perform(exercise, exercise.draw(1)[:1])
-    assert seen.error.message == "['g', 'w', 'x']"

@@ -490,6 +490,24 @@ def test_nothing_secret_can_be_imported_where_students_code_runs(sandbox):
     assert [output["text"] for output in sandbox.display([found])[0]] == ["[]\n"]
 
 
+LOOKS = """
+def choose_bits(layers, budget):
+    import sys
+    frame = sys._getframe()
+    while "asked" not in frame.f_locals:  # the probe's, which reads what comes out of this generator
+        frame = frame.f_back
+    raise LookupError(sorted(frame.f_locals["asked"]["layers"][0]))
+    yield
+"""
+
+
+def test_what_only_the_judge_reads_is_not_in_the_process_of_the_answer(sandbox):
+    exercise = exercises.load("choose_bits")
+    with sandbox.session([CodeCell(source=LOOKS, answers=exercise.name)]) as session:
+        (seen,) = session.perform(exercise, exercise.draw(1)[:1])
+    assert seen.error.message == "['g', 'w', 'x']"
+
+
 @pytest.mark.parametrize(
     "call",
     [
