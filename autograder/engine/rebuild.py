@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from autograder.engine import slim
 from autograder.engine.cells import Cell
-from course.performing.cells import MAGICS
+from course.performing.cells import CodeCell, without_cell_magics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +90,18 @@ class _Work:
 
 def _apart(work: _Work, cell: Cell) -> list[Cell]:
     """The submitted cell; a check cell without what was written above and below the check, which is a free cell."""
-    checks = (each for each in work.release if each.role == "check")
-    ours = [each for each in checks if (each.exercise, each.role) == (cell.exercise, cell.role)]
-    if cell.kind != "code" or not ours:
+    if cell.kind != "code" or cell.role != "check":
         return [cell]
-    check = ours[0].source.strip()
+    ours = next((each for each in work.release if (each.exercise, each.role) == (cell.exercise, "check")), None)
+    if ours is None:
+        return [cell]
+    check = ours.source.strip()
     above, found, below = f"\n{cell.source}\n".partition(f"\n{check}\n")
     beside = [Cell(kind="code", source=each.strip("\n")) if each.strip() else None for each in (above, below)]
     if not found or not any(beside):
         return [cell]
     work.repairs.append(
-        f"The check cell of `{ours[0].name}` held more than the check; that was read as a cell of its own."
+        f"The check cell of `{ours.name}` held more than the check; that was read as a cell of its own."
     )
     first, last = beside
     return [each for each in (first, dataclasses.replace(cell, source=check), last) if each is not None]
@@ -213,8 +214,7 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
 
 def _is_run(source: str) -> bool:
     """Whether Jupyter runs the cell as Python, here: no `%%script`, `%%writefile` and the like makes a text of it."""
-    first = MAGICS.match(source)
-    return not source[first.end() if first else 0 :].lstrip().startswith("%%")
+    return not without_cell_magics(CodeCell(source=source)).lstrip().startswith("%%")
 
 
 def _others(work: _Work, cell: Cell) -> list[int]:

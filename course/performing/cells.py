@@ -219,7 +219,7 @@ def _statements(cells: Sequence[CodeCell], failures: dict[int, Failure]) -> Iter
     for number, cell in enumerate(cells):
         file = f"<cell of {cell.answers}>" if cell.answers and cell.source else f"<cell {number}>"
         try:
-            source, tree = _parsed(_without_cell_magics(cell), file)
+            source, tree = _parsed(without_cell_magics(cell), file)
         except Exception as error:  # SyntaxError, RecursionError, a null byte
             failures[number] = failure_of(error, error.__traceback__)
             continue
@@ -263,7 +263,7 @@ def _apart(node: ast.stmt) -> list[ast.stmt]:
     return [ast.copy_location(ast.Delete(targets=[target]), node) for target in node.targets]
 
 
-def _without_cell_magics(cell: CodeCell) -> str:
+def without_cell_magics(cell: CodeCell) -> str:
     """Without first lines such as `%%time`, which would make the rest a string; of an answer, whatever they are."""
     found = (ANY_MAGICS if cell.answers else MAGICS).match(cell.source)
     return cell.source[found.end() :] if found else cell.source
