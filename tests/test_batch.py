@@ -19,6 +19,8 @@ from toy_judge import Nowhere, ToyJudge
 from autograder.engine.grade import sanitize, untouched
 from autograder.engine.stopping import Stopped
 from autograder.nbgrader_bridge import How, Watcher, batch, grade, recorder
+from autograder.nbgrader_bridge.config import course_directory
+from autograder.nbgrader_bridge.gradebook import open_gradebook
 from autograder.nbgrader_bridge.log import logged
 from autograder.nbgrader_bridge.recorder import Recorder
 from autograder.sandbox.wire import policy
@@ -165,6 +167,15 @@ def test_a_gradebook_that_cannot_be_opened_is_told_in_one_sentence(room, kind):
     with pytest.raises(CourseError, match=r"^the gradebook sqlite:.* must be a database that can be opened, but: "):
         room.grade()
     assert path.is_dir() or path.read_text() == "no database " * 99
+
+
+def test_a_database_that_refuses_is_told_in_one_sentence(room):
+    with open_gradebook(course_directory(room.root)[0]):
+        pass  # which makes it
+    with sqlite3.connect(room.root / "gradebook.db") as book:
+        book.execute("CREATE TRIGGER full BEFORE INSERT ON assignment BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+    with pytest.raises(CourseError, match=r"^the gradebook: .*disk is full; when that is mended, "):
+        room.grade()
 
 
 def test_a_folder_that_is_not_there_is_told_and_not_made(tmp_path):

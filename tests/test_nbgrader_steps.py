@@ -27,8 +27,10 @@ from small_class import ASSIGNMENT, CROSS_TERM_DROPPED, POINTS, RIGHT, find, han
 from traitlets.config import Config
 
 from autograder.engine import grade as engine
+from autograder.engine.journal import Journal
 from autograder.nbgrader_bridge import exporters
 from autograder.nbgrader_bridge.config import course_directory
+from autograder.nbgrader_bridge.folders import JOURNALS
 from autograder.sandbox import RunnerError
 
 FULL = sum(POINTS.values())
@@ -125,6 +127,16 @@ def test_without_a_sandbox_nothing_is_touched(root, warm, monkeypatch, caplog, s
     assert "--GradingExporter.trust_submissions=True" in caplog.text
     assert score(root, "ann") == FULL
     assert graded_path(root, "ann").exists()
+
+
+def test_while_a_batch_runs_nothing_is_touched(root, warm, caplog):
+    hand_in(root, "ann", notebook(RIGHT))
+    autograde(root)
+    with Journal(root / JOURNALS / f"{ASSIGNMENT}.jsonl"), pytest.raises(NbGraderException, match="another does now"):
+        autograde(root, force=True)
+    assert "wait for its end" in caplog.text
+    assert score(root, "ann") == FULL
+    autograde(root, force=True)
 
 
 def test_trust_has_to_be_given_by_name(root, opened):

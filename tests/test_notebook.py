@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,13 @@ def test_another_file_is_refused_with_a_sentence(tmp_path: Path, text: str) -> N
     path.write_text(text)
     with pytest.raises(CourseError, match="must be a notebook"):
         answers(path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_no_file_is_refused_unread(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "n.ipynb")
+    with pytest.raises(CourseError, match="but is a folder, a pipe or a device"):
+        answers(tmp_path / "n.ipynb")
 
 
 def test_a_notebook_without_exercises_is_refused(tmp_path: Path) -> None:

@@ -203,6 +203,12 @@ def test_file_is_refused(tmp_path):
         write_bundle(FILES, tmp_path / "to")
 
 
+def test_place_below_a_file_is_refused_before_anything_is_built(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReleaseError, match=r"must be written in .*/file, but: Not a directory"):
+        release(tmp_path / "file" / "to", root=tmp_path)
+
+
 @pytest.mark.parametrize("failing", [1, 2])
 def test_crash_while_writing_leaves_the_earlier_bundle(failing, tmp_path, monkeypatch):
     write_bundle(FILES, tmp_path / "to")

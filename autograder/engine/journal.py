@@ -83,16 +83,14 @@ class Journal:
         self.run: BatchRun | None = None
         self.seeds: dict[str, int] = {}
         self._path = path
-        self._lock = FileLock(path.parent / "lock", mode=0o600)
+        self._lock = _lock(path.parent)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
             self._file = _opened(path)
             self._take_in()
         except Timeout:
-            raise JournalError(
-                f"one process may grade below {path.parent.parent} at a time, but another does now; wait for its end"
-            ) from None
+            raise _taken(path.parent) from None
         except OSError as error:
             self._lock.release()
             raise JournalError(f"the journal {path} must be written, but: {error.strerror}") from None
@@ -181,6 +179,19 @@ class Journal:
         return self.run
 
 
+def demand_none_is_written(folder: Path) -> None:
+    """Raises JournalError where a process writes one of the journals in this folder now, or where nobody can tell."""
+    if not folder.is_dir():
+        return
+    try:
+        with _lock(folder).acquire(timeout=0):
+            pass
+    except Timeout:
+        raise _taken(folder) from None
+    except OSError as error:
+        raise JournalError(f"who grades now must stand in {folder}, but: {error.strerror}") from None
+
+
 def now() -> str:
     """The time at which a run begins: UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -189,6 +200,15 @@ def now() -> str:
 def digest(data: bytes) -> str:
     """A name of these bytes that no other bytes have."""
     return hashlib.sha256(data).hexdigest()
+
+
+def _lock(folder: Path) -> FileLock:
+    return FileLock(folder / "lock", mode=0o600)
+
+
+def _taken(folder: Path) -> JournalError:
+    below = folder.parent
+    return JournalError(f"one process may grade below {below} at a time, but another does now; wait for its end")
 
 
 def _opened(path: Path) -> int:

@@ -29,14 +29,13 @@ from autograder.nbgrader_bridge import gradebook as books
 from autograder.nbgrader_bridge import submitted
 from autograder.nbgrader_bridge.config import course_directory
 from autograder.nbgrader_bridge.converters import release_of
+from autograder.nbgrader_bridge.folders import JOURNALS
 from autograder.nbgrader_bridge.locks import PATIENCE, patiently
 from autograder.nbgrader_bridge.log import logged
 from autograder.nbgrader_bridge.recorder import Recorder
 from autograder.nbgrader_bridge.running import Batch, Watcher
 from autograder.sandbox import Limits, Runner, exposed, open_runner
 from course.errors import CourseError
-
-JOURNALS = ".grading"  # below the root
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from nbgrader.converters.base import NbGraderException
 from traitlets import Bool, Integer
 
 from autograder.engine.cells import Release
-from autograder.nbgrader_bridge.folders import EVERYTHING, exchanged, remove_unfinished, take_names_literally
+from autograder.engine.journal import JournalError, demand_none_is_written
+from autograder.nbgrader_bridge.folders import EVERYTHING, JOURNALS, exchanged, remove_unfinished, take_names_literally
 from autograder.nbgrader_bridge.gradebook import release_path
 from autograder.sandbox import Runner, RunnerError, open_runner
 
@@ -28,8 +29,8 @@ from autograder.sandbox import Runner, RunnerError, open_runner
 class GradingExporter(NotebookExporter):
     """Holds what a run of `nbgrader autograde` shares: one runner for all of its submissions, the releases.
 
-    Raises NbGraderException before anything was touched where students' code cannot be run. Without a sandbox:
-    `nbgrader autograde NAME --GradingExporter.trust_submissions=True`.
+    Raises NbGraderException before anything was touched where students' code cannot be run, or a batch of ours grades
+    below the same folder. Without a sandbox: `nbgrader autograde NAME --GradingExporter.trust_submissions=True`.
     """
 
     trust_submissions = Bool(False, help="Run students' code without a sandbox, as the user who grades.").tag(
@@ -40,6 +41,7 @@ class GradingExporter(NotebookExporter):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         converter: Any = kwargs["parent"]
+        self._demand_no_batch(Path(converter.coursedir.root))
         self.runner = self._open_runner()
         self._load = functools.cache(Release.load)
         self.directory = take_names_literally(converter, EVERYTHING)
@@ -62,6 +64,14 @@ class GradingExporter(NotebookExporter):
             return self.from_notebook_node(notebook, resources, **kwargs)  # type: ignore[no-untyped-call]
         beside = {**resources, "outputs": exchanged(Path(filename).parent)}
         return self.from_notebook_node(new_notebook(), beside, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _demand_no_batch(self, root: Path) -> None:
+        """What both record of a submission would be mixed. Two of nbgrader's own runs do not look for each other."""
+        try:
+            demand_none_is_written(root / JOURNALS)
+        except JournalError as error:
+            self.log.error("%s", error)
+            raise NbGraderException(str(error)) from None
 
     def _open_runner(self) -> Runner:
         """A runner that has run something; it is closed with this exporter, at the latest when Python ends."""

@@ -23,6 +23,7 @@ from nbgrader.converters.base import BaseConverter
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import parse_utc, rmtree
 
+JOURNALS = ".grading"  # below the root: what batches have done
 STAMP = "timestamp.txt"
 SECRET = "submission_secret.txt"  # names a student's feedback in the exchange, so that nobody else finds it
 EXCHANGED = (STAMP, SECRET)  # what the exchange writes beside a submission, and asks for beside the feedback

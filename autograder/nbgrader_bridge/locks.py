@@ -1,4 +1,4 @@
-"""A gradebook that another program has locked: wait for it, say so, and not for ever."""
+"""What a gradebook's database refuses: where another program has locked it, wait, say so, and not for ever."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from nbgrader.api import InvalidEntry
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from course.errors import CourseError
 
 PATIENCE = 60.0  # seconds
 PAUSE = 0.2  # seconds between two tries; SQLite itself waits for some seconds in each
+DATABASE_ERRORS = (DBAPIError, InvalidEntry)  # what SQLAlchemy and nbgrader raise
 LOCKED = ("is locked", "lock timeout")  # what SQLite and PostgreSQL say
 
 Result = TypeVar("Result")
@@ -56,3 +57,11 @@ def patiently(
 def is_locked(error: Exception) -> bool:
     """Whether a database says with this that another program has locked it."""
     return any(words in str(error) for words in LOCKED)
+
+
+def database_words(error: BaseException) -> str:
+    """What a database said, in one line, of one of DATABASE_ERRORS."""
+    while isinstance(error.__context__, DBAPIError):  # what it met when it took back what had failed
+        error = error.__context__
+    said = str(error.orig if isinstance(error, DBAPIError) else error)
+    return f"the gradebook: {said.strip().partition(chr(10))[0]}"

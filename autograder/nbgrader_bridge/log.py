@@ -11,6 +11,7 @@ from pathlib import Path
 import sqlalchemy.exc
 
 from autograder.engine.grade import Graded
+from autograder.nbgrader_bridge.locks import DATABASE_ERRORS, database_words
 from course.errors import CourseError
 
 FILE = "grading.log"
@@ -35,7 +36,8 @@ class _OneEntry(logging.Formatter):
 def logged(root: Path) -> Iterator[logging.Logger]:
     """A logger that writes to the log; SQLAlchemy's warning about nbgrader's own habits is left out.
 
-    Raises CourseError where the root is no folder: a slip of the pen shall not make one.
+    Raises CourseError where the root is no folder, as a slip of the pen shall not make one, and where the gradebook's
+    database refuses something.
     """
     if not root.is_dir():
         words = f"the folder of the course must be there, but {root} is not"
@@ -49,6 +51,9 @@ def logged(root: Path) -> Iterator[logging.Logger]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=sqlalchemy.exc.SAWarning)
             yield log
+    except DATABASE_ERRORS as error:
+        log.exception("the gradebook")
+        raise CourseError(f"{database_words(error)}; when that is mended, the same command goes on") from None
     finally:
         log.removeHandler(handler)
         handler.close()

@@ -17,16 +17,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from nbgrader.api import InvalidEntry
 from nbgrader.coursedir import CourseDirectory
-from sqlalchemy.exc import DBAPIError
 
 from autograder.engine.cells import Release
 from autograder.engine.grade import Graded, GradingTask, Submission, new_seed, untouched
 from autograder.engine.journal import BatchRun, Entry, Journal
 from autograder.engine.stopping import Stop
 from autograder.engine.worker import Outcome
-from autograder.nbgrader_bridge.locks import PATIENCE, Result, patiently
+from autograder.nbgrader_bridge.locks import DATABASE_ERRORS, PATIENCE, Result, database_words, patiently
 from autograder.nbgrader_bridge.log import report_one
 from autograder.nbgrader_bridge.recorder import Recorder
 from autograder.nbgrader_bridge.submitted import digest_of, submission
@@ -182,9 +180,4 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError):
         name = Path(os.fsdecode(error.filename)).name if isinstance(error.filename, (str, bytes)) else ""
         return ": ".join(filter(None, [error.strerror or str(error), name]))
-    if isinstance(error, (DBAPIError, InvalidEntry)):
-        while isinstance(error.__context__, DBAPIError):  # what it met when it took back what had failed
-            error = error.__context__
-        said = str(error.orig if isinstance(error, DBAPIError) else error)
-        return f"the gradebook: {said.strip().partition(chr(10))[0]}"
-    return f"{type(error).__name__}: {error}"
+    return database_words(error) if isinstance(error, DATABASE_ERRORS) else f"{type(error).__name__}: {error}"

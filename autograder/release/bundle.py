@@ -39,7 +39,7 @@ def release(to: Path, *, root: Path) -> tuple[str, ...]:
     """Write the student bundle of the course at `root` to the folder `to`; returns the names of its files.
 
     Raises ReleaseError where committed notebooks or sheets are not what the lessons make, or where `to` holds
-    anything else than an untouched earlier bundle; AuthorError where a lesson is not sound.
+    anything else than an untouched earlier bundle or cannot be written; AuthorError where a lesson is not sound.
     """
     target = to.resolve()
     _demand_replaceable(target)
@@ -116,6 +116,11 @@ def _manifest(files: dict[str, bytes]) -> bytes:
 
 def _demand_replaceable(target: Path) -> None:
     """A bundle may replace nothing, an empty folder, or an earlier bundle in which nobody has worked."""
+    place = next(each for each in target.parents if each.exists())
+    try:
+        tempfile.TemporaryDirectory(dir=place).cleanup()
+    except OSError as error:
+        raise ReleaseError(f"a bundle must be written in {place}, but: {error.strerror}; name another place") from None
     if not target.exists():
         return
     if not target.is_dir():

@@ -23,6 +23,8 @@ def answers(path: Path) -> dict[str, Loaded]:
 
 
 def _cells(path: Path) -> list[CodeCell]:
+    if path.exists() and not path.is_file():
+        raise CourseError(f"{path} must be a notebook (.ipynb), but is a folder, a pipe or a device")
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
