@@ -20,7 +20,7 @@ from course.tree import NUMBERS, Leaf
 WITNESS_ROUNDINGS = 128  # a misconception is recognised a little more broadly than a right answer is accepted
 BROADEST = 1 / 32  # but by this share of its size at most: 128 roundings of bfloat16 would be all of it
 SHARPEST = 1e-3  # a witness's sensitivity counts up to this share of its size: a kink must not blur everything
-OF_STYLE = ("order/", "began/")  # costs of a case with ranks
+OF_STYLE = ("order/", "began/", "open/")  # costs of a case with ranks
 WIDEST = "largest_tensor"  # a cost of a formula: the numbers in the largest of the steps that it is written in
 BLOWN_UP = 1e20  # no right value comes near; how far a value blew up depends on the processor, that it did does not
 FAR = 0.1  # a difference of this share of a witness's size is beyond every tolerance

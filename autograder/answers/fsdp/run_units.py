@@ -188,6 +188,11 @@ WRONG = (
         "of each on its way is enough to hide the travel of all.",
         edit((AHEAD, "len(ahead) < (len(visits) if prefetch else 1)")),
         edit((AHEAD, "len(ahead) <= 2 * prefetch")),
+        edit(
+            (AHEAD, "len(ahead) <= 2 * prefetch"),
+            (BEGUN, f"import numpy as np\n\n    {BEGUN}"),
+            (MADE, "full = torch.from_numpy(np.empty(comm.size * len(shard), shard.numpy().dtype))"),
+        ),
         edit((AHEAD, "len(ahead) <= (n - 1 if place == 0 and prefetch else prefetch)")),
         edit((AHEAD, "len(ahead) <= (2 if place < n - 2 else 1) * prefetch")),
         edit(

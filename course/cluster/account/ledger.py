@@ -161,6 +161,8 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
     order/0 ...           the verbs of each rank in order, "send recv send", cut where it is long
     began/all_reduce ...  float64, (ranks,): when each rank first called a verb, in virtual seconds; inf: it never did
     computed, computed_at float64, (ranks,): seconds that each rank has computed, and when it had done so; 0 without
+    open/all_gather ...   int64, (ranks,): the most calls of a verb, begun and not waited for, beside which each rank
+                          began to compute; absent where nobody computes, or begins such a call without waiting
     makespan              float: when the last rank ended, in virtual seconds
     live_bytes            int64, (ranks,): the most that each rank held at once; absent where it was not measured
     """
@@ -180,6 +182,9 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
     if computed:
         found["computed"] = _by_rank(size, ((each.rank, each.end - each.start) for each in computed), add, 0.0)
         found["computed_at"] = _by_rank(size, ((each.rank, each.end) for each in computed), max, 0.0)
+        for verb in sorted({each.verb for each in calls if each.is_async} - {"send"}):
+            beside = torch.tensor([[each.rank, _open(ledger, verb, each)] for each in computed])
+            found[f"open/{verb}"] = torch.zeros(size, dtype=torch.int64).index_reduce(0, *beside.T, "amax")
     orders = ledger.orders()
     counted = [Counter(order) for order in orders]
     for verb in sorted({verb for order in orders for verb in order}):
@@ -189,6 +194,16 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
     for rank, order in enumerate(orders):
         found[f"order/{rank}"] = " ".join(order)[:MAX_TEXT]
     return found
+
+
+def _open(ledger: Ledger, verb: str, computes: Event) -> int:
+    """How many calls of a verb a rank has begun, and not yet waited for, when it computes."""
+
+    def before(each: Event | Wait) -> bool:
+        return each.rank == computes.rank and each.verb == verb and each.order < computes.order
+
+    begun = sum(each.is_async and before(each) for each in ledger.events)
+    return begun - sum(each.start <= computes.start and before(each) for each in ledger.waits)
 
 
 def _by_rank(

@@ -26,6 +26,7 @@ MANY, FROM_0, EVEN, UNEVEN = "101 samples, 4 ranks", "seed 0, epoch 0", "12 samp
 FEW, ONE, ALONE = "11 samples, 29 ranks", "1 sample, 3 ranks", "1 rank"
 USUAL = (MANY, FROM_0, EVEN, UNEVEN, ALONE)
 FURTHER = {"the next": 1, "1,000 further": 1_000, "8,192 further": 8_192}  # a modulus that anybody takes divides one
+LONGEST = 1_000  # indices that are looked at: no rank has more than 104
 LARGE, SMALL = (MANY, FROM_0), (FEW, ONE)  # in the large ones two orders are never alike by chance
 
 
@@ -98,6 +99,8 @@ def _indices(found: Any) -> Tensor:
     if indices.dim() != 1 or (len(indices) and indices.dtype != torch.int64):
         came = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise WrongOutput(f"must return a list of ints or an int64 tensor of shape (k,), got {came}")
+    if len(indices) > LONGEST:
+        raise WrongOutput(f"must return ceil(n / size) indices, got {len(indices)}")
     return indices.long()
 
 

@@ -150,6 +150,23 @@ def _apart(inputs: Inputs, got: Values, expected: Values) -> str | None:
     )
 
 
+def _held(full: float, ahead: int) -> units.Holds:
+    """What `Property.holds` takes: so many units are full at most, and of what is on its way so many of each verb.
+
+    What nobody has written yet takes no memory: the kernel does not see a tensor whose all-gather has only begun.
+    """
+    within = units.memory(full, shards=2)
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        for key in (key for key in got if key.startswith("open/")):
+            verb, most = key.removeprefix("open/"), int(cast(Tensor, got[key]).max())
+            if most > ahead:
+                return f"{most} calls of {verb} are on their way while a unit computes, where {ahead} may be"
+        return within(inputs, got, expected)
+
+    return holds
+
+
 def _wait(values: Values) -> float:
     """Seconds that nobody computes, for each collective."""
     made = sum(int(cast(Tensor, values[key]).max()) for key in values if key.startswith("calls/"))
@@ -230,7 +247,7 @@ EXERCISE = Exercise(
             "holds its tensor until it means another one, or is deleted: so it does while the next unit is gathered.",
             points=2,
             evidence="ledger",
-            holds=units.memory(2.25, shards=2),
+            holds=_held(2.25, ahead=0),
             beside=GIVEN,
             shows="live_bytes",
             roundings=2 * units.DEEP * units.SUM,  # there and back
@@ -243,7 +260,7 @@ EXERCISE = Exercise(
             "its tensors, too: let go of it when it was waited for.",
             points=2,
             evidence="ledger",
-            holds=units.memory(4.25, shards=2),
+            holds=_held(4.25, ahead=1),
             beside=GIVEN,
             shows="live_bytes",
             roundings=2 * units.DEEP * units.SUM,  # there and back
