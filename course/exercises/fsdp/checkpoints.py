@@ -64,19 +64,19 @@ def padded(whole: Tensor, rank: int, size: int) -> Tensor:
 
 
 def write_file(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Writes a safetensors file, of tensors with any strides. Raises OSError where that is not possible."""
-    path.write_bytes(_packed(tensors))
+    """Writes a safetensors file. Raises OSError where that is not possible."""
+    path.write_bytes(packed(tensors))
 
 
 def write_half(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Leaves the first half of the file, and raises OSError."""
-    whole = _packed(tensors)
+    whole = packed(tensors)
     path.write_bytes(whole[: len(whole) // 2])
     raise OSError(28, "No space left on device")
 
 
-def _packed(tensors: Mapping[str, Tensor]) -> bytes:
-    """The bytes of the file."""
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """The bytes of a safetensors file, of tensors with any strides."""
     rows = []
     for name, each in tensors.items():
         flat = each.detach().cpu().clone(memory_format=torch.contiguous_format).reshape(-1)

@@ -6,7 +6,7 @@ Each rank has a folder of its own, in which the files that it does not need may 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from course.exercises.fsdp.checkpoints import (
     differ_beyond_float64,
     file_of,
     in_all_dtypes,
+    packed,
     padded,
     piece,
     same_bits,
-    write_file,
 )
 from course.exercises.fsdp.small_talk import few_words
 from course.performing.draws import integer
@@ -74,17 +74,20 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def split(inputs: Inputs) -> list[Inputs]:
-    """To each rank what the checkpoint holds."""
-    return [dict(inputs) for _ in range(inputs["ranks"])]
+    """To each rank the files of its folder: nothing else of the checkpoint is in its process."""
+    told = {key: inputs[key] for key in ("step", "saved", "damage", "damaged")}
+    return [{**told, "files": _files(inputs, rank)} for rank in range(inputs["ranks"])]
 
 
 def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
     """What is loaded, and what is raised where a file is damaged. Other steps lie beside the one that counts."""
     with tempfile.TemporaryDirectory() as name:
-        folder, step = Path(name), inputs["step"]
-        for other in (step - 1, step, step + 1):
-            _save(folder, other, comm.rank, _shifted(inputs, other - step) if other != step else inputs)
-        (folder / "latest").write_text(f"step-{step:08d}")
+        folder = Path(name)
+        for step, files in inputs["files"].items():
+            (folder / step).mkdir()
+            for file, held in files.items():
+                (folder / step / file).write_bytes(held.numpy().tobytes())
+        (folder / "latest").write_text(f"step-{inputs['step']:08d}")
         seen: dict[str, Any] = {}
 
         def load() -> None:
@@ -98,30 +101,40 @@ def probe(answer: Answer, comm: Any, inputs: Inputs) -> Observation:
         return observe(seen)
 
 
+def _files(inputs: Inputs, rank: int) -> dict[str, dict[str, Tensor]]:
+    """By the names of steps and files: the bytes that a rank's folder holds, uint8 of shape (bytes,)."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for shift in (-1, 0, 1):
+        for path, held in _saved(inputs["step"] + shift, rank, _shifted(inputs, shift) if shift else inputs):
+            found.setdefault(path.parent.name, {})[path.name] = torch.tensor([*held], dtype=torch.uint8)
+    return found
+
+
 def _shifted(inputs: Inputs, shift: int) -> Inputs:
-    """Another step, of a longer tensor that a neighbouring number of ranks saved: one more before, one less after."""
+    """Another step, of a longer tensor that a neighbouring number of ranks saved: one more before, one less after.
+
+    Where one rank saved all, one saved the step after it, too.
+    """
     whole = {key: torch.cat([each, each[:3]]) + shift for key, each in inputs["whole"].items()}
-    return {**inputs, "whole": whole, "saved": inputs["saved"] - shift, "damage": ""}
+    return {**inputs, "whole": whole, "saved": max(inputs["saved"] - shift, 1), "damage": ""}
 
 
-def _save(folder: Path, step: int, rank: int, inputs: Inputs) -> None:
-    """The files of a step that this rank's folder holds."""
+def _saved(step: int, rank: int, inputs: Inputs) -> Iterator[tuple[Path, bytes]]:
+    """The files of a step that this rank's folder holds, and what is in them."""
     whole, saved = inputs["whole"], inputs["saved"]
     n = len(next(iter(whole.values())))
     mine = piece(n, rank, inputs["ranks"])
     rows = {**whole, "n": torch.tensor(n)}
-    file_of(folder, step, 0, saved).parent.mkdir()
     for other in range(saved):
-        theirs, path = piece(n, other, saved), file_of(folder, step, other, saved)
+        theirs = piece(n, other, saved)
         overlaps = max(mine.start, theirs.start) < min(mine.stop, theirs.stop)
         if other and inputs["few"] and not overlaps:
             continue
-        write_file({key: each[theirs] if key in whole else each for key, each in rows.items()}, path)
-        if other == inputs["damaged"] and inputs["damage"]:
-            whole_file = path.read_bytes()
-            path.write_bytes(whole_file[: len(whole_file) * 9 // 10 if inputs["damage"] == "cut" else 0])
-            if inputs["damage"] == "missing":
-                path.unlink()
+        held = packed({key: each[theirs] if key in whole else each for key, each in rows.items()})
+        damage = inputs["damage"] if other == inputs["damaged"] else ""
+        if damage != "missing":
+            left = {"": len(held), "cut": len(held) * 9 // 10, "empty": 0}[damage]
+            yield file_of(Path(), step, other, saved), held[:left]
 
 
 def _named(inputs: Inputs) -> str:
