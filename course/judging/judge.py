@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -267,11 +268,13 @@ def _comparisons(each: Property, run: _Judged, sources: frozenset[Source]) -> It
 def _compared(
     patterns: tuple[str, ...], got: dict[str, Leaf], expected: dict[str, Leaf], run: _Judged, roundings: int
 ) -> list[Weighed]:
-    """A comparison for each expected value that a pattern names."""
+    """A comparison for each expected value that a pattern names, and for what it names and nobody expects."""
     keys = [key for key in expected if any(_names(pattern, key) for pattern in patterns)]
     if not keys:
         return [_told(_missing(f"a value named {' or '.join(patterns)}"))]
-    return [_compare_key(key, got, expected, run, roundings) for key in keys]
+    more = (key for key in got if key not in expected and any(_names(pattern, key) for pattern in patterns))
+    surplus = [_told(_missing(f"nothing at {key}", "a value")) for key in itertools.islice(more, 1)]
+    return [*(_compare_key(key, got, expected, run, roundings) for key in keys), *surplus]
 
 
 @functools.lru_cache(maxsize=10_000)

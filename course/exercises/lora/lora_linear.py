@@ -188,8 +188,8 @@ def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         "mean": unit.mean(),
         "square": unit.square().mean(),
         "fourth": (unit / unit.std()).pow(4).mean(),
-        "columns": unit.sum(dim=0).square().mean() / R,
-        "rows": unit.sum(dim=1).square().mean() / N,
+        "columns": unit.sum(dim=0).square().mean() / unit.shape[0],
+        "rows": unit.sum(dim=1).square().mean() / unit.shape[1],
     }
     found["again"] = torch.equal(numbers[0], numbers[2])  # numbers that are free to differ would tell nobody apart
     found["anew"] = not torch.equal(numbers[0], numbers[1])
