@@ -241,7 +241,8 @@ def test_patterns_speak_of_every_value_they_match():
 def test_a_pattern_speaks_of_what_nobody_expects_there_too():
     only = Property(name="p", points=1, keys=("g/*",), hint="-")
     expected = {"g/0": torch.ones(2), "other": 3.0}
-    told = one(only, got=Observation(values={**expected, "g/1": 2.0}), expected=Observation(values=expected)).findings[0]
+    got = Observation(values={**expected, "g/1": 2.0})
+    told = one(only, got=got, expected=Observation(values=expected)).findings[0]
     assert (told.held, told.got, told.expected) == (False, "a value", "nothing at g/1")
 
 
