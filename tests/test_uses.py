@@ -123,6 +123,12 @@ def test_what_only_shares_a_name_is_no_use() -> None:
     assert forbidden(through_an_alias, ("torch.autograd", "torch.nn.functional.cross_entropy")) == {}
 
 
+@pytest.mark.parametrize("long", ["x" + ".abs()" * 900, "+".join(["x"] * 2500)])
+def test_what_is_too_long_to_be_read_names_nothing(long: str) -> None:
+    module = cell(f"def answer(x):\n    return {long}\n", 900)
+    assert forbidden(module.answer, ("torch.optim",)) == {}
+
+
 def test_an_answer_without_source_names_nothing() -> None:
     assert forbidden(eval("lambda x: torch.sin(x)"), ("torch",)) == {}
 

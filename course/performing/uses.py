@@ -59,9 +59,10 @@ def mentions(answer: object) -> Iterator[tuple[str, list[Thing]]]:
         each = waiting.pop(0)
         if id(each) not in seen:
             seen.add(id(each))
-            for text, things in _mentioned(each):
-                waiting.append(things[0].value)
-                yield text, things
+            with contextlib.suppress(RecursionError):  # a sum of a thousand terms cannot be read
+                for text, things in _mentioned(each):
+                    waiting.append(things[0].value)
+                    yield text, things
 
 
 def _covers_any(each: Removal, things: Sequence[Thing]) -> bool:
