@@ -381,10 +381,12 @@ WRONG = (
     ),
     wrong(
         "changed_before_the_error",
-        "An error leaves the model half done with you: frozen although nothing matches, or with some layers replaced "
-        "when wrap raises. Look for the layers, make all adapters, and only then change the model.",
+        "An error leaves the model half done with you: frozen or in another mode although nothing matches, or with "
+        "some layers replaced when wrap raises. Look for the layers, make all adapters, and then change the model.",
         edit((FREEZE, ""), (NONE, f"{FREEZE}{NONE}")),
         edit((FREEZE, ""), ("    adapters = [", f"{FREEZE}    adapters = [")),
+        edit((NONE, f"    model.eval()\n{NONE}")),
+        edit((NONE, f"    model.train()\n{NONE}")),
         one_after_the_other,
         fails=("refused_before_any_change",),
     ),

@@ -161,6 +161,13 @@ WRONG = (
         ),
     ),
     wrong(
+        "mode_left_changed",
+        "You switch the model to another mode before you look, and raise the error with it switched. After a refusal "
+        "nothing in the model has changed: copying needs no mode.",
+        edit((RAISE, f"    model.eval()\n{RAISE}")),
+        edit((RAISE, f"    model.train()\n{RAISE}")),
+    ),
+    wrong(
         "new_parameters",
         "You put new parameters in the place of the old ones. An optimizer that was made before holds the old ones, "
         "and trains them, to no effect.",

@@ -244,6 +244,16 @@ WRONG = (
         edited(mixed_adapter_forward, (ADDED, f"y[rows].add_({ADDED[11:]})")),
     ),
     wrong(
+        "leaves_a_trace_in_the_layer",
+        "The layer, or a factor, has the numbers that it had and is not what it was: in another mode, with a hook left "
+        "behind, or it trains. It serves others as well. One plain call of it is all that is needed.",
+        edited(mixed_adapter_forward, (BASE, f"linear.eval()\n    {BASE}")),
+        edited(mixed_adapter_forward, (BASE, f"linear.train()\n    {BASE}")),
+        edited(mixed_adapter_forward, (BASE, f"linear.requires_grad_(True)\n    {BASE}")),
+        edited(mixed_adapter_forward, (BASE, f"linear.register_forward_hook(lambda *given: None)\n    {BASE}")),
+        edited(mixed_adapter_forward, (ADDED, f"A.requires_grad_(True)\n        {ADDED}")),
+    ),
+    wrong(
         "one_row_of_each",
         "You find one row for each adapter, but several rows may use the same one. `ids == number` finds them all.",
         edited(mixed_adapter_forward, (ROWS, f"{ROWS}[:1]")),

@@ -71,6 +71,24 @@ def factors(model: nn.Module, inputs: Inputs) -> dict[str, nn.Parameter]:
     return found
 
 
+def alternate_modes(model: nn.Module) -> None:
+    """Puts every second module in eval mode: neither train() nor eval() leaves all of them as they are."""
+    for number, module in enumerate(model.modules()):
+        module.training = number % 2 == 0
+
+
+def modules_of(model: nn.Module) -> dict[str, str]:
+    """Of each module, by its path: its mode, how many hooks it has, and which of its own parameters train."""
+    return {path or "the model": _described(module) for path, module in model.named_modules()}
+
+
+def _described(module: nn.Module) -> str:
+    hooks = sum(len(each) for name, each in vars(module).items() if name.endswith("_hooks"))
+    trains = [name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+    mode = "training" if module.training else "eval"
+    return f"in {mode} mode, {hooks} hooks, trains {', '.join(trains) or 'nothing'}"
+
+
 def _put(model: nn.Module, path: str, made: nn.Module) -> None:
     """Puts a module at that path; on the way stand empty ones."""
     *way, last = path.split(".")

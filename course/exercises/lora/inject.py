@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from course.errors import WrongOutput
+from course.exercises.lora.adapted_models import alternate_modes, modules_of
 from course.lessons.adapted import Adapted
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -173,13 +174,14 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     model, wrap = built(inputs), _Wraps(inputs["raises_at"])
     if inputs["before"]:
         answer(model, inputs["before"], _Wraps())
+    alternate_modes(model)
     modules = dict(model.named_modules(remove_duplicate=False))
     parameters = dict(model.named_parameters())
     found: list[Any] = []
     raised = _raised(lambda: found.append(answer(model, inputs["pattern"], wrap)), inputs["pattern"])
     left: Any = {"stands": _stands(model, modules, wrap), "trains": _trains(parameters)}
     if raised:
-        return observe({"refused": {"call": raised, "left": left}})
+        return observe({"refused": {"call": raised, "left": {**left, "modules": modules_of(model)}}})
     (names,) = found
     if not isinstance(names, (list, tuple)):
         raise WrongOutput(f"must return a list of names, got {type(names).__name__}")
@@ -328,8 +330,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "refused_before_any_change",
-            "After an error the model must be what it was: look for the layers first, make all adapters next, and "
-            "change the model last.",
+            "After an error the model must be what it was, its mode too: look for the layers first, make all adapters "
+            "next, and change the model last.",
             points=2,
             keys=("refused/left/*",),
             cases=REFUSED,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.exercises.lora.adapted_models import PATHS, built, drawn, factors
+from course.exercises.lora.adapted_models import PATHS, alternate_modes, built, drawn, factors, modules_of
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import at_once, in_dtype, leaves, strided, transposed
@@ -133,6 +133,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """What the factors hold after the call, and after the state has changed; or what was raised."""
     model = built(inputs)
+    alternate_modes(model)
     there = factors(model, inputs)
     flags = {name: (id(p), p.data_ptr(), p.stride(), p.requires_grad) for name, p in there.items()}
     state = dict(zip(inputs["names"], inputs["values"], strict=True))
@@ -142,10 +143,11 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     now = factors(model, inputs)
     if said or inputs["wrong"]:
         left: dict[str, Any] = {name: each.detach().clone() for name, each in now.items()}
-        same: dict[str, Any] = {name: _place(p, flags[name]) for name, p in now.items()}
+        left["place"] = {name: _place(p, flags[name]) for name, p in now.items()}
+        left["modules"] = modules_of(model)
         named = _named(said, inputs["wrong"], inputs["names"])
         kind = "ValueError" if said else "nothing"
-        return observe({"error": {"kind": kind, "named": named, "left": {**left, "place": same}}})
+        return observe({"error": {"kind": kind, "named": named, "left": left}})
     values: dict[str, Any] = {
         "loaded": {name: each.detach().clone() for name, each in now.items()},
         "place": {name: _place(p, flags[name]) for name, p in now.items()},
@@ -305,7 +307,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "all_or_nothing",
-            "After a refusal all factors hold what they held. Look at everything first, and copy when all is sure.",
+            "After a refusal all factors hold what they held, and the model is in the mode that it was in. Look at "
+            "everything first, and copy when all is sure.",
             points=2,
             keys=("error/kind", "error/left/*"),
             roundings=0,

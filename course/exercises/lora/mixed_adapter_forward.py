@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course.exercises.lora.adapted_models import modules_of
 from course.meter import Run, metered
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -82,6 +83,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     linear.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         linear.bias = nn.Parameter(bias, requires_grad=False)
+    linear.train(bias is not None)  # either mode
     adapters = [(each["A"], each["B"], each["scale"]) for each in inputs["adapters"]]
     x, ids = inputs["x"], inputs["ids"]
     if not inputs.get("cost"):
@@ -90,12 +92,18 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
             call = partial(answer, x, linear=linear, adapters=adapters)
             unknown = {"an id of -2": -2, "an id of 2 where there are 2 adapters": 2, "an id of 9": 9}
             values["refused"] = refused({words: partial(call, _with(ids, it)) for words, it in unknown.items()})
-        return observe(values)
+        return observe({**values, "after": _flags(x, linear, adapters)})
     with metered(evaluations=[linear]) as run:
         y = answer(x, ids, linear, adapters)
     largest = run.largest.bytes // run.largest.dtype.itemsize if run.largest else 0
     cost = {"flops": sum(run.flops.values()), "numbers": _numbers(run), "largest": largest}
-    return observe({"y": y, "calls": run.evaluations[linear], **cost})
+    return observe({"y": y, "calls": run.evaluations[linear], **cost, "after": _flags(x, linear, adapters)})
+
+
+def _flags(x: Tensor, linear: nn.Linear, adapters: Sequence[tuple[Tensor, Tensor, float]]) -> dict[str, Any]:
+    """What of the arguments is no number: the layer's mode and hooks, and how many tensors require a gradient."""
+    tensors = [x, *(factor for A, B, _ in adapters for factor in (A, B))]
+    return {"linear": modules_of(linear), "require a gradient": sum(each.requires_grad for each in tensors)}
 
 
 def _numbers(run: Run) -> int:
