@@ -188,6 +188,16 @@ WRONG = (
         adam(("beta1, beta2 = betas", "beta1, beta2 = betas[0], 0.999")),
     ),
     wrong(
+        "other_defaults",
+        "You have changed a number in the head of the function. Who leaves it out counts on that of the task: "
+        "betas = (0.9, 0.999), eps = 1e-8, weight_decay = 0.01, block = 256.",
+        adam(("= (0.9, 0.999)", "= (0.9, 0.99)")),
+        adam(("eps: float = 1e-8", "eps: float = 1e-6")),
+        adam(("weight_decay: float = 0.01", "weight_decay: float = 0.0")),
+        adam(("block: int = 256", "block: int = 64")),
+        adam(("block: int = 256", "block: int")),
+    ),
+    wrong(
         "decay_in_the_gradient",
         "The weight decay goes through the moments. In AdamW it shrinks the parameter directly.",
         adam(

@@ -139,6 +139,17 @@ WRONG = (
         by_chance=True,
     ),
     wrong(
+        "codes_end_at_seven",
+        "Your codes end at 7, whatever `bits` says. The last one is 2**(bits - 1) - 1: 127 with 8 bits.",
+        edit(("top = 2 ** (bits - 1) - 1", "top = min(7, 2 ** (bits - 1) - 1)")),
+        by_chance=True,
+    ),
+    wrong(
+        "one_column_squeezed_away",
+        "A weight may have one column: `.squeeze(1)` takes this dimension away. Index it.",
+        edit(("rest, scale = w.double().clone()", "rest, scale = w.double().clone().squeeze(1)")),
+    ),
+    wrong(
         "one_code_more",
         "Your codes go down to -2**(bits - 1). The grid is symmetric: the last code below is the negative of that "
         "above.",

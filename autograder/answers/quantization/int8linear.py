@@ -186,6 +186,11 @@ WRONG = (
         layer((BIAS, "y = y + 0 * self.bias")),
     ),
     wrong(
+        "bias_must_be_told",
+        "A layer without a bias may be made from its weight alone: bias is None where it is left out.",
+        layer(("bias: Tensor | None = None", "bias: Tensor | None")),
+    ),
+    wrong(
         "bias_scaled",
         "The bias was never divided by a step. Add it after the scales.",
         layer(

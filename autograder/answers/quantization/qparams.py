@@ -110,6 +110,13 @@ WRONG = (
         params((DIMS, DIMS.replace("dim % x.dim()", "dim"))),
     ),
     wrong(
+        "another_default",
+        "dim may be left out, which means None: one grid for all of x.",
+        params(("dim: int | None = None", "dim: int | None")),
+        params(("dim: int | None = None", "dim: int | None = 0")),
+        params(("dim: int | None = None", "dim: int | None = -1")),
+    ),
+    wrong(
         "no_other_dimension",
         "Where x has no dimension but dim, you reduce over an empty list, which torch takes for all dimensions. Each "
         "number has a grid of its own there.",

@@ -142,6 +142,13 @@ WRONG = (
         codes((QUOTIENT, "x.detach().float() / step")),
     ),
     wrong(
+        "trains_what_came",
+        "x or step requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. Codes have no gradient, and none is needed.",
+        codes(("x.detach()", "x.requires_grad_().detach()")),
+        codes((LOW, f"{LOW}\n    step.requires_grad_()"), ("/ step)", "/ step.detach())")),
+    ),
+    wrong(
         "another_dtype",
         "The codes are right, and not in int8.",
         codes((".to(torch.int8)", "")),

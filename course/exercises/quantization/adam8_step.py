@@ -16,7 +16,7 @@ from course.lessons.dynamic_code import SIGNED, UNSIGNED
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
-FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG, TRAINED = (
+FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG, TRAINED, DEFAULTS = (
     "the first step",
     "the eighth step",
     "a shorter last block",
@@ -25,6 +25,7 @@ FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG, TRAINED = (
     "one number",
     "200 steps",
     "a parameter that requires a gradient",
+    "nothing but lr is told",
 )
 STEPS = 200
 VALUES = {"m": SIGNED, "v": UNSIGNED}
@@ -54,6 +55,10 @@ def cases(rng: torch.Generator) -> list[Case]:
     long = drawn(2, 40, block=40)
     sizes = 10.0 ** (-2 * torch.rand(2, 40, generator=rng)) * torch.tensor([[1.0], [1e-8]])
     long |= {"grads": normal(rng, STEPS, 2, 40) * sizes, "lr": 0.01, "eps": 1e-8, "weight_decay": 0.0}
+    told = drawn(300, block=256, t=3)
+    told["grad"][256:] *= 1e-8  # of the size of eps
+    for name, size in (("m", 1e-8), ("v", 1e-16)):
+        told["state"][name][1][1] *= size
     some = {
         FIRST: drawn(4, 6, block=8),
         LATER: drawn(4, 8, block=8, t=7),
@@ -63,6 +68,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         SINGLE: drawn(block=4, t=2),
         LONG: long,
         TRAINED: {**drawn(3, 6, block=8, t=4), "trained": True},
+        DEFAULTS: {name: told[name] for name in ("param", "grad", "state", "lr")},
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
@@ -76,7 +82,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     state = {name: (each[0], each[1].float()) if isinstance(each, list) else each for name, each in state.items()}
     many, grad = "grads" in given, given.pop("grad")
     grads = list(given.pop("grads")) if many else [grad]
-    given["betas"] = tuple(given["betas"])
+    if "betas" in given:
+        given["betas"] = tuple(given["betas"])
     for grad in grads:
         handed = grad.float().clone()
         answer(param, handed, state, **given)
@@ -193,6 +200,14 @@ EXERCISE = Exercise(
             points=2,
             keys=("param",),
             cases=(RAGGED,),
+        ),
+        Property(
+            "defaults",
+            "A call may leave out all but lr: betas are (0.9, 0.999) then, eps 1e-8, weight_decay 0.01 and block 256, "
+            "as the head of the function has them.",
+            keys=("param", "m/scales", "v/scales"),
+            cases=(DEFAULTS,),
+            needs=("later_step",),
         ),
         Property(
             "nearest_codes",

@@ -20,7 +20,7 @@ USUAL = ("correlated inputs", "3 bits", "steps that differ")
 SINGULAR = ("fewer inputs than columns", "an input that is always 0")
 SCALES = ("tiny inputs", "large inputs")
 CUT_OFF = ("values beyond the range", "2 bits")
-ALONE = "independent inputs"
+ALONE, EIGHT = "independent inputs", "8 bits"
 SLACK = 1.02  # times our error
 CLEAR = 1e-3  # of a step
 TOLD, USED = 1e-4, 0.01  # a damping, and the one that people use
@@ -66,6 +66,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("values beyond the range", inputs(100), fits=0.5),
         case("2 bits", inputs(100), 2, fits=0.7),
         case("independent inputs", independent),
+        case(EIGHT, inputs(100), 8),
     ]
 
 
@@ -147,7 +148,7 @@ EXERCISE = Exercise(
             "inverse, over its diagonal entry.",
             points=3,
             holds=as_good,
-            cases=USUAL,
+            cases=(*USUAL, EIGHT),
             needs=("better_than_rounding",),
         ),
         Property(
@@ -202,12 +203,14 @@ EXERCISE = Exercise(
         strided("w", "hessian"),
         transposed("w"),
         at_once("one row", cut("", w=(0, 1), step=(0, 1))),
+        at_once("one column", cut("", w=(1, 1), hessian=(0, 1)), cut("", hessian=(1, 1))),
     ),
     promises={
-        "(m, n), one row for each output": ("as_good_as_ours", "one row"),
+        "(m, n), one row for each output": ("as_good_as_ours", "one row", "one column"),
         "not changed": ("arguments_unchanged",),
         "perhaps singular": ("singular_hessian",),
         "what a code of 1 stands for in each row": ("steps that differ",),
+        "from 2 to 8": ("2 bits", EIGHT),
         "codes lie from -(2**(bits - 1) - 1) to 2**(bits - 1) - 1": ("on_the_grid",),
         "this part of the mean of hessian's diagonal": ("damping_is_relative",),
         "also of values that the range cuts off": ("what_is_cut_off",),

@@ -81,6 +81,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     with cycles_freed():
         with kept_bytes() as meter:
             given = [None if each is None else as_given(each * 1) for each in (inputs["weight"], inputs["bias"])]
+            given = given[:1] if inputs.get("without bias") else given
             layer = answer(inputs["weight"], inputs["bias"]) if x.dim() != 2 else answer(*given)
             del given
         layer(1 - 3 * x.detach())
@@ -236,6 +237,7 @@ EXERCISE = Exercise(
         ),
         at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
         put("parameters", parameters=True),
+        put("bias is left out", {"bias": None, "without bias": True}),
         leaves("weight", "bias", "x", of=SINGLE),
         strided("weight", "bias", "x"),
         transposed("weight", "x"),

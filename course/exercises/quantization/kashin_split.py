@@ -208,7 +208,7 @@ EXERCISE = Exercise(
             "dtype_of_x",
             "Both factors come in the dtype of x.",
             holds=in_the_dtype_of("x", "u", "v"),
-            cases=(*FIRST, DOUBLE),
+            cases=(*FIRST, DOUBLE, *MANY),
             needs=("one_step",),
         ),
     ),

@@ -110,7 +110,8 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """Step and zero point, and their dtypes."""
-    found = outputs(answer(inputs["x"], inputs["bits"], inputs["dim"]), "step", "zero")
+    dims = [] if inputs.get("without dim") else [inputs["dim"]]
+    found = outputs(answer(inputs["x"], inputs["bits"], *dims), "step", "zero")
     dtypes: Inputs = {name: str(getattr(each, "dtype", type(each).__name__)) for name, each in found.items()}
     return observe({**found, "dtypes": {**dtypes}})
 
@@ -240,6 +241,7 @@ EXERCISE = Exercise(
         cut("channels of one number", x=(1, 1), of=ROWS),
         put("the first dimension by a negative number", dim=-2, of=ROWS),
         times("tiny numbers", 2.0**-110, "x", of=ROWS),
+        put("dim is left out", {"without dim": True}, of=SPREAD),
     ),
     promises={
         "any shape, any floating dtype": ("in float64", "in float16", "in bfloat16", SINGLE, SPREAD),

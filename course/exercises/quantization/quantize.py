@@ -34,6 +34,7 @@ ROWS, SQUARE, MIDDLE, LAST, FAR = (
     "a row 1,000 times larger",
 )
 SINGLE, EMPTY = "one number without dimensions", "no number"
+KEEPS = ("x", "step", "zero")
 OUT = 300  # codes by which numbers lie outside at most: more than int8 has
 
 
@@ -94,9 +95,11 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """The codes and their dtype."""
+    """The codes and their dtype, and of each argument whether it requires a gradient afterwards."""
     result = answer(*(inputs[name] for name in ("x", "step", "zero", "bits")))
-    return observe({"codes": result, "dtype": str(getattr(result, "dtype", type(result).__name__))})
+    dtype = str(getattr(result, "dtype", type(result).__name__))
+    flags = {f"{name}.requires_grad": inputs[name].requires_grad for name in KEEPS}
+    return observe({"codes": result, "dtype": dtype, "after": flags})
 
 
 def _half_step(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -185,7 +188,7 @@ EXERCISE = Exercise(
         "before or after the dtype changes?",
         "x in step's dtype, over step; round; plus zero; clamp to both ends; int8.",
     ),
-    keeps=("x", "step", "zero"),
+    keeps=KEEPS,
     forms=(
         in_dtype(torch.float64, "x", "step"),
         at_once("x alone in float64", in_dtype(torch.float64, "x"), of=ROWS),
