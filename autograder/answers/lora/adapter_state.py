@@ -215,6 +215,14 @@ WRONG = (
         edit((COPY, "copy.copy_(factor.detach_())")),
     ),
     wrong(
+        "leaves_a_trace_in_the_model",
+        "The numbers in the model are what they were, and it is in another mode than before, or has a hook more. To "
+        "read parameters takes neither.",
+        edit((NAMED, "model.eval().named_modules()")),
+        edit((NAMED, "model.train().named_modules()")),
+        edit((KIND, f"{KIND}\n            module.register_forward_hook(lambda *given: None)")),
+    ),
+    wrong(
         "moves_the_factors",
         "You put the factors of the model itself into other memory to make them contiguous. Others may hold views of "
         "the old one: make the copy contiguous, and leave the factor.",

@@ -220,4 +220,10 @@ WRONG = (
         ),
         rounds_to=torch.float32,
     ),
+    wrong(
+        "trains_what_came",
+        "delta requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        edit((SVD, SVD.replace("delta", "delta.requires_grad_().detach()"))),
+    ),
 )

@@ -436,9 +436,10 @@ WRONG = (
     ),
     wrong(
         "refuses_too_late",
-        "You freeze base before you refuse. The caller catches the error and trains on, with a layer that does not "
-        "learn any more: refuse first.",
+        "You freeze base, or put it in another mode, before you refuse. The caller catches the error and trains on, "
+        "with a layer that does not learn any more, or not as before: refuse first.",
         layer((REFUSES, f"base.requires_grad_(False)\n        {REFUSES}")),
+        layer((REFUSES, f"base.eval()\n        {REFUSES}")),
         fails=("refused_before_any_change",),
     ),
 )

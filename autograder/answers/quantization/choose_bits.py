@@ -125,7 +125,8 @@ FITS, GROUPS = "if spent + size <= budget", "sorted({SHORT, n})"
 WRONG = (
     wrong(
         "rounds_the_layers",
-        "You round the layers' own weights by your plans. They belong to the caller: only the plans are wanted.",
+        "You round the layers' own weights by your plans, or let them train. They belong to the caller: only the plans "
+        "are wanted.",
         edit(
             (
                 "return front[-1][2]",
@@ -134,6 +135,7 @@ WRONG = (
                 "    return front[-1][2]",
             )
         ),
+        edit(("    for w, x, g in layers:\n", "    for w, x, g in layers:\n        w = w.requires_grad_().detach()\n")),
     ),
     wrong(
         "one_plan_for_all",

@@ -92,4 +92,10 @@ WRONG = (
         numbers((RETURN, "return (codes.float() - zero) * step.float()")),
         rounds_to=torch.float32,
     ),
+    wrong(
+        "trains_what_came",
+        "step requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        numbers((RETURN, RETURN + ".requires_grad_().detach()")),
+    ),
 )

@@ -172,4 +172,10 @@ WRONG = (
         fake(("return y + " + THROUGH, f"return (y + {THROUGH}).double()")),
         fails=("dtype",),
     ),
+    wrong(
+        "trains_what_came",
+        "step requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        fake(("step = step.detach()", "step = step.requires_grad_().detach()")),
+    ),
 )

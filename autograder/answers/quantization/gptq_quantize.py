@@ -183,4 +183,11 @@ WRONG = (
         edit(("dtype=torch.int8", "dtype=torch.float32"), ("codes[:, j] = code", "codes[:, j] = code * scale")),
         by_chance=True,
     ),
+    wrong(
+        "trains_what_came",
+        "w or the Hessian requires a gradient after the call, and did not before: requires_grad_() changes the "
+        "caller's own tensor. detach() makes one of your own.",
+        edit(("H = hessian.double()", "H = hessian.requires_grad_().detach().double()")),
+        edit(("w.double()", "w.requires_grad_().detach().double()")),
+    ),
 )

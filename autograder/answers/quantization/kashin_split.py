@@ -179,4 +179,11 @@ WRONG = (
         edit((SEEN, f"{SEEN}\n        if residual.norm() < 1e-2 * x.norm():\n            break")),
         fails=("few_steps",),
     ),
+    wrong(
+        "trains_what_came",
+        "x or q requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        edit(("residual = x.clone()", "residual = x.requires_grad_().detach().clone()")),
+        edit(("residual = x.clone()", "residual = x.clone()\n    q = q.requires_grad_().detach()")),
+    ),
 )

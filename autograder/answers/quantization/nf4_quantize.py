@@ -183,4 +183,10 @@ WRONG = (
         "The codes have lost the shape of x.",
         nf4((".reshape(x.shape)", "")),
     ),
+    wrong(
+        "trains_what_came",
+        "x requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        nf4((FLAT, FLAT.replace("x.", "x.requires_grad_()."))),
+    ),
 )

@@ -158,4 +158,10 @@ WRONG = (
         params((WIDE, "x.detach().double()")),
         fails=("dtypes",),
     ),
+    wrong(
+        "trains_what_came",
+        "x requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        params((WIDE, WIDE.replace("x.detach", "x.requires_grad_().detach"))),
+    ),
 )

@@ -175,4 +175,11 @@ WRONG = (
         ),
         split(OWN, (CODES, CODES.replace("step).round", "step).to(dtype).float().round"))),
     ),
+    wrong(
+        "trains_what_came",
+        "x or w requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        split((OUTLIER, f"x.requires_grad_()\n    x = x.detach()\n    {OUTLIER}")),
+        split((OUTLIER, f"w.requires_grad_()\n    w = w.detach()\n    {OUTLIER}")),
+    ),
 )

@@ -190,4 +190,11 @@ WRONG = (
         edit((".to(torch.uint8)", ".to(torch.int64)")),
         edit((".to(torch.uint8)", ".to(torch.int16)")),
     ),
+    wrong(
+        "trains_what_came",
+        "w or q requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
+        "tensor. detach() makes one of your own.",
+        edit((SPLIT, SPLIT.replace("w,", "w.requires_grad_().detach(),"))),
+        edit((SPLIT, SPLIT.replace("q,", "q.requires_grad_().detach(),"))),
+    ),
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from course.errors import WrongOutput
-from course.exercises.lora.adapted_models import PATHS, built, drawn, factors
+from course.exercises.lora.adapted_models import PATHS, alternate_modes, built, drawn, factors, modules_of
 from course.lessons.adapted import Adapted
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import in_dtype, offset, strided, transposed
@@ -56,6 +56,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """What is returned, how it lies in memory, and who shares this memory."""
     model = built(inputs)
+    alternate_modes(model)
     before = _flags(model)
     state = answer(model)
     if not isinstance(state, dict) or not all(isinstance(each, Tensor) for each in state.values()):
@@ -66,7 +67,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         "numbers": {name: each.detach().clone() for name, each in state.items()},
         "form": {name: _form(each) for name, each in state.items()},
         "bytes per byte": {name: _share(each) for name, each in state.items()},
-        "model": {"flags": "as they were" if _flags(model) == before else "changed"},
+        "model": {"flags": "as they were" if _flags(model) == before else "changed", "modules": modules_of(model)},
         "left": {name: each.detach().clone() for name, each in there.items()},
     }
     with torch.inference_mode():
@@ -84,7 +85,7 @@ def _flags(model: nn.Module) -> list[object]:
     parameters = [
         (name, id(p), p.requires_grad, p.dtype, p.data_ptr(), p.stride()) for name, p in model.named_parameters()
     ]
-    modules = [(name, id(each), each.training) for name, each in model.named_modules()]
+    modules = [(name, id(each)) for name, each in model.named_modules()]
     adapted = [each for each in model.modules() if isinstance(each, Adapted)]
     return [parameters, modules, [(each.merged, each.base.weight.tolist()) for each in adapted]]
 
@@ -187,7 +188,8 @@ EXERCISE = Exercise(
         Property(
             "model_as_it_was",
             "The model goes on training: its parameters are the same ones, hold the same numbers, and still require "
-            "gradients where they did, in the memory where they were. What is merged stays merged.",
+            "gradients where they did, in the memory where they were. What is merged stays merged, and each module is "
+            "in its mode.",
             keys=("model/*", "left/*"),
             roundings=0,
             cases=(SEVERAL, FROZEN, MERGED, "transposed tensors"),

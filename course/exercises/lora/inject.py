@@ -181,7 +181,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     raised = _raised(lambda: found.append(answer(model, inputs["pattern"], wrap)), inputs["pattern"])
     left: Any = {"stands": _stands(model, modules, wrap), "trains": _trains(parameters)}
     if raised:
-        return observe({"refused": {"call": raised, "left": {**left, "modules": modules_of(model)}}})
+        left["modules"] = modules_of(model)
+        return observe({"refused": {"call": raised, "left": left}})
     (names,) = found
     if not isinstance(names, (list, tuple)):
         raise WrongOutput(f"must return a list of names, got {type(names).__name__}")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course.exercises.lora.adapted_models import modules_of
 from course.exercises.lora.large import (
     LARGE_R,
     PIECE,
@@ -231,7 +232,7 @@ def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 
 
 def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What each call raised that makes no sense, and whether the base may still be trained."""
+    """What each call raised that makes no sense, and whether the base may still be trained, in the mode that it had."""
     bases = {words: _base(inputs["weight"].clone(), inputs["bias"].clone()) for words in NONSENSE}
     calls = {
         words: partial(answer, bases[words], r, alpha, torch.Generator().manual_seed(0))
@@ -239,7 +240,7 @@ def _refusals(answer: Answer, inputs: Inputs) -> dict[str, Any]:
     }
     came = refused(calls)
     y = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))(inputs["x"][0])
-    left = {words: " ".join(str(each.requires_grad) for each in base.parameters()) for words, base in bases.items()}
+    left = {words: modules_of(base)["the model"] for words, base in bases.items()}
     return {"y": y, "refused": {**came, "left": left}}
 
 

@@ -192,6 +192,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         found.append([[*plan] for plan in answer(layers, asked["budget"])])
         for each, layer in zip(asked["layers"], layers, strict=True):
             unchanged &= all(torch.equal(each[key], mine) for key, mine in zip("wxg", layer, strict=True))
+            unchanged &= not any(mine.requires_grad for mine in layer)
     return observe({"plans": cast(Any, found), "unchanged": unchanged})
 
 
@@ -291,7 +292,7 @@ EXERCISE = Exercise(
         ),
         Property(
             "layers_unchanged",
-            "A weight, an input or a gradient was changed in place: round a copy.",
+            "A weight, an input or a gradient was changed in place, or requires a gradient now: round a copy.",
             keys=("unchanged",),
             cases=(TAILS,),
             needs=("better_than_one_plan",),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.exercises.quantization.affine import CODES, beyond, far, off_ties, steps, zeros
+from course.exercises.quantization.flags import flagged
 from course.performing.compare import EPS
 from course.performing.draws import normal
 from course.performing.exercise import (
@@ -180,7 +181,7 @@ def _both(inputs: Inputs, got: Values, expected: Values) -> str | None:
 EXERCISE = Exercise(
     id="quantization.fake_quant",
     cases=cases,
-    probe=probe,
+    probe=flagged(probe, "step", "gradient"),
     properties=(
         Property(
             "value",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.quantization.affine import AWAY, beyond, eps_of, far, off_ties, steps, zeros
+from course.exercises.quantization.flags import flagged
 from course.performing.compare import as_numbers
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import at_once, cut, in_dtype, put, strided, transposed
@@ -34,7 +35,6 @@ ROWS, SQUARE, MIDDLE, LAST, FAR = (
     "a row 1,000 times larger",
 )
 SINGLE, EMPTY = "one number without dimensions", "no number"
-KEEPS = ("x", "step", "zero")
 OUT = 300  # codes by which numbers lie outside at most: more than int8 has
 
 
@@ -95,11 +95,9 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """The codes and their dtype, and of each argument whether it requires a gradient afterwards."""
+    """The codes and their dtype."""
     result = answer(*(inputs[name] for name in ("x", "step", "zero", "bits")))
-    dtype = str(getattr(result, "dtype", type(result).__name__))
-    flags = {f"{name}.requires_grad": inputs[name].requires_grad for name in KEEPS}
-    return observe({"codes": result, "dtype": dtype, "after": flags})
+    return observe({"codes": result, "dtype": str(getattr(result, "dtype", type(result).__name__))})
 
 
 def _half_step(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -126,7 +124,7 @@ ONE = torch.tensor(1, dtype=torch.int32)
 EXERCISE = Exercise(
     id="quantization.quantize",
     cases=cases,
-    probe=probe,
+    probe=flagged(probe, "x", "step"),
     properties=(
         Property(
             "nearest",
@@ -188,7 +186,7 @@ EXERCISE = Exercise(
         "before or after the dtype changes?",
         "x in step's dtype, over step; round; plus zero; clamp to both ends; int8.",
     ),
-    keeps=KEEPS,
+    keeps=("x", "step", "zero"),
     forms=(
         in_dtype(torch.float64, "x", "step"),
         at_once("x alone in float64", in_dtype(torch.float64, "x"), of=ROWS),

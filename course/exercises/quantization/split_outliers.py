@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course.exercises.quantization.flags import flagged
 from course.exercises.quantization.grids import SIGNS, SMALL, on_grid
 from course.performing.exercise import Case, Exercise, Property, every_form, in_the_dtype_of, one_call
 from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
@@ -78,7 +79,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 EXERCISE = Exercise(
     id="quantization.split_outliers",
     cases=cases,
-    probe=one_call("x", "w", "threshold", gives=("y",)),
+    probe=flagged(one_call("x", "w", "threshold", gives=("y",)), "x", "w"),
     properties=(
         Property(
             "value",
