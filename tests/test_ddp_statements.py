@@ -95,3 +95,9 @@ def test_a_mistake_is_named_also_where_the_calls_have_another_order():
     record = sheet.load("ddp")["ddp.ring_reduce_scatter"]
     seen = perform_all(exercise, never_adds, record.cases)
     assert judge(exercise, record.cases, seen, record.references, record.suspects).diagnosis.name == "never_adds"
+
+
+def test_shards_of_no_samples_earn_nothing():
+    exercise, record = exercises.load("ddp.shard_indices"), sheet.load("ddp")["ddp.shard_indices"]
+    seen = perform_all(exercise, lambda n, rank, size, seed, epoch: [], record.cases)
+    assert judge(exercise, record.cases, seen, record.references).points == 0

@@ -223,7 +223,7 @@ WRONG = (
     wrong(
         "empty_bucket",
         "A bucket of yours is empty: the first parameter was larger than the cap, and closed a bucket that had nothing "
-        "in it yet. Or you begin with an empty one.",
+        "in it yet. Or you begin, or end, with an empty one.",
         edit(
             (
                 "buckets: list[list[Parameter]] = []",
@@ -232,6 +232,7 @@ WRONG = (
             ("still_open: dict[torch.dtype, list[Parameter]] = {}", "still_open = {params[0].dtype: start}"),
             (SORTED, "return sorted(buckets, key=lambda bucket: place[bucket[-1]] if bucket else -1)"),
         ),
+        edit((SORTED, SORTED + " + [[]]")),
     ),
     wrong(
         "last_bucket_dropped",

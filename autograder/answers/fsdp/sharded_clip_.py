@@ -158,6 +158,14 @@ WRONG = (
         edit((SCALED, "grad.copy_(grad.half() * factor if grad.dtype == torch.float64 else grad * factor)")),
     ),
     wrong(
+        "float64_left_out",
+        "Shards in float64 are left as they are, or are missing in the norm, perhaps where there is no other dtype. "
+        "Every shard counts, and every shard is multiplied.",
+        edit((SCALED, f"{SCALED} if grad.dtype != torch.float64 else grad")),
+        edit((ADDED, f"{ADDED} if grad.dtype != torch.float64 else 0")),
+        edit((ROOT, "norm = squares.sqrt() * (not grads or any(grad.dtype != torch.float64 for grad in grads))")),
+    ),
+    wrong(
         "leaves_before_the_call",
         "A rank without shards returns before the all-reduce, in which the others wait for it. It has a sum of squares "
         "too: 0. Let it make the same call, and return the same norm.",

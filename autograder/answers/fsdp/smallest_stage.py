@@ -49,6 +49,7 @@ WRONG = (
         edit(("return None", "return 3")),
         edit(("return None", "return 4")),
         edit(("return None", "return -1"), ("range(4)", "(0, 1, 2, 3)")),
+        edit(("return None", 'return "None"')),
     ),
     wrong(
         "the_largest_stage",

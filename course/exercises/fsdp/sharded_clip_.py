@@ -125,20 +125,20 @@ def _wide(inputs: Inputs, got: Values, expected: Values) -> str | None:
     one for all.
     """
     for rank, (shard,) in enumerate(inputs["shards"]):
+        norm, whole, mine, right = (
+            cast(Tensor, seen[f"{rank}/{name}"]) for name in ("norm", "clipped/0") for seen in (got, expected)
+        )
         if shard.dtype == torch.float64:
-            ratios = cast(Tensor, got[f"{rank}/clipped/0"]) / shard
+            allowed, ratios = 8 * EPS[torch.float32], mine / shard
             if not float(ratios.max() / ratios.min() - 1) <= 8 * EPS[torch.float64]:
                 return f"numbers of rank {rank} that were rounded to something coarser than float64"
-            continue
-        found = measure(got[f"{rank}/clipped/0"], expected[f"{rank}/clipped/0"], shard.dtype, roundings=HALF_ROUNDINGS)
-        if not found.held:
-            return f"numbers of rank {rank} that are off by up to {found.error:.2g}"
-        norm, whole, mine, right = (
-            cast(Tensor, seen[f"{rank}/{name}"]).double() for name in ("norm", "clipped/0") for seen in (got, expected)
-        )
-        for what, ratio in (("norm", float(norm / whole)), ("factor", _factor(mine, right))):
-            if not abs(ratio - 1) <= WIDE * EPS[shard.dtype]:
-                return f"a {what} that is off by {abs(ratio - 1):.1e} of it: was something rounded to {shard.dtype}?"
+        else:
+            allowed, found = WIDE * EPS[shard.dtype], measure(mine, right, shard.dtype, roundings=HALF_ROUNDINGS)
+            if not found.held:
+                return f"numbers of rank {rank} that are off by up to {found.error:.2g}"
+        for what, ratio in (("norm", float(norm / whole)), ("factor", _factor(mine, right.double()))):
+            if not abs(ratio - 1) <= allowed:
+                return f"a {what} that is off by {abs(ratio - 1):.1e} of it: was something rounded on its way?"
     return None
 
 

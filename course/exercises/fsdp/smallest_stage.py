@@ -11,7 +11,6 @@ from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 FITS, EXACTLY, NONE = "a stage fits", "it fits exactly", "none fits"
-NO_STAGE = "None"  # as which it is observed
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -45,8 +44,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """One call for each question."""
 
     def ask(n: int, size: int, recipe: dict[str, int], limit: int, order: list[str]) -> Any:
-        found = answer(n, size, laid_in(order, recipe), limit)
-        return NO_STAGE if found is None else found
+        return answer(n, size, laid_in(order, recipe), limit)
 
     return observe({label: ask(**each) for label, each in inputs.items()})
 
