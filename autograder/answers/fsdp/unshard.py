@@ -72,6 +72,10 @@ WRONG = (
         "Your row has its padding when you split it, so that the sizes do not add up to its length. What is left over "
         "at the end belongs to no tensor.",
         edit((CUT, "torch.split(row, sizes)")),
+        edit(
+            (CUT, "torch.split(row, [*sizes, len(row) - sum(sizes)])"),
+            ("shapes, strict=True)]", "[*shapes, (-1,)], strict=True)]"),
+        ),
     ),
     wrong(
         "padding_in_front",

@@ -366,6 +366,12 @@ WRONG = (
         edit((REST, "")),
     ),
     wrong(
+        "last_bucket_twice",
+        "When backward is over you scatter a bucket once more that was scattered during it: zeros come, in a shard "
+        "that the list has too many. Begin with the first one that is left.",
+        edit((REST, REST.replace("len(shards) :", "max(len(shards) - 1, 0) :"))),
+    ),
+    wrong(
         "as_they_come",
         "A bucket is scattered when it is complete on this rank. Where ranks use different layers, another one is "
         "complete first on another rank, and they meet in one reduce_scatter. Keep the order of the list.",

@@ -102,7 +102,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     own = [
         _tensor("a shard of gradients", *each) for each in zip(dshards, (each.shape for each in shards), strict=True)
     ]
-    pieces: list[Any] = [units.piece(inputs, each, comm.size, comm.rank) for each in own]
+    pieces: list[Any] = [units.piece(inputs, number, each, comm.size, comm.rank) for number, each in enumerate(own)]
     kept = {
         "dtype": all(each.dtype == shards[0].dtype for each in own),
         "shards": [*map(id, given)] == [*map(id, shards)] and units.marks(shards) == before,

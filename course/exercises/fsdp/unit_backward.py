@@ -49,8 +49,8 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         writes += units.marks(shards[number : number + 1]) != before
     units.room(inputs, 3)  # what a call may hold
     pieces: list[Any] = [
-        _parts(units.piece(inputs, each, comm.size, comm.rank), shape[0].numel(), comm.rank * len(each))
-        for each, shape in zip(gradients, reversed(shapes), strict=True)
+        _parts(units.piece(inputs, number, each, comm.size, comm.rank), shape[0].numel(), comm.rank * len(each))
+        for number, shape, each in zip(reversed(range(len(shards))), reversed(shapes), gradients, strict=True)
     ]
     return observe({"dx": dxs, "dshard": pieces, "dtypes": {**dtypes}, "writes": writes})
 
@@ -65,9 +65,9 @@ def _parts(shard: Tensor, n: int, start: int) -> dict[str, Tensor]:
 def _forward(inputs: Inputs) -> list[dict[str, Tensor]]:
     """What the units save, computed without their copies."""
     x, saved = inputs["x"], []
-    for a, b in zip(inputs["a"], inputs["b"], strict=True):
+    for number, (a, b) in enumerate(zip(inputs["a"], inputs["b"], strict=True)):
         t = torch.tanh(x @ a.T)
-        saved.append({"x": x, "t": t.repeat(1, inputs["copies"])})
+        saved.append({"x": x, "t": units.columns(inputs, number, t)})
         x = x + t @ b
     return saved
 
@@ -144,7 +144,7 @@ EXERCISE = Exercise(
             "optimizer's step: a shard that is a view of the full gradient keeps all of it.",
             points=2,
             evidence="ledger",
-            holds=units.memory(STAYS, shards=2),
+            holds=units.memory(STAYS, shards=2, sent=2),
             beside=("*/dshard/*",),
             shows="live_bytes",
             roundings=units.SUM,
@@ -157,7 +157,7 @@ EXERCISE = Exercise(
             "cat makes is a copy, what pad makes of it another, even if it adds nothing, and what you keep between "
             "calls is alive, too: delete what was used.",
             evidence="ledger",
-            holds=units.memory(3.25, shards=2),
+            holds=units.memory(3.25, shards=2, sent=2),
             beside=("*/dshard/*",),
             shows="live_bytes",
             roundings=units.SUM,

@@ -33,8 +33,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
-    """The stack forward: every y, and what is saved. Of many hidden numbers those of the first copy."""
-    rows = [len(a) for a in inputs["a"]]
+    """The stack forward: every y, and what is saved."""
     shards, x = units.shards_of(inputs, comm.size, comm.rank), inputs["x"]
     writes, dtypes = 0, {"y": True, "saved": True}
     ys: list[Any] = []
@@ -51,7 +50,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
         dtypes["saved"] &= all(saved[-1][name].dtype == shard.dtype for name in ("x", "t"))
         ys.append(x.clone())
     units.room(inputs, 2)  # what a call may hold
-    pieces: list[Any] = [{"x": each["x"], "t": each["t"][:, :few]} for each, few in zip(saved, rows, strict=True)]
+    pieces: list[Any] = [{"x": each["x"], "t": _hidden(inputs, number, each["t"])} for number, each in enumerate(saved)]
     graph = x.requires_grad or any(getattr(each, "requires_grad", False) for one in saved for each in one.values())
     seen: dict[str, Any] = {"y": ys, "saved": pieces, "names": " ".join(sorted(names)), "dtypes": {**dtypes}}
     return observe({**seen, "writes": writes, "graph": graph})
@@ -64,6 +63,16 @@ def _checked(saved: object) -> dict[str, Tensor]:
     for name in ("x", "t"):
         _matrix(f'saved["{name}"]', saved[name])
     return saved
+
+
+def _hidden(inputs: Inputs, number: int, t: Tensor) -> Tensor:
+    """What is observed of a unit's tanh: all, or a large one mixed. Raises WrongOutput where that has another shape."""
+    if inputs["copies"] == 1:
+        return t
+    shape = len(inputs["x"]), inputs["copies"] * len(inputs["a"][number])
+    if t.shape != shape:
+        raise WrongOutput(f'saved["t"] must be a tensor of shape {shape}, got one of shape {tuple(t.shape)}')
+    return units.mixed(inputs, number, t.T, shared=False).T
 
 
 def _matrix(name: str, value: object) -> Tensor:
@@ -148,7 +157,7 @@ EXERCISE = Exercise(
             "of saved, no view, no global, and no graph of autograd.",
             points=2,
             evidence="ledger",
-            holds=units.memory(STAYS, shards=1),
+            holds=units.memory(STAYS, shards=1, sent=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
             roundings=units.DEEP * units.SUM,  # each unit hands its own on
@@ -160,7 +169,7 @@ EXERCISE = Exercise(
             "More is alive at once than the full parameters of one unit and one copy of them. A list of parts, what "
             "cat makes of it, and each clone are all as large as the unit, as is a room that you keep between calls.",
             evidence="ledger",
-            holds=units.memory(2.3, shards=1),
+            holds=units.memory(2.3, shards=1, sent=1),
             beside=("*/y/*", "*/saved/*"),
             shows="live_bytes",
             roundings=units.DEEP * units.SUM,  # each unit hands its own on

@@ -92,16 +92,24 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
 
 
 def _stack(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
-    """One unit after the other: the first numbers of each tensor, of which nothing stays."""
+    """One unit after the other: of each tensor what it is mixed to, and nothing stays."""
     found: dict[str, Any] = {}
     shards = units.shards_of(inputs, comm.size, comm.rank)
+    before = units.marks(shards)
     for number, (shard, shapes) in enumerate(zip(shards, units.shapes_of(inputs), strict=True)):
-        for place, each in enumerate(_checked(answer(comm, shard, [tuple(shape) for shape in shapes]))):
-            found[f"{number} {place}"] = each.flatten()[: units.PIECE] * (inputs["copies"] if place else 1)
-            del each
-    inputs["shard"] = shards[0][: units.PIECE] * (inputs["copies"] if 2 * comm.rank >= comm.size else 1)
+        found |= _mixed(inputs, number, answer(comm, shard, [tuple(shape) for shape in shapes]), shapes)
+    inputs["shard"] = shards[0] if units.marks(shards) != before else inputs["a"][0]  # the same, small and large
     units.room(inputs, 2)  # what a call may hold
     return observe({"tensors": found})
+
+
+def _mixed(inputs: Inputs, number: int, tensors: Any, shapes: Sequence[torch.Size]) -> dict[str, Tensor]:
+    """A large unit's a and b. Raises WrongOutput where they have other shapes."""
+    if (came := [each.shape for each in _checked(tensors)]) != [*shapes]:
+        raise WrongOutput(f"must return tensors of shapes {[*map(tuple, shapes)]}, got {[*map(tuple, came)]}")
+    return {
+        f"{number} {place}": units.mixed(inputs, number, each, shared=place == 1) for place, each in enumerate(tensors)
+    }
 
 
 def _checked(tensors: Any) -> Sequence[Tensor]:
@@ -210,9 +218,10 @@ EXERCISE = Exercise(
             "Rows of units that the caller has let go of are alive: in a list, a dict or an attribute of yours. A unit "
             "is full for a moment, and then its memory is for the next one.",
             evidence="ledger",
-            holds=units.memory(STAYS, shards=1),
+            holds=units.memory(STAYS, shards=1, sent=1),
             beside=("*/tensors/*",),
             shows="live_bytes",
+            roundings=units.SUM,
             cases=(DEEP,),
             needs=("padding_dropped",),
         ),
@@ -221,9 +230,10 @@ EXERCISE = Exercise(
             "More is alive at once than the row and a second one of what came. A list of parts, what cat makes of it, "
             "and each clone are all as large as a row.",
             evidence="ledger",
-            holds=units.memory(2.3, shards=1),
+            holds=units.memory(2.3, shards=1, sent=1),
             beside=("*/tensors/*",),
             shows="live_bytes",
+            roundings=units.SUM,
             cases=(DEEP,),
             needs=("padding_dropped",),
         ),

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from course.cluster import Comm
+from course.errors import WrongOutput
 from course.exercises.fsdp import units
 from course.meter import hooks_called
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -68,8 +69,10 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """One call: its shards, and what it leaves behind."""
     copies = inputs["copies"]
     params: list[Parameter] = []
-    for a, b in zip(inputs["a"], inputs["b"], strict=True):
-        params += [Parameter(a.repeat(copies, 1)), Parameter((b / copies).repeat(copies, 1))]
+    for number, shapes in enumerate(units.shapes_of(inputs)):
+        a, b = (inputs["x"].new_empty(shape) for shape in shapes)
+        units.fill(inputs, number, a, b)
+        params += [Parameter(a), Parameter(b)]
 
     there: list[int] = []  # how many gradients are in .grad when backward comes to the first layer used
 
@@ -92,7 +95,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     buckets = [[params[number] for number in bucket] for bucket in inputs["buckets"]]
     with units.filled(inputs["outside"]):
         shards = answer(comm, loss(watched=True), buckets)
-    pieces: Any = [_piece(each, comm, copies) for each in shards] if copies > 1 else shards
+    pieces: Any = _mixed(inputs, comm, shards) if copies > 1 else shards
     left = [p.grad is not None for p in params]
     hooks = sum(len(p._post_accumulate_grad_hooks or ()) + len(p._backward_hooks or ()) for p in params)
     hooks = hooks or (hooks_called(loss(watched=False)) if copies == 1 else 0)
@@ -102,10 +105,15 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     return observe({"shards": pieces, "alike": alike, "passes": len(passes), "left": left_over, **late})
 
 
-def _piece(shard: Tensor, comm: Comm, copies: int) -> Tensor:
-    """The first numbers; those of a times the copies. Here each part is one tensor: that of an odd rank is an a."""
-    few: Tensor = shard[: units.PIECE] * (copies if comm.rank % 2 else 1)
-    return few
+def _mixed(inputs: Inputs, comm: Comm, shards: Any) -> list[Tensor]:
+    """What the shards of large buckets are mixed to: of each rank they are one parameter. Raises WrongOutput."""
+    shape, own = units.shapes_of(inputs)[0][0], [bucket[comm.rank] for bucket in inputs["buckets"]]
+    if [getattr(each, "shape", None) for each in shards] != [(shape.numel(),)] * len(own):
+        raise WrongOutput(f"must return {len(own)} shards of shape {(shape.numel(),)}, got {shards!r:.60}")
+    return [
+        units.mixed(inputs, number // 2, each.view(shape), shared=number % 2 == 0)
+        for number, each in zip(own, shards, strict=True)
+    ]
 
 
 def _buckets(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -130,7 +138,7 @@ def _held(full: float) -> units.Holds:
     """What `Property.holds` takes: besides all parameters, their shards of gradients and so many buckets."""
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
-        return units.memory(full + len(inputs["a"]), shards=1)(inputs, got, expected)
+        return units.memory(full + len(inputs["a"]), shards=1, sent=1)(inputs, got, expected)
 
     return holds
 
