@@ -8,7 +8,15 @@ import torch
 from course import exercises
 from course.errors import WrongOutput
 from course.exercises.ddp.tensors import BEYOND_FLOAT64, apart, in_the_dtype_of_each, laid, last_digits, one_tensor
-from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, to_the_next_alone, within
+from course.exercises.ddp.traffic import (
+    all_of,
+    at_least_in_all,
+    at_most,
+    in_all,
+    one_message,
+    to_the_next_alone,
+    within,
+)
 from course.judging import sheet
 from course.judging.judge import judge
 from course.performing.perform import perform_all
@@ -28,6 +36,7 @@ RING, STAR = sent((0, 2, 0), (0, 0, 2), (2, 0, 0)), sent((0, 2, 2), (1, 0, 0), (
         (to_the_next_alone, RING, STAR, "rank 0 sent to rank 2, where rank 1 is the next"),
         (at_most(lambda inputs: 2), RING, STAR, "rank 0 sent 4 bytes, where 2 are enough"),
         (in_all(lambda inputs: 5), sent((0, 5), (0, 0)), RING, "6 messages in all, where 5 are enough"),
+        (at_least_in_all(lambda inputs: 6), RING, sent((0, 5), (0, 0)), "5 bytes in all, where 6 are needed"),
         (within(lambda inputs: one_message(0)), {"makespan": one_message(0)}, RING, "20.0 microseconds"),
         (all_of(to_the_next_alone, at_most(lambda inputs: 2)), RING, STAR, "rank 0 sent to rank 2"),
         (all_of(in_all(lambda inputs: 6), to_the_next_alone), RING, STAR, "rank 0 sent to rank 2"),

@@ -52,6 +52,16 @@ def in_all(most: Callable[[Inputs], int], what: str = "messages") -> Holds:
     return holds
 
 
+def at_least_in_all(least: Callable[[Inputs], int]) -> Holds:
+    """Whether all ranks together sent no fewer bytes: a piece, or a summary, would be faster than what they must."""
+
+    def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        sent, needed = int(_matrix(got["bytes"]).sum()), least(inputs)
+        return None if sent >= needed else f"{sent} bytes in all, where {needed} are needed"
+
+    return holds
+
+
 def no_message_over(most: Callable[[Inputs], int]) -> Holds:
     """Whether no rank sent more bytes in one message."""
 

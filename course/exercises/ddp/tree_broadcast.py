@@ -1,7 +1,8 @@
 """`tree_broadcast(comm, x, source)`: one rank's tensor in all ranks' memory, in as few rounds as can be.
 
 What is looked at is the memory that x had before the call. In the case `LARGE` the probe repeats a few numbers, so that
-messages take long and sheets stay small; of all repetitions it shows the least and the largest.
+messages take long and sheets stay small, and adds a whole number to each, so that all differ. It takes the source's off
+again, and of all repetitions it shows the least and the largest.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import math
 import torch
 from torch import Tensor
 
+from course.cluster import Comm
 from course.exercises.ddp.tensors import BEYOND_FLOAT16, BEYOND_FLOAT64, laid, last_digits
-from course.exercises.ddp.traffic import all_of, at_most, in_all, one_message, within
-from course.performing.draws import normal
+from course.exercises.ddp.traffic import all_of, at_least_in_all, at_most, in_all, one_message, within
+from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 ONE, VIEWS, LARGE = "one rank", "views", "7 ranks, a large x"
@@ -21,6 +23,7 @@ EVEN, OTHERS = ("4 ranks", "8 ranks, one number"), ("3 ranks", "5 ranks", LARGE,
 HALF, FINE, TRUTHS, WHOLE, NAN = "bfloat16", "float64", "booleans", "whole numbers", "nan where x comes to"
 SOURCES = ("4 ranks, from the third", "5 ranks, from the last")
 TIMES = 30_000  # how often the numbers of the large case stand in its x: half a megabyte, five latencies on a link
+STEPS = 1024  # in 1, of the numbers of the large case; and whole numbers that are added: float32 holds both exactly
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -29,7 +32,11 @@ def cases(rng: torch.Generator) -> list[Case]:
     def case(name: str, ranks: int, source: int, *shape: int, dtype: torch.dtype = torch.float32) -> Case:
         larger = BEYOND_FLOAT16 if name == HALF else 1
         xs = [larger * normal(rng, *shape, dtype=dtype) for _ in range(ranks)]
-        return _case(name, source, xs, lies="strided" if name == VIEWS else "", times=TIMES if name == LARGE else 1)
+        return _case(name, source, xs, lies="strided" if name == VIEWS else "")
+
+    def large(ranks: int) -> Case:
+        xs = [(STEPS * normal(rng, 4)).round() / STEPS for _ in range(ranks)]
+        return _case(LARGE, 0, xs, times=TIMES, seed=integer(rng, 0, 2**31))
 
     return [
         case("4 ranks", 4, 0, 3),
@@ -38,7 +45,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         _case(TRUTHS, 0, [torch.tensor([rank == 0, rank == 1]) for rank in range(2)]),
         case("3 ranks", 3, 0, 2, 2),
         case("5 ranks", 5, 0, 2),
-        case(LARGE, 7, 0, 4),
+        large(7),
         case(ONE, 1, 0, 2),
         case("4 ranks, from the third", 4, 2, 3),
         case("5 ranks, from the last", 5, 4, 2),
@@ -49,26 +56,33 @@ def cases(rng: torch.Generator) -> list[Case]:
     ]
 
 
-def _case(name: str, source: int, xs: list[Tensor], *, lies: str = "", times: int = 1) -> Case:
-    return Case(name=name, inputs={"xs": list(xs), "source": source, "lies": lies, "times": times})
+def _case(name: str, source: int, xs: list[Tensor], *, lies: str = "", times: int = 1, seed: int = 0) -> Case:
+    return Case(name=name, inputs={"xs": list(xs), "source": source, "lies": lies, "times": times, "seed": seed})
 
 
 def split(inputs: Inputs) -> list[Inputs]:
     """To each rank its own x, and what is the same for all."""
-    shared = {name: inputs[name] for name in ("source", "lies", "times")}
+    shared = {name: inputs[name] for name in ("source", "lies", "times", "seed")}
     return [{"x": x, **shared} for x in inputs["xs"]]
 
 
-def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
+def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     """What the memory of this rank's x holds afterwards."""
-    x, times = laid(inputs, "x"), inputs["times"]
-    x = x.repeat(times) if times > 1 else x
+    x = laid(inputs, "x")
+    if inputs["times"] > 1:
+        x = x.repeat(inputs["times"]) + _added(inputs, comm.rank)
     memory = x.view(x.shape)
     answer(comm, x, inputs["source"])
-    if times == 1:
+    if inputs["times"] == 1:
         return observe({"x": memory, **last_digits(memory, x)})
-    repeated = memory.view(times, -1)
+    repeated = (memory - _added(inputs, inputs["source"])).view(inputs["times"], -1)
     return observe({"x": repeated.amin(0), "largest": repeated.amax(0)})
+
+
+def _added(inputs: Inputs, rank: int) -> Tensor:
+    """Whole numbers below STEPS, which a rank adds to its x in the large case."""
+    rng = torch.Generator().manual_seed(inputs["seed"] + rank)
+    return torch.randint(STEPS, (inputs["times"] * len(inputs["x"]),), generator=rng)
 
 
 def rounds(inputs: Inputs) -> int:
@@ -79,6 +93,11 @@ def rounds(inputs: Inputs) -> int:
 def size(inputs: Inputs) -> int:
     """Bytes of x."""
     return int(inputs["xs"][0].nbytes * inputs["times"])
+
+
+def of_others(inputs: Inputs) -> int:
+    """Bytes of x on all ranks but the source."""
+    return (len(inputs["xs"]) - 1) * size(inputs)
 
 
 EXERCISE = Exercise(
@@ -121,7 +140,8 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=all_of(
                 in_all(lambda inputs: len(inputs["xs"]) - 1),
-                in_all(lambda inputs: (len(inputs["xs"]) - 1) * size(inputs), "bytes"),
+                in_all(of_others, "bytes"),
+                at_least_in_all(of_others),
             ),
             beside=("*",),
             cases=(*EVEN, *OTHERS, *SOURCES, HALF),
@@ -143,7 +163,7 @@ EXERCISE = Exercise(
             "rounds, each as long as one message.",
             points=2,
             evidence="ledger",
-            holds=within(lambda inputs: rounds(inputs) * one_message(size(inputs))),
+            holds=all_of(at_least_in_all(of_others), within(lambda inputs: rounds(inputs) * one_message(size(inputs)))),
             beside=("*",),
             cases=(*EVEN, *OTHERS, *SOURCES),
             needs=("delivered",),
