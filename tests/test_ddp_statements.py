@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import random
+
 import pytest
 import torch
 
@@ -110,3 +114,42 @@ def test_shards_of_no_samples_earn_nothing():
     exercise, record = exercises.load("ddp.shard_indices"), sheet.load("ddp")["ddp.shard_indices"]
     seen = perform_all(exercise, lambda n, rank, size, seed, epoch: [], record.cases)
     assert judge(exercise, record.cases, seen, record.references).points == 0
+
+
+KEPT = {}
+
+
+def drawn(n):
+    return random.SystemRandom().sample(range(n), n)
+
+
+@functools.cache
+def drawn_once(n, seed, epoch):
+    return drawn(n)
+
+
+def dealt(order, rank, size):
+    return [order[place % len(order)] for place in range(rank, -(-len(order) // size) * size, size)]
+
+
+def in_a_cache(n, rank, size, seed, epoch):
+    return dealt(drawn_once(n, seed, epoch), rank, size)
+
+
+def in_a_dict(n, rank, size, seed, epoch):
+    return dealt(KEPT.setdefault((n, seed, epoch), drawn(n)), rank, size)
+
+
+def in_a_default(n, rank, size, seed, epoch, kept={}):  # noqa: B006
+    return dealt(kept.setdefault((n, seed, epoch), drawn(n)), rank, size)
+
+
+def by_the_process(n, rank, size, seed, epoch):
+    return dealt(random.Random(f"{seed}, {epoch}, {os.getpid()}").sample(range(n), n), rank, size)
+
+
+@pytest.mark.parametrize("answer", [in_a_cache, in_a_dict, in_a_default, by_the_process])
+def test_an_order_that_one_process_keeps_is_none_of_all(answer):
+    exercise, record = exercises.load("ddp.shard_indices"), sheet.load("ddp")["ddp.shard_indices"]
+    findings = judge(exercise, record.cases, perform_all(exercise, answer, record.cases), record.references).findings
+    assert [each.property for each in findings if not each.held] == ["in_every_process"]

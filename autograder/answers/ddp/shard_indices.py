@@ -85,9 +85,10 @@ WRONG = (
     ),
     wrong(
         "seeded_with_a_hash",
-        "You seed with the `hash` of a text, which is another number in each process, so that no two ranks have the "
-        "same order. In a notebook all ranks live in one process, and nothing tells you. Seed with numbers, or with "
-        "the text itself: `random.Random(text)` does not hash it in this way.",
+        "You seed with the `hash` of a text, which is another number in each process (as its id is, or what it draws "
+        "unseeded and keeps), so that no two ranks have the same order. In a notebook all ranks live in one process, "
+        "and nothing tells you. Seed with numbers, or with the text itself: `random.Random(text)` does not hash it in "
+        "this way.",
         edit((SEEDED, 'hash(f"{seed}, {epoch}") % 2**32')),
         table(("random.Random(f", "random.Random(hash(f"), ('{epoch}")', '{epoch}"))')),
         table(

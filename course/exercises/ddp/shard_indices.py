@@ -1,15 +1,14 @@
 """`shard_indices(n, rank, size, seed, epoch)`: which samples a rank reads in an epoch.
 
 The order is free. So all ranks are asked, and the same answer once more as the only rank, which shows its whole order.
-Ranks are processes, in each of which Python hashes texts in another way: one order is asked for where it does so here.
+Ranks are processes, in each of which Python hashes texts in another way, and no one knows what another keeps: one order
+is asked for where it is so here.
 """
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
+from course.exercises.ddp.processes import Memory, another_process
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.tree import Tree
@@ -56,38 +56,23 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     def shard(rank: int, size: int, seed: int, epoch: int) -> Tensor:
         return _indices(answer(n, rank, size, seed, epoch))
 
+    memory = Memory(answer)
     torch.manual_seed(1_000 + seed)
     random.seed(1_000 + seed)
     np.random.seed(1_000 + seed)
     shards: dict[str, Tree] = {str(rank): shard(rank, size, seed, epoch) for rank in range(size)}
     state: dict[str, Tree] = {"torch": torch.rand(()), "python": random.random(), "numpy": float(np.random.rand())}
-    with _texts_hashed_otherwise():
-        elsewhere = shard(0, 1, seed, epoch)
     orders: dict[str, Tree] = {
         "here": shard(0, 1, seed, epoch),
-        "elsewhere": elsewhere,
         "more samples": _indices(answer(n + 1, 0, 1, seed, epoch)),
         "epochs": {words: shard(0, 1, seed, epoch + far) for words, far in FURTHER.items()},
         "seeds": {words: shard(0, 1, seed + far, epoch) for words, far in FURTHER.items()},
     }
-    return observe({"shards": shards, "next": state, "orders": orders, "later": shard(0, size, seed, epoch + 1)})
-
-
-@contextlib.contextmanager
-def _texts_hashed_otherwise() -> Iterator[None]:
-    """`hash` gives texts and bytes, and what holds them, other numbers; as it does in every new process of Python."""
-    usual = builtins.hash
-
-    def otherwise(value: object) -> int:
-        if isinstance(value, (str, bytes)):
-            return usual(("another process", value))
-        return usual((*map(otherwise, value),)) if isinstance(value, tuple) else usual(value)
-
-    builtins.hash = otherwise
-    try:
-        yield
-    finally:
-        builtins.hash = usual
+    later = shard(0, size, seed, epoch + 1)
+    memory.forget()
+    with another_process():
+        orders["elsewhere"] = shard(0, 1, seed, epoch)
+    return observe({"shards": shards, "next": state, "orders": orders, "later": later})
 
 
 def _indices(found: Any) -> Tensor:
@@ -262,7 +247,9 @@ def _anywhere(inputs: Inputs, got: Values, expected: Values) -> str | None:
     here, elsewhere = _order(inputs, got), _order(inputs, got, "elsewhere")
     if not here or not elsewhere:
         return "one rank alone does not read every sample once"
-    return None if here == elsewhere else "two processes of Python, in which `hash` is not the same, draw two orders"
+    if here == elsewhere:
+        return None
+    return "another process of Python, with another `hash` and nothing that was kept, draws another order"
 
 
 def _state_kept(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -303,7 +290,8 @@ EXERCISE = Exercise(
         Property(
             "in_every_process",
             "The ranks are processes, and all of them must draw the same order. Python's `hash` of a text is another "
-            "number in each process. Seed with the numbers themselves.",
+            "number in each process, and what one of them has drawn and kept no other knows. Seed with the numbers "
+            "themselves.",
             holds=_anywhere,
             cases=LARGE,
         ),
