@@ -164,6 +164,12 @@ def _in_order(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return None
 
 
+def _segments(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: `_in_order`, and some plan has a segment: no budget is enough without."""
+    wrong = _in_order(inputs, got, expected)
+    return wrong or (None if any(_plans(inputs, got).values()) else "no segment in any plan, where not everything fits")
+
+
 def _fits(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: what is live never exceeds the budget."""
     for label, plan in _plans(inputs, got).items():
@@ -196,7 +202,7 @@ EXERCISE = Exercise(
             "segments",
             "A segment (start, end) holds the blocks start, ..., end - 1, at least one. Return them in order; no block "
             "stands in two of them.",
-            holds=_in_order,
+            holds=_segments,
             cases=(UNEVEN, EXACT),
         ),
         Property(
@@ -248,7 +254,7 @@ EXERCISE = Exercise(
             "The caller still needs `bytes_` and `cost`, also where you refuse: work on new lists.",
             keys=(f"{LEFT}/*",),
             cases=(UNEVEN, TOO_FEW),
-            needs=("segments",),
+            needs=("fits",),
         ),
         Property(
             "refusals",
