@@ -248,6 +248,20 @@ def test_layers_are_large_outside_and_small_here(trial):
     assert set(sizes) == {4 * save_less.PIECE, MIB * 3 // 4}
 
 
+def test_no_x_of_a_layer_can_be_made_of_the_others(trial):
+    of, own = trial("SaveLess"), []
+
+    class Seen(of.bank.reference):
+        @staticmethod
+        def forward(ctx, x):
+            own.append(x[0, :100].double())
+            return of.bank.reference.forward(ctx, x)
+
+    case = next(each for each in of.cases if each.name == save_less.MEMORY)
+    outside(of.bank, Seen, case, {})
+    assert torch.linalg.matrix_rank(torch.stack(own), rtol=1e-3) == save_less.LAYERS
+
+
 # the oracles
 
 

@@ -35,15 +35,14 @@ from course.performing.exercise import (
 )
 from course.performing.forms import at_once, cut, in_dtype, put, strided
 from course.performing.oracle import is_here
-from course.performing.pledges import Look, Numbers, Sample, Stage, number, pieces, pledged, shown
+from course.performing.pledges import Look, Numbers, Sample, Stage, number, pledged, shown
 from course.tree import Tree
 
 LAYERS, FEW_LAYERS = 16, 4  # in grading, and in a notebook
 PIECE = 64  # numbers of a layer in a notebook
-BLOCK, BLOCKS = 1_024, 192  # numbers and blocks of a layer in grading: 0.75 MiB in float32
-PLEDGED, PIECES = 16, BLOCKS // 16  # blocks of a layer that are pledged as one piece, and such pieces of a layer
+BLOCK, BLOCKS = 16_384, 12  # numbers and blocks of a layer in grading: 0.75 MiB in float32
 MEMORY = "many layers"
-PEAK = 38 * 2**20  # bytes in grading: right answers take 28 to 31 MiB, in float64 37; one tensor more a layer 40 to 43
+PEAK = 38 * 2**20  # bytes in grading: right answers take 29 to 31 MiB, in float64 37; one tensor more a layer 41 to 43
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -137,23 +136,31 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     does not own (a NumPy copy) is not seen, so an answer of which nothing is seen does not hold either.
     """
     if not is_here(ask):
-        leaf, ys = _layers(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK), range(LAYERS))
-        layer = pledged(ask, {"y": [piece for y in ys for piece in pieces(y.detach(), PLEDGED)]})["layer"]
-        found = {name: pieces(each, PLEDGED) for name, each in _one_layer(leaf, ys[layer]).items()}
-        at = pledged(ask, {"dx": found["dx"]})["block"] // PLEDGED
-        return shown(ask, {name: each[at] for name, each in found.items()})
+        leaf, ys = _layers(answer, inputs, range(LAYERS), range(BLOCKS), slice(BLOCK))
+        layer = pledged(ask, {"y": [block for y in ys for block in y.detach()]})["layer"]
+        found = _one_layer(leaf, ys[layer])
+        block = pledged(ask, {"dx": found["dx"]})["block"]
+        return shown(ask, {name: each[block] for name, each in found.items()})
     layer, block, start = (number(ask, name) for name in ("layer", "block", "start"))
-    piece = draw(inputs["seed"], range(block, block + 1), BLOCK)[:, start : start + PIECE]
+    few, piece = range(layer, layer + FEW_LAYERS), slice(start, start + PIECE)
     with kept_bytes() as meter:
-        leaf, ys = _layers(answer, inputs, piece, range(layer, layer + FEW_LAYERS))
+        leaf, ys = _layers(answer, inputs, few, range(block, block + 1), piece)
     kept = meter.bytes_alive() - sum(tensor.nbytes for tensor in (leaf, *ys))
     return observe({name: each[0].clone() for name, each in _one_layer(leaf, ys[0]).items()}, {"kept_bytes": kept})
 
 
-def _layers(answer: Any, inputs: Inputs, x: Tensor, layers: range) -> tuple[Tensor, list[Tensor]]:
-    """A leaf of numbers between 0 and 2, and the y of each layer; no two layers have the same x."""
-    leaf = (x * inputs["scale"]).float().requires_grad_()  # also for the reference, whose bytes are shown beside
-    return leaf, [answer.apply(leaf * (1 + layer / LAYERS)) for layer in layers]
+def _layers(answer: Any, inputs: Inputs, layers: range, blocks: range, part: slice) -> tuple[Tensor, list[Tensor]]:
+    """A leaf of zeros, and the y of each layer. Its x is the leaf plus numbers between 0 and 2, drawn for this layer
+    alone: of no x that is kept can another one be computed.
+    """
+
+    def drawn(layer: int) -> Tensor:
+        here = range(layer * BLOCKS + blocks.start, layer * BLOCKS + blocks.stop)
+        numbers = draw(inputs["seed"], here, BLOCK)[:, part].float()  # for the reference too: its bytes stand beside
+        return numbers.mul_(inputs["scale"])
+
+    leaf = torch.zeros(len(blocks), len(range(BLOCK)[part]), requires_grad=True)
+    return leaf, [answer.apply(leaf + drawn(layer)) for layer in layers]
 
 
 def _one_layer(leaf: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -162,23 +169,22 @@ def _one_layer(leaf: Tensor, y: Tensor) -> dict[str, Tensor]:
     return {"y": y.detach(), "dx": dx}
 
 
-def _pieces(numbers: Numbers) -> Numbers:
-    """Which of all layers' y is looked at, and which of one layer's dx."""
-    at = numbers["block"] // PLEDGED
-    return {"y": numbers["layer"] * PIECES + at, "dx": at}
+def _at(numbers: Numbers) -> Numbers:
+    """Which block of all layers' y is looked at, and which of one layer's dx."""
+    return {"y": numbers["layer"] * BLOCKS + numbers["block"], "dx": numbers["block"]}
 
 
-def _cut(piece: Tensor, numbers: Numbers) -> Tensor:
-    """What is observed of a piece."""
-    return piece[numbers["block"] % PLEDGED, numbers["start"] : numbers["start"] + PIECE].clone()
+def _cut(block: Tensor, numbers: Numbers) -> Tensor:
+    """What is observed of a block."""
+    return block[numbers["start"] : numbers["start"] + PIECE].clone()
 
 
 LOOK = Look(
     stages=(
-        Stage(pieces={"y": LAYERS * PIECES}, tells=("layer",)),
-        Stage(pieces={"dx": PIECES}, tells=("block",)),
+        Stage(pieces={"y": LAYERS * BLOCKS}, tells=("layer",)),
+        Stage(pieces={"dx": BLOCKS}, tells=("block",)),
     ),
-    at=_pieces,
+    at=_at,
     cut=_cut,
 )
 
