@@ -20,6 +20,7 @@ from autograder import recording
 from autograder.bank import Bank
 from course.errors import CourseError
 from course.exercises.computational_graphs import long_x, save_less
+from course.exercises.computational_graphs.token_model import after_one_step, long_ones
 from course.judging.judge import judge
 from course.judging.verdict import Suspect, Verdict
 from course.performing import blocks
@@ -333,10 +334,43 @@ def test_matrices_are_told_where_a_process_is_measured_instead_and_nowhere_else(
         oracle.ask("matrices", {})
     features(5)
     assert alive(oracle) == 5
-    long = next(case for case in of.cases if "repeated" in case.inputs)
-    oracle = of.bank.exercise.oracle(long)
+    oracle, long = of_long_micro_batches(of)
     assert torch.equal(oracle.ask("matrices", {}), long.hidden["matrices"])
     assert oracle.ledger() == {"optimizer_steps": 0}
+
+
+def of_long_micro_batches(of):
+    """An oracle of the case that is measured, and the case."""
+    long = next(case for case in of.cases if "seed" in case.inputs)
+    return of.bank.exercise.oracle(long), long
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("long", [True, False])
+def test_who_is_told_the_matrices_must_use_all_rows(trial, told, long):
+    oracle, case = of_long_micro_batches(trial("accumulate_gradients"))
+    if told:
+        oracle.ask("matrices", {})
+    rows = long_ones(case.inputs) if long else zip(case.inputs["inputs"], case.inputs["targets"], strict=True)
+    oracle.ask("result", after_one_step(case.inputs, case.hidden["matrices"], rows))
+    assert oracle.values() == {"right_parameters": told is long}
+    for verb in ("result", "matrices"):
+        with pytest.raises(CourseError):
+            oracle.ask(verb, {})
+
+
+def test_one_micro_batch_of_sixteen_left_out_is_not_right(trial):
+    oracle, case = of_long_micro_batches(trial("accumulate_gradients"))
+    rows = [*long_ones(case.inputs)][:-1]
+    oracle.ask("result", after_one_step(case.inputs, oracle.ask("matrices", {}), rows))
+    assert oracle.values() == {"right_parameters": False}
+
+
+def test_who_is_not_told_the_matrices_where_memory_is_measured_earns_nothing_by_it(trial):
+    of = trial("accumulate_gradients")
+    here = perform_all(of.bank.exercise, of.bank.reference, of.cases)
+    known = [dataclasses.replace(each, sources=dict.fromkeys(each.sources, "broker")) for each in here]
+    assert BOTH.split() == failed(of.verdict([with_costs(each, ALONE, "kernel") for each in known]))
 
 
 def test_an_oracle_ends_a_flood_of_tokens(trial):

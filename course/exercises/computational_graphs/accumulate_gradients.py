@@ -2,8 +2,8 @@
 
 What goes through the model, and what waits for its backward pass, is counted by an oracle that computes its features.
 That a graph is gone is told by the process of the answer, which may say so of graphs that it keeps. So the memory of a
-group is measured from outside as well, in grading, where its micro-batches are made long by repeating their rows: that
-changes no mean.
+group is measured from outside as well, in grading, where its micro-batches have thousands of rows. There the oracle
+works out for itself what a step on all of them gives.
 
 The optimizer is SGD with momentum: Adam would hide a gradient of the wrong length, because it divides by it.
 """
@@ -17,10 +17,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from course.exercises.computational_graphs.token_model import Asked, Known, Steps, TokenModel
+from course.exercises.computational_graphs.token_model import (
+    PARAMETERS,
+    RATE,
+    Asked,
+    Known,
+    Steps,
+    TokenModel,
+    long_ones,
+)
 from course.exercises.computational_graphs.token_oracle import TokenOracle
 from course.performing.blocks import over_peak
-from course.performing.draws import normal
+from course.performing.draws import integer, normal
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -42,11 +50,9 @@ FEATURES, CLASSES = 3, 4
 PADDED = -100
 FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are judged on
 IN_EVAL, LEFT = "last group smaller", "gradients left from before"
-PARAMETERS = ("weight", "bias", "gain")
-LONG, REPEATED = "long micro-batches", 2**12  # times that its rows are repeated in grading
+LONG = "long micro-batches"  # in grading
 PEAK = 14 * 2**20  # bytes in grading: right answers take 7 to 12 MiB, a whole group 19 MiB and more
 SPARE = 4  # micro-batches alive at once that memory does not tell from one
-SUMMED = 1024  # roundings of sums over a quarter of a million tokens, where a mistake is far above them
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -80,7 +86,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             inputs.update(stale=draw(CLASSES), spare=draw(CLASSES))
         matrices: dict[str, Any] = {"matrices": draw(2, FEATURES, FEATURES)}
         if name == LONG:
-            inputs["repeated"] = REPEATED
+            inputs["seed"] = integer(rng, 0, 2**31)
         if name in (*FULL_GROUPS, LONG):
             return Case(name=name, inputs=inputs, hidden=matrices)
         return Case(name=name, inputs={**inputs, **matrices})
@@ -99,24 +105,23 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     """One call on a fresh model and optimizer: parameters and losses, and what was changed besides."""
-    times = 1 if is_here(ask) else inputs.get("repeated", 1)
-    matrices = inputs.get("matrices") if times == 1 else ask("matrices", {})
+    outside = "seed" in inputs and not is_here(ask)
+    matrices = ask("matrices", {}) if outside else inputs.get("matrices")
     features = Asked(ask) if matrices is None else Known(cast(Tensor, matrices))
     model = TokenModel(inputs["weight"], inputs["bias"], inputs["gain"], features, inputs.get("spare"))
     if "stale" in inputs:
         model.leave(inputs["stale"])
     model.train(inputs["training"])
     groups = [{"params": [each]} for each in model.parameters()]
-    optimizer = torch.optim.SGD(groups, lr=0.5, momentum=0.9)
+    optimizer = torch.optim.SGD(groups, lr=RATE, momentum=0.9)
     steps = Steps(model, ask)
     optimizer.register_step_post_hook(steps)
-    given = [
-        tuple(each if times == 1 else each.repeat(times, *[1] * (each.dim() - 1)) for each in pair)
-        for pair in zip(inputs["inputs"], inputs["targets"], strict=True)
-    ]
+    given = [*(long_ones(inputs) if outside else zip(inputs["inputs"], inputs["targets"], strict=True))]
     micro_batches = [*given]
     losses = answer(model, optimizer, micro_batches, inputs["every"])
     values: dict[str, Any] = steps.parameters(-(-len(given) // inputs["every"]))
+    if "seed" in inputs:
+        ask("result", {name: values[name][1] for name in PARAMETERS})
     values.update(losses=losses, floats=_floats(losses))
     same = [mine is theirs for mine, theirs in zip(given, micro_batches, strict=False)]
     values["after"] = {
@@ -154,6 +159,8 @@ def _one_micro_batch(inputs: Inputs, got: Values, expected: Values) -> str | Non
 def _memory_of_one(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """In bytes where a process was measured. What that does not tell apart is one here, too."""
     if "peak_bytes" in got:
+        if "tokens_alive" in got:
+            return "not all rows of the long micro-batches: whoever uses those is told the matrices"
         sentence = "{peak:,} bytes at the highest, where {most:,} are enough for one micro-batch and the list of them"
         return over_peak(got["peak_bytes"], PEAK, sentence)
     allowed = SPARE * inputs["targets"][0].numel()
@@ -294,8 +301,7 @@ EXERCISE = Exercise(
             points=2,
             evidence="ledger",
             holds=_memory_of_one,
-            beside=PARAMETERS,
-            roundings=SUMMED,
+            beside=("right_parameters",),
             cases=(LONG,),
             needs=("a_single_micro_batch",),
         ),

@@ -4,6 +4,7 @@ features: tokens, gains (..., F) -> a + gains b and a ticket     a, b = tanh(tok
 slopes:   ticket, gradient (..., F) -> gradient b                 what a backward pass needs
 step                                                              an optimizer step, only counted
 matrices                                                          M itself, where a process is measured instead
+result:   parameters after the step, on long micro-batches        nothing; they are held against what is right
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
-from course.exercises.computational_graphs.token_model import mixed
+from course.exercises.computational_graphs.token_model import after_one_step, long_ones, mixed
+from course.performing.compare import measure
 from course.performing.exercise import Case
 from course.performing.oracle import UnknownQuestion
 from course.tree import Leaf, Tree
 
-MOST_TOKENS = 10_000  # that one case may send; right answers send at most 50
+MOST_TOKENS = 10_000  # that one case may send; right answers send at most 64
+SUMMED = 128  # roundings of sums over 262,144 tokens: right answers take 5, without one of the micro-batches 660
 
 
 class TokenOracle:
@@ -30,7 +34,9 @@ class TokenOracle:
 
     def __init__(self, case: Case) -> None:
         self._matrices = cast(Tensor | None, case.hidden.get("matrices"))  # (2, F, F)
-        self._measured = "repeated" in case.inputs
+        self._inputs: Any = case.inputs
+        self._long = "seed" in case.inputs
+        self._right: bool | None = None
         self._counts = self._matrices is not None
         self._calls: list[int] = []
         self._slopes: dict[int, Tensor] = {}  # by ticket, of calls that were recorded
@@ -39,12 +45,13 @@ class TokenOracle:
         self._most_alive = self._steps = 0
 
     def ask(self, verb: str, arguments: Tree) -> Tree:
-        """One question of the four above. Raises UnknownQuestion."""
+        """One question of the five above. Raises UnknownQuestion."""
         verbs: dict[str, Callable[..., Tree]] = {
             "features": self._features,
             "slopes": self._gradient,
             "step": self._step,
             "matrices": self._tell,
+            "result": self._result,
         }
         asked: Any = arguments
         try:
@@ -66,8 +73,9 @@ class TokenOracle:
             "tokens_alive": self._most_alive,
         }
 
-    def values(self) -> None:
-        """Nothing."""
+    def values(self) -> dict[str, Leaf] | None:
+        """Whether the step on long micro-batches was right; of others nothing."""
+        return None if not self._long else {} if self._right is None else {"right_parameters": self._right}
 
     def _features(self, *, tokens: Tensor, gains: Tensor, recorded: bool, freed: list[int]) -> Tree:
         if self._matrices is None:
@@ -100,10 +108,23 @@ class TokenOracle:
 
     def _tell(self) -> Tree:
         """Who is told counts nothing here any more."""
-        if not self._measured:
-            raise ValueError("a secret")
+        if not self._long or self._right is not None:
+            raise ValueError("a secret, or too late")
         self._counts = False
         return self._matrices
+
+    def _result(self, **parameters: Tensor) -> Tree:
+        """Once. Who was told the matrices must have used all rows of the long micro-batches."""
+        if not self._long or self._right is not None:
+            raise ValueError("not asked for, or once more")
+        given = zip(self._inputs["inputs"], self._inputs["targets"], strict=True)
+        group = given if self._counts else long_ones(self._inputs)
+        self._right = False
+        for name, expected in after_one_step(self._inputs, cast(Tensor, self._matrices), group).items():
+            if not measure(parameters[name], expected, torch.float32, roundings=SUMMED).held:
+                return None
+        self._right = True
+        return None
 
     def _step(self) -> Tree:
         self._steps += 1
