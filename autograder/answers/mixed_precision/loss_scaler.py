@@ -412,6 +412,13 @@ WRONG = (
         scaler(("_times(self.factor, self._backoff)", "_times(self.factor, 1 / self._growth)")),
     ),
     wrong(
+        "other_defaults",
+        "Where the caller names no number, yours is another than the signature's: init_scale 2^16, growth_factor 2, "
+        "backoff_factor 1/2, growth_interval 2000.",
+        scaler(("init_scale: float = 2.0**16", "init_scale: float = 2.0**15")),
+        scaler(("growth_interval: int = 2000", "growth_interval: int = 1000")),
+    ),
+    wrong(
         "missing_gradient_breaks",
         "A gradient may be None: leave it out of everything.",
         scaler(("[g for g in grads if g is not None]", "list(grads)")),

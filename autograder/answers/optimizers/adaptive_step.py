@@ -293,6 +293,12 @@ WRONG = (
         together((MOVES, "u.mul_(decay).addcmul_(g, g, value=1 - decay)")),
     ),
     wrong(
+        "other_defaults",
+        "Where the caller names no decay or no eps, yours is another than the signature's: 0.9 and 1e-8.",
+        branches(("decay: float = 0.9", "decay: float = 0.99")),
+        branches(("eps: float = 1e-8", "eps: float = 1e-6")),
+    ),
+    wrong(
         "refuses_0",
         "You refuse an lr or a decay of 0. Both are allowed: with lr = 0 the state alone is brought up to date, and an "
         "average with decay = 0 remembers the present square alone.",

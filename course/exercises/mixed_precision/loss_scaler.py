@@ -21,6 +21,7 @@ from course.performing.exercise import Answer, Case, Exercise, Form, Inputs, Obs
 from course.performing.exercise import every_form as form_property
 from course.performing.forms import cut, put, strided
 from course.performing.refusals import all_refused, refused, refused_in_time
+from course.tree import Tree
 
 STEPS = 6
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 2), (4,), ())
@@ -50,7 +51,7 @@ TURNS = {  # what was called in this step -> what is then refused
     "a float16 gradient": ("", "halves"),
     "a float16 gradient without numbers": ("", "empty"),
 }
-ASKED = "what is refused"
+ASKED, LEFT_OUT = "what is refused", "numbers left out"
 FACTOR, BETWEEN = "log2 of factor", "log2 of factor between updates"
 IGNORED = (torch.tensor(0.5), False, None, 0.0)  # what the optimizer's step returns, in turns
 
@@ -97,6 +98,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("the end of float32", {2: (2, nan)}, steps=5, grads=tiny, options={"init_scale": 2.0**126} | always),
         case("the largest float32 itself", steps=2, grads=tiny, options={"init_scale": LARGEST / 2} | always),
         case("other numbers", {2: (0, inf)}, steps=5, options=OTHERS),
+        Case(name=LEFT_OUT, inputs={"looks": [0, 1_999, 1]}),
         case("a float16 loss", losses=4 + grid(2).abs(), options=smaller, loss_dtype="float16"),
         case(
             "a tiny float16 loss", losses=grid(2) / 2**20, options=seldom | {"init_scale": 0.125}, loss_dtype="float16"
@@ -172,8 +174,7 @@ class _Run:
         self._note(FACTOR)
 
     def _note(self, name: str) -> None:
-        factor = float(self.scaler.factor)
-        self.seen[name].append(math.log2(factor) if 0 < factor < math.inf else factor)
+        self.seen[name].append(_log2_of_factor(self.scaler))
 
     def values(self) -> dict[str, Any]:
         """All that was seen."""
@@ -181,8 +182,28 @@ class _Run:
         return {**self.seen, **stacked}
 
 
+def _log2_of_factor(scaler: Any) -> float:
+    factor = float(scaler.factor)
+    return math.log2(factor) if 0 < factor < math.inf else factor
+
+
+def _after_good_steps(answer: Answer, looks: list[int]) -> list[Tree]:
+    """The factor of a scaler without arguments, each time after so many more steps with one gradient."""
+    scaler = answer()
+    factors: list[Tree] = []
+    for steps in looks:
+        for _ in range(steps):
+            scaler.unscale_([torch.ones(())])
+            scaler.step(lambda: None)
+            scaler.update()
+        factors.append(_log2_of_factor(scaler))
+    return factors
+
+
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """All steps of a script; two scalers take turns, call by call, the second with the script backwards."""
+    if "looks" in inputs:
+        return observe({"0": {FACTOR: _after_good_steps(answer, inputs["looks"])}})
     runs = [_Run(answer, inputs, twin) for twin in range(inputs["twins"])]
     for t in range(len(inputs["losses"])):
         for part in (_Run.scale, _Run.unscale_, _Run.step, _Run.update):
@@ -386,10 +407,11 @@ EXERCISE = Exercise(
         ),
         Property(
             "numbers_of_the_caller",
-            "growth_factor and backoff_factor need not be 2 and 1/2, and the factor need not be a power of two.",
+            "growth_factor and backoff_factor need not be 2 and 1/2, and the factor need not be a power of two. Where "
+            "the caller names no number, those of the signature hold.",
             keys=(f"*/{FACTOR}", "*/grads/*"),
             roundings=4,
-            cases=("other numbers",),
+            cases=("other numbers", LEFT_OUT),
         ),
         bits(
             "float16_loss",
@@ -435,10 +457,10 @@ EXERCISE = Exercise(
     ),
     forms=(VIEWS, BFLOAT, NO_NUMBERS, HALF_LOSS),
     promises={
-        "the first loss scale, above 0": ("refusals", "a scale below 1"),
+        "the first loss scale, above 0": ("refusals", "a scale below 1", LEFT_OUT),
         "what it is multiplied by to grow, above 1": ("numbers_of_the_caller",),
         "what it is multiplied by after a skipped step, between 0 and 1": ("numbers_of_the_caller",),
-        "how many good steps in a row make it grow, an int, at least 1": ("grows_in_time", "a scale below 1"),
+        "how many good steps in a row make it grow, an int, at least 1": ("grows_in_time", "a scale below 1", LEFT_OUT),
         "It changes in update only": ("only_update_changes_the_factor",),
         "beyond the largest float32 number is left out": ("the_end_of_float32",),
         "Each scaler has its own": ("each_on_its_own",),

@@ -89,7 +89,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """All turns of a case: the memory of the parameters half way and at the end, gradients, what the states hold."""
     if "rule" not in inputs:
         return observe({"refused": _refusals(answer, inputs)})
-    numbers = {name: inputs[name] for name in ("lr", "decay", "eps")}
+    numbers = {name: inputs[name] for name in ("lr", "decay", "eps") if name in inputs}
     params = [copied(param) for param in inputs["params"]]
     memory = [param.view_as(param) for param in params]
     states: list[dict[str, Any]] = [{} for _ in params]
@@ -130,6 +130,12 @@ def _tiny(case: Case) -> Case:
     return dataclasses.replace(case, inputs={**case.inputs, "grads": grads, "eps": 0.0})
 
 
+def _left_out(case: Case) -> Case:
+    """Neither decay nor eps; gradients between 1e-8 and 1e-5, for which it matters how small eps is by itself."""
+    inputs: dict[str, Any] = {name: value for name, value in case.inputs.items() if name not in ("decay", "eps")}
+    return dataclasses.replace(case, inputs={**inputs, "grads": [1e-5 * each for each in inputs["grads"]]})
+
+
 def _one_number(case: Case) -> Case:
     """The first number of each tensor alone, of shape ()."""
     numbers = dict(case.inputs)
@@ -160,6 +166,7 @@ FORMS = (
         strided(*TENSORS),
         of="adadelta",
     ),
+    Form(name="RMSprop without decay and eps", change=_left_out, of="eps in rmsprop"),
     at_once(
         "an lr of 0, dimensions of 1 and of 0",
         put("0", lr=0.0),
@@ -167,7 +174,7 @@ FORMS = (
         of="eps in adagrad",
     ),
 )
-NUMBER, DECAY_0, VIEWS, RATE_0 = (form.name for form in FORMS)
+NUMBER, DECAY_0, VIEWS, LEFT_OUT, RATE_0 = (form.name for form in FORMS)
 STATE = "state_like_the_parameter"
 PROMISES = {
     '"adagrad", "rmsprop" or "adadelta"': ("adagrad", "rmsprop", "adadelta"),
@@ -179,8 +186,8 @@ PROMISES = {
     "one for Adagrad, one for RMSprop, two for Adadelta": (STATE,),
     "after some steps of the check a deep copy of param and state goes on": ("adagrad", "rmsprop", "adadelta"),
     "also in Adadelta": ("adadelta",),
-    "of the moving averages, which start from 0; not used by Adagrad": ("rmsprop", "adagrad", DECAY_0),
-    "outside the root in Adagrad and RMSprop": ("eps_outside_the_root",),
+    "of the moving averages, which start from 0; not used by Adagrad": ("rmsprop", "adagrad", DECAY_0, LEFT_OUT),
+    "outside the root in Adagrad and RMSprop": ("eps_outside_the_root", LEFT_OUT),
     "inside both roots in Adadelta": ("adadelta",),
     "nothing else is added to a denominator, and 0 is allowed": (NUMBER, DECAY_0),
     "before anything is changed": ("refused_before_any_change",),
