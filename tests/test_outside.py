@@ -339,6 +339,16 @@ def test_matrices_are_told_where_a_process_is_measured_instead_and_nowhere_else(
     assert oracle.ledger() == {"optimizer_steps": 0}
 
 
+def test_the_tokens_that_are_due_tell_less_than_is_hidden(trial):
+    counted = [
+        case for case in trial("accumulate_gradients").cases if "matrices" in case.hidden and "seed" not in case.inputs
+    ]
+    for case in counted:
+        told = 2 * sum(each.numel() for each in case.inputs["inputs"])  # a and b of each
+        assert told < case.hidden["matrices"].numel()
+    assert len(counted) == 2
+
+
 def of_long_micro_batches(of):
     """An oracle of the case that is measured, and the case."""
     long = next(case for case in of.cases if "seed" in case.inputs)

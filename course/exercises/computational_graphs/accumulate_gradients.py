@@ -47,6 +47,9 @@ from course.performing.forms import cut, in_dtype, put, strided
 from course.performing.oracle import is_here
 
 FEATURES, CLASSES = 3, 4
+HIDDEN = (
+    32  # so 288 numbers are hidden, and the 40 tokens that are due tell 240: with others in their place none is known
+)
 PADDED = -100
 FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are judged on
 IN_EVAL, LEFT = "last group smaller", "gradients left from before"
@@ -84,7 +87,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         }
         if name == LEFT:
             inputs.update(stale=draw(CLASSES), spare=draw(CLASSES))
-        matrices: dict[str, Any] = {"matrices": draw(2, FEATURES, FEATURES)}
+        width = HIDDEN if name in FULL_GROUPS else FEATURES
+        matrices: dict[str, Any] = {"matrices": draw(3, width, FEATURES)}
         if name == LONG:
             inputs["seed"] = integer(rng, 0, 2**31)
         if name in (*FULL_GROUPS, LONG):

@@ -1,9 +1,10 @@
 """The model of `accumulate_gradients`: small, and where costs are judged an oracle computes its first layer.
 
-inputs --features--> a + gain b --linear--> logits       a, b = tanh(inputs M), with two matrices M
+inputs --features--> a + gain b --linear--> logits       a, b = tanh(sin(inputs K^T) M), with K and two matrices M
 d gain <--slopes-- d (a + gain b)
 
-Where M is hidden, features and slopes are questions: no forward pass without the first, no backward without the second.
+Where K and M are hidden, features and slopes are questions: no forward pass without the first, no backward without the
+second.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ def after_one_step(inputs: Inputs, matrices: Tensor, group: Iterable[tuple[Tenso
 
 
 def mixed(tokens: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """a and b, (..., F) each, of tokens (..., F) and matrices (2, F, F)."""
+    """a and b, (..., F) each, of tokens (..., F) and matrices (3, H, F): K and two M."""
     rows = tokens.to(matrices.dtype).reshape(-1, matrices.shape[-1])
-    a, b = (rows @ matrices).tanh().reshape(2, *tokens.shape)
+    waves = (rows @ matrices[0].T).sin()
+    a, b = (waves @ matrices[1:]).tanh().reshape(2, *tokens.shape)
     return a, b
 
 
