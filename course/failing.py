@@ -96,7 +96,8 @@ def _is_library(file: str) -> bool:
 
 def _line(code: CodeType, number: int) -> str:
     text = _told(lambda: linecache.getline(code.co_filename, number).strip(), "")
-    return f"line {number}, in {readable(code.co_name)}" + (f": {text}" if text else "")
+    name = " ".join(readable(code.co_name, MAX_WRITTEN).split())  # a code object can be given any
+    return f"line {number}, in {name}" + (f": {text}" if text else "")
 
 
 def _expression(frame: FrameType) -> str:

@@ -133,6 +133,18 @@ def test_without_a_diagnosis_the_summary_gives_the_hint_and_what_broke():
     assert "<b>no" not in text
 
 
+@pytest.mark.parametrize(
+    "line", ["a\n" + " " * 4_990 + "x" * 4_990, "\n" * 9_999, "\u2028" * 9_999, "\U0001f600" * 9_999]
+)
+def test_a_comment_stays_short_whatever_an_answer_brings_about(line):
+    failure = Failure(type="ValueError", message=line, where=(line,) * 20)
+    given = verdict("quadratic_grads", 3, failure=failure, failure_case="small", printed=line)
+    comment = comment_on(graded(), given)
+    assert len(comment.encode()) < 200_000
+    assert "3 of 7 points" in comment
+    assert comment.endswith("[the rest was left out]")
+
+
 def test_what_the_student_wrote_is_open_and_the_lesson_folded(half):
     open_, folded = parts(page(scored(half)))
     for own in ("return 'written'", "my *thoughts*", "my_experiment", "3 of 7 points"):

@@ -217,6 +217,15 @@ def test_lines_without_a_source_are_told_by_number():
     assert own_lines(run(scope["running_mean"])) == ("line 2, in running_mean",)
 
 
+def test_the_name_of_a_function_is_told_in_few_words_on_one_line():
+    def answer(x, numbers, square):
+        raise ValueError("no")
+
+    answer.__code__ = answer.__code__.replace(co_name="a\n" + " " * 40 + "x" * 9_000)
+    (line,) = own_lines(run(answer))
+    assert ("in a xxx" in line, "\n" in line, len(line) < 200) == (True, False, True)
+
+
 def test_lines_of_libraries_and_of_the_course_are_left_out():
     def answer(x, numbers, square):
         return torch.nn.functional.linear(square(x), x.reshape(2, 1, 1), None), np.linalg.inv(np.ones(2))

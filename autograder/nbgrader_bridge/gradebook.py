@@ -31,6 +31,7 @@ from course.judging.verdict import Verdict
 from course.notebook.report import to_text
 
 WIDTH = 96  # characters of a line of a comment
+COMMENT = 30_000  # bytes of a comment before its lines are folded: more than what honest answers bring about
 
 
 def release_path(directory: CourseDirectory, assignment: str, notebook: str) -> Path:
@@ -138,12 +139,18 @@ def comment_on(graded: Graded, verdict: Verdict) -> str:
         first = [f"The submitted file could not be read: {graded.problem}."] if graded.problem else []
         lines = to_text(verdict).splitlines()
         text = "\n".join([*first, *(lines[:1] if verdict.points == verdict.possible else lines)])
-    return verbatim("\n".join(_folded(line) for line in text.splitlines()))
+    return verbatim("\n".join(_folded(line) for line in _cut(text).splitlines()))
+
+
+def _cut(text: str) -> str:
+    """As much of a text as a comment holds."""
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= COMMENT else f"{data[:COMMENT].decode(errors='ignore')}\n[the rest was left out]"
 
 
 def _folded(line: str) -> str:
-    """A long line as several with the same indentation: feedback pages do not fold them."""
-    margin = line[: len(line) - len(line.lstrip())]
+    """A long line as several with the same indentation, of half a line at most: feedback pages do not fold them."""
+    margin = line[: len(line) - len(line.lstrip())][: WIDTH // 2]
     return textwrap.fill(line, WIDTH, subsequent_indent=margin, drop_whitespace=True, break_on_hyphens=False)
 
 
