@@ -7,6 +7,7 @@ import functools
 import json
 import re
 import struct
+import weakref
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -288,6 +289,22 @@ def test_a_result_keeps_its_number_if_it_is_one(count, kept):
 
 
 # --- how much ---------------------------------------------------------------------------------------------
+
+
+def test_of_a_cell_nothing_is_kept_but_what_is_shown():
+    class Cell(list):
+        pass
+
+    def came():
+        for _ in range(5):
+            cell = Cell([stream("a")])
+            cells.append(weakref.ref(cell))
+            yield cell
+        alive.extend(filter(None, (each() for each in cells)))
+
+    cells, alive = [], []
+    assert safe(came(), 6)[:5] == ((stream("a"),),) * 5
+    assert len(alive) == 1
 
 
 def test_a_cell_keeps_its_first_outputs_and_says_how_many_more_there_were():

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from living import peak
 
 from autograder.sandbox import Limits, RunnerError, open_runner
 from autograder.sandbox.outside import control
@@ -229,6 +230,25 @@ def test_who_speaks_for_the_display_run_is_not_heard_without_end(monkeypatch):
     with open_runner(Limits(output=2**20)) as opened:
         shown = opened.display(sources)
     assert 2 <= sum(len(output["text"]) >> 20 for cell in shown for output in cell if "text" in output) <= 3
+
+
+@pytest.mark.sandbox  # the kernel's account of memory
+def test_of_what_a_display_run_sends_no_more_is_made_than_is_kept():
+    cells = """
+import signal
+signal.setitimer(signal.ITIMER_REAL, 0)
+sock.settimeout(30)
+def framed(output):
+    text = json.dumps(["", [[{"$dict": output}]]], separators=(",", ":")).encode()
+    frame = len(text).to_bytes(4, "big") + text
+    return len(frame).to_bytes(8, "big") + frame
+for output in [{"output_type": "error"}, *[{"a": [[]] * 49_990}] * 30]: sock.sendall(framed(output))
+"""
+    sources = [f"{REPLY}import json\n{cells}", *["1"] * 30]
+    with open_runner(Limits(output=2**21)) as opened:
+        before = peak()
+        assert opened.display(sources, [True] * 31, lambda cells: [len(cell) for cell in cells])[:20] == [1] * 20
+        assert peak(anew=False) - before < 40 * 2**20
 
 
 def test_no_performer_outlives_its_exercise(sandbox):

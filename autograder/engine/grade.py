@@ -136,7 +136,8 @@ def display_run(sanitized: Sanitized, release: Release, runner: Runner) -> Outpu
     if sanitized.problem or not any(own):
         return ()
     sources = ["" if cell.role == "check" else cell.source for cell in cells]
-    return safe(runner.display(sources, own), len(sources))
+    shown: Outputs = runner.display(sources, own, lambda cells: safe(cells, len(sources)))
+    return shown
 
 
 @undisturbed()

@@ -9,12 +9,13 @@ escaped there. Colours are kept in one strict form: nbconvert fails as a whole o
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import re
 import sysconfig
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -57,13 +58,13 @@ _SPECIAL = re.compile(
 
 
 def safe(displayed: object, count: int) -> Outputs:
-    """One tuple of harmless, valid outputs for each of `count` code cells. Never raises, whatever `displayed` is.
+    """One tuple of harmless, valid outputs for each of `count` code cells. Never raises, whatever `displayed` holds.
 
+    They are taken one by one, and of each only what is shown is kept: a few bytes may bring a hundred times as much.
     A run that ended too early is told below the first cell that it did not show.
     """
-    cells = displayed[:count] if isinstance(displayed, list) else []
     shown, room = list[tuple[Output, ...]](), TOTAL
-    for cell in cells:
+    for cell in itertools.islice(displayed if isinstance(displayed, Iterable) else (), count):
         shown.append(tuple(_cell(cell, room)))
         room -= sum(map(_size, shown[-1]))
     if len(shown) < count:

@@ -16,9 +16,9 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from autograder.sandbox.outside.control import WarmProcess
 from autograder.sandbox.outside.folder import remove
@@ -103,30 +103,45 @@ class Runner:
             session.close()
             return_large_blocks()
 
-    def display(self, sources: Sequence[str], own: Sequence[bool] = ()) -> list[list[Output]]:
+    def display(
+        self, sources: Sequence[str], own: Sequence[bool] = (), keep: Callable[[Iterator[list[Output]]], Any] = list
+    ) -> Any:
         """What each code cell shows, run in order, for people, as far as it came: from nobody to trust.
 
-        own  which cells are the student's; if given, the others show nothing, and only those are run that these need.
-             Where one of them raises, everything is run after all, in what is left of the time.
+        own   which cells are the student's; if given, the others show nothing, and only those are run that these need.
+              Where one of them raises, everything is run after all, in what is left of the time.
+        keep  what is returned of the cells, which it gets one by one: a few bytes may bring a hundred times as much
         """
-        began, seconds = time.monotonic(), self.limits.display_seconds
-        shown = self._display(sources, own, seconds)
-        left = began + seconds - time.monotonic()
-        if own and left > 0 and any(_raised(cell) for cell in shown):
-            return self._display(sources, (), left)
-        return shown
+        began, seconds, raised = time.monotonic(), self.limits.display_seconds, False
 
-    def _display(self, sources: Sequence[str], own: Sequence[bool], seconds: float) -> list[list[Output]]:
-        deadline, shown = time.monotonic() + seconds + self.limits.spare_seconds, list[list[Output]]()
+        def watched(cells: Iterator[list[Output]]) -> Iterator[list[Output]]:
+            nonlocal raised
+            for cell in cells:
+                raised = raised or _raised(cell)
+                yield cell
+
+        with contextlib.closing(self._display(sources, own, seconds)) as cells:
+            kept = keep(watched(cells))
+        left = began + seconds - time.monotonic()
+        if own and left > 0 and raised:
+            del kept
+            with contextlib.closing(self._display(sources, (), left)) as cells:
+                kept = keep(cells)
+        return kept
+
+    def _display(
+        self, sources: Sequence[str], own: Sequence[bool], seconds: float
+    ) -> Generator[list[Output], None, None]:
+        deadline, count = time.monotonic() + seconds + self.limits.spare_seconds, 0
         request: dict[str, Tree] = {"sources": messages.from_sources(sources), "own": [*own]}
         request |= {"seconds": seconds, "output": self.limits.output}
         broken = contextlib.suppress(stream.Late, BadFrame, stream.Closed)  # what came until then is shown
         with self._container() as container, hand(container.first(), DISPLAY) as sock, broken:
             stream.send(sock, request)
             reader = stream.Reader(sock)
-            while len(shown) < len(sources) and reader.bytes <= SENT * self.limits.output:
-                shown += messages.to_outputs(stream.next_of(reader, deadline)[0], 1)
-        return shown
+            while count < len(sources) and reader.bytes <= SENT * self.limits.output:
+                yield from messages.to_outputs(stream.next_of(reader, deadline)[0], 1)
+                count += 1
 
     @contextlib.contextmanager
     def _container(self) -> Iterator[Container]:
