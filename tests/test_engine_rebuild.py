@@ -58,11 +58,19 @@ def counts(book) -> dict[str, str]:
         (b" " * (MAX_BYTES + 1), "larger than"),
         (b'{"cells": [' + b"{}," * MAX_PARTS + b"{}]}", "more than 500,000 lists and objects"),
         (b'{"nbformat": 3, "worksheets": [{"cells": [' + b"{}," * MAX_PARTS + b"{}]}]}", "more than 500,000 lists"),
+        (b'{"a": "\\\\", "b": [' + b"{}," * MAX_PARTS + b'{}], "c": "\\""}', "more than 500,000 lists"),
     ],
 )
 def test_a_file_that_is_no_notebook_is_refused_with_the_reason(data, reason):
     with pytest.raises(Unreadable, match=reason):
         read(data)
+
+
+@pytest.mark.parametrize("printed", ["[[0], [1]]", '{"a": "[\\\\"}', "\x1b[31mred\x1b[0m", '[\\"[\\\\\\"['])
+def test_what_was_printed_counts_for_no_lists_and_objects(printed):
+    output = {"output_type": "stream", "name": "stdout", "text": [printed * (MAX_PARTS // 2), '"[', "[\\"]}
+    book = {"cells": [{"cell_type": "code", "source": "x", "outputs": [output]}]}
+    assert [cell.source for cell in read(json.dumps(book).encode())] == ["x"]
 
 
 def test_a_notebook_of_format_3_is_upgraded():
