@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from batch_room import STUDENTS, made, outcome, scores, stop_at, undisturbed
+from nbgrader.api import InvalidEntry
 from small_class import ASSIGNMENT, NAMES, hand_in, notebook, release
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 from toy_judge import Nowhere, ToyJudge
 
 from autograder.engine.grade import sanitize, untouched
@@ -21,6 +23,7 @@ from autograder.engine.stopping import Stopped
 from autograder.nbgrader_bridge import How, Watcher, batch, grade, recorder
 from autograder.nbgrader_bridge.config import course_directory
 from autograder.nbgrader_bridge.gradebook import open_gradebook
+from autograder.nbgrader_bridge.locks import is_locked
 from autograder.nbgrader_bridge.log import logged
 from autograder.nbgrader_bridge.recorder import Recorder
 from autograder.sandbox.wire import policy
@@ -228,6 +231,36 @@ def test_a_gradebook_that_is_locked_for_a_while_is_waited_for(impatient):
     result = grade(impatient.root, ASSIGNMENT, None, None, Nowhere(), how=how, watcher=Watcher(said=said))
     assert not any(each.failed for each in result.students)
     assert impatient.said == ["the gradebook is locked by another program: waiting for it, 60 s at most"]
+
+
+def test_a_gradebook_that_is_locked_when_it_is_opened_is_waited_for(impatient, monkeypatch):
+    def register(*given):
+        registered(*given)
+        LOCKS.append(sqlite3.connect(impatient.root / "gradebook.db"))
+        LOCKS[-1].execute("BEGIN EXCLUSIVE")
+
+    registered = batch.books.register
+    monkeypatch.setattr(batch.books, "register", register)
+    how = How(work=impatient.toy(), patience=60.0)
+    result = grade(
+        impatient.root, ASSIGNMENT, how=how, runner=Nowhere(), watcher=Watcher(said=lambda _: LOCKS.pop().close())
+    )
+    assert not any(each.failed for each in result.students)
+
+
+@pytest.mark.parametrize(
+    ("said", "locked"),
+    [
+        ("database is locked", True),
+        ("canceling statement due to lock timeout\nCONTEXT:  while it", True),
+        ("database or disk is full", False),
+        ("duplicate key\nDETAIL:  Key (id)=(is locked) already exists.", False),
+    ],
+)
+def test_what_a_database_was_given_is_not_taken_for_what_it_says(said, locked):
+    comment = "linear_vjp: RuntimeError: the file is locked"
+    assert is_locked(OperationalError("UPDATE comment SET ...", (comment,), sqlite3.OperationalError(said))) is locked
+    assert is_locked(InvalidEntry(f"(sqlite3.OperationalError) {said}")) is locked
 
 
 def test_a_folder_that_cannot_be_written_fails_its_student_alone(room):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ def grade(
     """
     way, watching = how or How(), watcher or Watcher()
     wanted = None if students is None else tuple(sorted(set(students)))
+    waited = functools.partial(patiently, said=watching.said, seconds=way.patience)
     with logged(root) as log, Stop() as stop, _open(root.resolve(), runner, way) as chosen:
         log.warning("%s", chosen.describe())
         directory, config = course_directory(root)
@@ -100,8 +102,8 @@ def grade(
                 students=wanted,
             )
             run, taken_up = _run(journal, asked, way, watching)
-            patiently(lambda: books.register(directory, assignment, release), watching.said, seconds=way.patience)
-            with Recorder(directory, config, assignment, release) as recorder:
+            waited(lambda: books.register(directory, assignment, release))
+            with waited(lambda: Recorder(directory, config, assignment, release)) as recorder:
                 batch = Batch(
                     directory=directory,
                     assignment=assignment,
@@ -117,7 +119,7 @@ def grade(
                 )
                 _go_through(batch, batch.plan(handed_in), way)
             journal.end()
-        found = patiently(lambda: _results(directory, assignment, release), watching.said, seconds=way.patience)
+        found = waited(lambda: _results(directory, assignment, release))
         return _with_failures(found, batch.failures)
 
 

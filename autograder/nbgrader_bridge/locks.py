@@ -55,13 +55,18 @@ def patiently(
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether a database says with this that another program has locked it."""
-    return any(words in str(error) for words in LOCKED)
+    """Whether a database says with this that another program has locked it; what it was given may say anything."""
+    return any(words in _said(error) for words in LOCKED)
 
 
 def database_words(error: BaseException) -> str:
     """What a database said, in one line, of one of DATABASE_ERRORS."""
     while isinstance(error.__context__, DBAPIError):  # what it met when it took back what had failed
         error = error.__context__
+    return f"the gradebook: {_said(error)}"
+
+
+def _said(error: BaseException) -> str:
+    """The first line of what the database itself said, without the statement and its values."""
     said = str(error.orig if isinstance(error, DBAPIError) else error)
-    return f"the gradebook: {said.strip().partition(chr(10))[0]}"
+    return said.strip().partition("\n")[0]
