@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sqlite3
@@ -19,13 +20,15 @@ from sqlalchemy.exc import OperationalError
 from toy_judge import Nowhere, ToyJudge
 
 from autograder.engine.grade import sanitize, untouched
+from autograder.engine.record import read_file, show
 from autograder.engine.stopping import Stopped
-from autograder.nbgrader_bridge import How, Watcher, batch, grade, recorder
+from autograder.nbgrader_bridge import How, Watcher, batch, grade, recorder, results
 from autograder.nbgrader_bridge.config import course_directory
 from autograder.nbgrader_bridge.gradebook import open_gradebook
 from autograder.nbgrader_bridge.locks import is_locked
 from autograder.nbgrader_bridge.log import logged
 from autograder.nbgrader_bridge.recorder import Recorder
+from autograder.report import page
 from autograder.sandbox.wire import policy
 from course.errors import CourseError
 
@@ -320,6 +323,69 @@ def real_judge():
             return untouched(student, self.release, Nowhere(), problem=problem, seed=task.seed)
 
     return Reads(release(), Path(os.devnull))
+
+
+def damaged(change):
+    """The bytes of a graded notebook after a change."""
+
+    def spoil(data: bytes) -> bytes:
+        book = json.loads(data)
+        change(book, book["metadata"]["hpml"]["grading"])
+        return json.dumps(book).encode()
+
+    return spoil
+
+
+def spoilt_verdicts(**fields):
+    """Other fields in each verdict."""
+
+    def change(book, _):
+        for verdict in filter(None, (cell["metadata"].get("hpml", {}).get("verdict") for cell in book["cells"])):
+            verdict["$dict"].update(fields)
+
+    return damaged(change)
+
+
+DAMAGES = {
+    "no JSON": lambda data: data[:500],
+    "no object": lambda data: b"[1]",
+    "deep": lambda data: b"[" * 200_000,
+    "no cells": damaged(lambda book, _: book.pop("cells")),
+    "no metadata": damaged(lambda book, _: book.pop("metadata")),
+    "cells of numbers": damaged(lambda book, _: book.update(cells=[1])),
+    "a cell without metadata": damaged(lambda book, _: book["cells"][0].pop("metadata")),
+    "metadata of text": damaged(lambda book, _: book["metadata"].update(hpml="x")),
+    "a repair of numbers": damaged(lambda _, grading: grading.update(repairs=[5])),
+    "a problem of numbers": damaged(lambda _, grading: grading.update(problem=5)),
+    "a runner of numbers": damaged(lambda _, grading: grading.update(runner=5)),
+    "seconds of text": damaged(lambda _, grading: grading.update(seconds="x")),
+    "findings of numbers": spoilt_verdicts(findings=[5]),
+    "points of text": spoilt_verdicts(points="x"),
+    "a misconception of numbers": spoilt_verdicts(diagnosis={"$dict": {"name": 5, "hint": ""}}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_graded_notebook_that_was_damaged_is_read_as_none(tmp_path, damage):
+    graded, path = untouched("ann", release(), Nowhere(), seed=3), tmp_path / "a.ipynb"
+    path.write_text(json.dumps(show(graded)))
+    assert read_file("ann", path).verdicts == graded.verdicts
+    path.write_bytes(damage(path.read_bytes()))
+    assert read_file("ann", path) is None
+
+
+@pytest.mark.parametrize("damage", [DAMAGES["deep"], DAMAGES["a runner of numbers"]])
+def test_a_graded_notebook_that_was_damaged_keeps_nobody_from_the_report_and_is_graded_again(room, damage):
+    before = room.grade(students=["ann", "bob"])
+    room.notebook("ann").write_bytes(damage(room.notebook("ann").read_bytes()))
+    found = results(room.root, ASSIGNMENT)
+    page.to_html(found)
+    assert (outcome(found)["ann"].failed, outcome(found)["bob"]) == (
+        "the graded notebook is missing or damaged: grade again",
+        outcome(before)["bob"],
+    )
+    room.grade(students=["ann", "bob"], resume=True)
+    assert room.calls() == Counter({"ann": 2, "bob": 1})
 
 
 # --- the gradebook ----------------------------------------------------------------------

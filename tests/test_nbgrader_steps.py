@@ -213,7 +213,9 @@ def test_a_grading_that_breaks_leaves_no_stale_score_and_stops_nobody(root, monk
         assert not recorded(book, "bob").needs_manual_grade
 
 
-@pytest.mark.parametrize("left", [None, b"", b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'])
+@pytest.mark.parametrize(
+    "left", [None, b"", b"[" * 200_000, b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}']
+)
 def test_what_a_killed_run_left_behind_is_graded_by_the_next(root, left):
     hand_in(root, "ann", notebook(RIGHT), stamp=EARLY)
     path = graded_path(root, "ann")

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_markdown_cell, new_output
@@ -51,13 +53,19 @@ def show(graded: Graded) -> NotebookNode:
     return notebook
 
 
-def read_back(student: str, notebook: NotebookNode) -> Graded | None:
-    """What `show` wrote; None for a notebook that it did not write. Raises nothing else on a damaged one."""
-    grading = notebook.metadata.get("hpml", {}).get("grading")
-    if grading is None:
-        return None
+def read_file(student: str, path: Path) -> Graded | None:
+    """What `show` wrote into the file at `path`; None where there is no such notebook, or a damaged one."""
     try:
-        return Graded(
+        return read_back(student, from_dict(json.loads(path.read_bytes())))  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def read_back(student: str, notebook: NotebookNode) -> Graded | None:
+    """What `show` wrote; None for a notebook that it did not write, or that was damaged since then."""
+    try:
+        grading = notebook.metadata.hpml.grading
+        graded = Graded(
             student=student,
             notebook=notebook,
             verdicts=tuple(
@@ -72,6 +80,7 @@ def read_back(student: str, notebook: NotebookNode) -> Graded | None:
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
+    return graded if _fits(graded, Graded) else None
 
 
 def _put_displayed(notebook: NotebookNode, displayed: Outputs) -> None:
@@ -124,3 +133,19 @@ def _unpack(packed: Any) -> Verdict:
 def _finding(fields: dict[str, Any]) -> Finding:
     measured = fields["measured"]
     return Finding(**{**fields, "measured": tuple(measured) if measured else None})
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value is what its annotation says, to the last part of it: a damaged file may hold anything."""
+    parts = get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_fits(each, parts[0]) for each in value)
+    if parts:  # one of several kinds
+        return any(_fits(value, each) for each in parts)
+    if not isinstance(value, (int, float) if kind is float else kind):
+        return False
+    names = _hints(kind) if dataclasses.is_dataclass(value) else {}
+    return all(_fits(getattr(value, name), each) for name, each in names.items())
+
+
+_hints = functools.cache(get_type_hints)

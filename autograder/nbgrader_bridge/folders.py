@@ -129,5 +129,5 @@ def _is_graded(path: Path) -> bool:
     """Whether this is a notebook that was graded to its end."""
     try:
         return "grading" in json.loads(path.read_bytes())["metadata"]["hpml"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False

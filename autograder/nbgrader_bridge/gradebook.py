@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from nbgrader.api import Gradebook, MissingEntry, SubmittedAssignment, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import SaveCells
@@ -22,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from autograder.engine.cells import Release, verbatim
 from autograder.engine.grade import Graded
-from autograder.engine.record import read_back
+from autograder.engine.record import read_file
 from autograder.engine.results import ExerciseResult, StudentResult, brief
 from autograder.nbgrader_bridge.locks import is_locked
 from course import exercises
@@ -173,7 +172,7 @@ def student_results(directory: CourseDirectory, assignment: str, release: Releas
 
 def _result(directory: CourseDirectory, submission: SubmittedAssignment, release: Release) -> tuple[StudentResult, str]:
     student, assignment = submission.student.id, submission.assignment.name
-    graded = _read_back(student, graded_folder(directory, assignment, student) / f"{release.name}.ipynb")
+    graded = read_file(student, graded_folder(directory, assignment, student) / f"{release.name}.ipynb")
     penalty = submission.late_submission_penalty or 0.0
     result = StudentResult(
         student=student,
@@ -184,18 +183,11 @@ def _result(directory: CourseDirectory, submission: SubmittedAssignment, release
         exercises=_exercise_results(submission, release, graded),
         repairs=graded.repairs if graded else (),
         problem=graded.problem if graded else "",
-        failed=graded.failed if graded else "the graded notebook is missing: grade again",
+        failed=graded.failed if graded else "the graded notebook is missing or damaged: grade again",
         seed=graded.seed if graded else None,
         seconds=graded.seconds if graded else 0.0,
     )
     return result, graded.runner if graded else ""
-
-
-def _read_back(student: str, path: Path) -> Graded | None:
-    try:
-        return read_back(student, nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
-    except (OSError, ValueError):
-        return None
 
 
 def _exercise_results(

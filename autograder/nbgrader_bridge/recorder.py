@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import nbformat
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde
 from nbgrader.coursedir import CourseDirectory
@@ -30,7 +29,7 @@ from traitlets.config import Config
 
 from autograder.engine.cells import Release
 from autograder.engine.grade import Graded
-from autograder.engine.record import read_back, show
+from autograder.engine.record import read_file, show
 from autograder.nbgrader_bridge import gradebook as books
 from autograder.nbgrader_bridge.folders import STAMP, exchanged
 from autograder.nbgrader_bridge.submitted import NoTime, folder_of, handed_in_at
@@ -83,11 +82,7 @@ class Recorder:
 
     def recorded_seed(self, student: str) -> int | None:
         """The seed of the submission that was recorded last; None where there is none, or it failed."""
-        path = self._folder(student) / f"{self._release.name}.ipynb"
-        try:
-            graded = read_back(student, nbformat.from_dict(json.loads(path.read_bytes())))  # type: ignore[no-untyped-call]
-        except (OSError, ValueError, AttributeError):
-            return None
+        graded = read_file(student, self._folder(student) / f"{self._release.name}.ipynb")
         return graded.seed if graded and not graded.failed else None
 
     def _folder(self, student: str) -> Path:
