@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 
@@ -61,7 +62,7 @@ def test_a_run_that_ended_is_told_from_one_that_did_not(path):
 def test_a_new_run_knows_the_seeds_of_earlier_ones(path):
     written(path)
     with Journal(path) as journal:
-        journal.begin(BatchRun(began="later", release="r1", drawn=1))
+        journal.begin(BatchRun(began="2026-02-01T10:00:00+00:00", release="r1", drawn=1))
         journal.start("bob", Entry(digest="d", seed=9))
         assert list(journal.run.entries) == ["bob"]
     with Journal(path) as journal:
@@ -79,8 +80,19 @@ def test_a_torn_last_line_is_cut_off(path, cut):
         assert journal.run.entries["bob"].state == "recorded"
 
 
+def begun(**fields) -> str:
+    """A line that begins a run, with these fields."""
+    line = {"is": "begun", "began": ASKED.began, "release": "r", "drawn": 5, "seed": None, "repeat": False}
+    return json.dumps({**line, "students": None, **fields})
+
+
 @pytest.mark.parametrize(
-    "line", ["{", "[]", '{"is": "recorded", "student": "zoe"}', '{"is": "lost", "student": "ann"}']
+    "line",
+    [
+        *("{", "[]", "[" * 200_000, '{"is": "recorded", "student": "zoe"}', '{"is": "lost", "student": "ann"}'),
+        *('{"is": "started", "student": "ann", "digest": "d", "seed": "x"}', begun(began=5), begun(began="later")),
+        *(begun(release=5), begun(drawn="x"), begun(seed="x"), begun(repeat="x"), begun(students=5)),
+    ],
 )
 def test_a_damaged_line_is_named(path, line):
     written(path)

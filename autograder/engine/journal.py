@@ -25,7 +25,16 @@ from filelock import FileLock, Timeout
 from course.errors import CourseError
 
 State: TypeAlias = Literal["started", "recorded", "failed"]
-_ASKED = ("began", "release", "drawn", "seed", "repeat", "students")
+# What the fields of a line hold.
+_ASKED = {
+    "began": str,
+    "release": str,
+    "drawn": int,
+    "seed": int | None,
+    "repeat": bool,
+    "students": list | tuple | None,
+}
+_STARTED = {"student": str, "digest": str, "seed": int}
 _STATES: dict[str, State] = {"recorded": "recorded", "failed": "failed"}
 
 
@@ -149,7 +158,7 @@ class Journal:
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
                 self._apply(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise JournalError(
                     f"every line of {self._path} must be one of a journal's, line {number} is none; "
                     "move the file away to grade anew"
@@ -160,7 +169,8 @@ class Journal:
     def _apply(self, line: dict[str, Any]) -> BatchRun:
         """What a line says of the run to which it belongs."""
         if line["is"] == "begun":
-            asked = {name: line[name] for name in _ASKED}
+            asked = _fields(line, _ASKED)
+            datetime.fromisoformat(asked["began"])
             self.run = BatchRun(
                 **{**asked, "students": None if asked["students"] is None else tuple(asked["students"])}
             )
@@ -170,13 +180,22 @@ class Journal:
         if line["is"] == "ended":
             self.run.ended = True
         elif line["is"] == "started":
-            self.run.entries[line["student"]] = Entry(digest=line["digest"], seed=line["seed"])
+            started = _fields(line, _STARTED)
+            self.run.entries[started["student"]] = Entry(digest=started["digest"], seed=started["seed"])
             self.run.ended = False
-            self.seeds[line["student"]] = line["seed"]
+            self.seeds[started["student"]] = started["seed"]
         else:
             entry = self.run.entries[line["student"]]
             self.run.entries[line["student"]] = dataclasses.replace(entry, state=_STATES[line["is"]])
         return self.run
+
+
+def _fields(line: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Any]:
+    """Those of a line that are named. Raises KeyError or TypeError where one is missing, or of another kind."""
+    found = {name: line[name] for name in kinds}
+    if not all(isinstance(found[name], kind) for name, kind in kinds.items()):
+        raise TypeError("a field is of another kind")
+    return found
 
 
 def demand_none_is_written(folder: Path) -> None:
