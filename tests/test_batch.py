@@ -184,6 +184,26 @@ def test_a_database_that_refuses_is_told_in_one_sentence(room):
         room.grade()
 
 
+MISCONFIGURED = {
+    "c = (": r"must be a configuration that nbgrader takes, but: SyntaxError: '\(' was never closed",
+    "c.CourseDirectory.db_url = nope": "NameError: name 'nope' is not defined",
+    "import sys; sys.exit('no')": "SystemExit: no",
+    "c.CourseDirectory.db_url = 5": "expected a unicode string, not the int 5",
+    "c.CourseDirectory.directory_structure = '{x}'": "KeyError: 'x'",
+    "c.CourseDirectory.db_url = 'nonsense'": "db_url must be the address of a database .* but: Could not parse",
+    "c.CourseDirectory.db_url = 'mysql://x/y'": "db_url must be .* whose driver is installed, but: No module named",
+    "c.CourseDirectory.db_url = 'foo://x/y'": "db_url must be .* but: Can't load plugin",
+    "c.AssignLatePenalties.plugin_class = 'no.such.Plugin'": "'no.such.Plugin' could not be imported; mend it",
+}
+
+
+@pytest.mark.parametrize("line", MISCONFIGURED)
+def test_a_configuration_that_nbgrader_does_not_take_is_told_in_one_sentence(room, line):
+    (room.root.parent / "nbgrader_config.py").write_text(f"c = get_config()\n{line}")
+    with pytest.raises(CourseError, match=MISCONFIGURED[line]):
+        room.grade()
+
+
 def test_a_folder_that_is_not_there_is_told_and_not_made(tmp_path):
     with pytest.raises(CourseError, match=r"^the folder of the course must be there, but .*/slip/build is not: "):
         grade(tmp_path / "slip" / "build", ASSIGNMENT)

@@ -56,15 +56,24 @@ def configure(config: Config, root: Path) -> None:
 def course_directory(root: Path) -> tuple[CourseDirectory, Config]:
     """nbgrader's view of the folder, and the configuration that its converters need.
 
-    What `nbgrader_config.py` beside the folder says (late penalties, a database's URL) holds here too.
+    What `nbgrader_config.py` beside the folder says (late penalties, a database's URL) holds here too. Raises
+    CourseError where it cannot be loaded, or says what nbgrader does not take.
     """
     config = Config()
     configure(config, root)
-    beside = root.resolve().parent
-    if (beside / FILE).is_file():
-        config.merge(PyFileConfigLoader(FILE, path=str(beside)).load_config())
-    config.CourseDirectory.root = str(root.resolve())
-    return CourseDirectory(config=config), config
+    beside = root.resolve().parent / FILE
+    try:
+        if beside.is_file():
+            config.merge(PyFileConfigLoader(FILE, path=str(beside.parent)).load_config())
+        config.CourseDirectory.root = str(root.resolve())
+        directory = CourseDirectory(config=config)
+        directory.format_path("step", "student", "assignment")
+    except CourseError:
+        raise
+    except (Exception, SystemExit) as error:  # it is a program, which may do anything
+        said = f"{type(error).__name__}: {error}"
+        raise CourseError(f"{beside} must be a configuration that nbgrader takes, but: {said}; mend it") from None
+    return directory, config
 
 
 def _find_alembic() -> None:

@@ -17,7 +17,7 @@ from nbgrader.api import Gradebook, MissingEntry, SubmittedAssignment, Submitted
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import SaveCells
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from autograder.engine.cells import Release, verbatim
 from autograder.engine.grade import Graded
@@ -63,6 +63,11 @@ def open_gradebook(directory: CourseDirectory) -> Gradebook:
         raise CourseError(
             f"the gradebook {place} must be a database that can be opened, but: {said.partition(chr(10))[0]}; "
             "put the file right or away, or set c.CourseDirectory.db_url anew"
+        ) from None
+    except (ArgumentError, ImportError) as error:
+        raise CourseError(
+            f"c.CourseDirectory.db_url must be the address of a database whose driver is installed, but: {error}; "
+            "set it anew"
         ) from None
 
 

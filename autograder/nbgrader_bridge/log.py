@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import sqlalchemy.exc
+from traitlets import TraitError
 
 from autograder.engine.grade import Graded
 from autograder.nbgrader_bridge.locks import DATABASE_ERRORS, database_words
@@ -37,7 +38,7 @@ def logged(root: Path) -> Iterator[logging.Logger]:
     """A logger that writes to the log; SQLAlchemy's warning about nbgrader's own habits is left out.
 
     Raises CourseError where the root is no folder, as a slip of the pen shall not make one, and where the gradebook's
-    database refuses something.
+    database or a setting of nbgrader's refuses something.
     """
     if not root.is_dir():
         words = f"the folder of the course must be there, but {root} is not"
@@ -54,6 +55,8 @@ def logged(root: Path) -> Iterator[logging.Logger]:
     except DATABASE_ERRORS as error:
         log.exception("the gradebook")
         raise CourseError(f"{database_words(error)}; when that is mended, the same command goes on") from None
+    except TraitError as error:
+        raise CourseError(f"nbgrader_config.py must set what nbgrader takes, but: {error}; mend it") from None
     finally:
         log.removeHandler(handler)
         handler.close()

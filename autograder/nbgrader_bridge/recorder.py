@@ -44,9 +44,9 @@ class Recorder:
 
     def __init__(self, directory: CourseDirectory, config: Config, assignment: str, release: Release) -> None:
         self._directory, self._assignment, self._release = directory, assignment, release
-        self._gradebook = books.open_gradebook(directory)
         self._nbgrader = Autograde(coursedir=directory, config=config, log=directory.log)
         self._penalties = _Penalties(config=config, log=directory.log)
+        self._gradebook = books.open_gradebook(directory)
         directory.assignment_id = assignment
 
     def __enter__(self) -> Self:
