@@ -6,6 +6,8 @@ import contextlib
 import copy
 import json
 import os
+import socket
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -15,9 +17,10 @@ from living import peak
 from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, without
 
 from autograder.engine.cells import Cell, Release, code_cells
-from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, read, read_file
+from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, bytes_of, read, read_file
 from autograder.engine.rebuild import PERHAPS, defines, rebuild
 from autograder.engine.slim import CELL, MAX_PARTS, TOTAL
+from autograder.nbgrader_bridge.submitted import digest_of
 
 RELEASE = release()
 
@@ -155,12 +158,30 @@ def test_a_file_that_takes_too_long_is_given_up(monkeypatch):
         read(b" " * (SMALL + 1))
 
 
-@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
-def test_only_regular_files_are_opened(tmp_path, kind):
+KINDS = {
+    "folder": os.mkdir,
+    "link": lambda path: os.symlink(__file__, path),
+    "pipe": os.mkfifo,
+    "socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_regular_files_are_read_whatever_they_were_when_they_were_looked_at(tmp_path, monkeypatch, kind):
     path = tmp_path / "lesson.ipynb"
-    {"folder": path.mkdir, "link": lambda: path.symlink_to(__file__), "pipe": lambda: os.mkfifo(path)}[kind]()
-    with pytest.raises(Unreadable, match="regular file"):
-        read_file(path)
+    KINDS[kind](path)
+    with monkeypatch.context() as patch:
+        for look in ("stat", "lstat"):
+            patch.setattr(Path, look, lambda *given, **named: os.stat(__file__))
+        with pytest.raises(Unreadable, match="regular file"):
+            read_file(path)
+        assert digest_of(path).startswith("mode ")
+
+
+def test_no_more_is_read_of_a_file_than_was_asked_for(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert (bytes_of(tmp_path / "a", 3), bytes_of(tmp_path / "a", 9)) == (b"123", b"12345")
 
 
 # --- rebuilding ---

@@ -15,13 +15,14 @@ import glob
 import json
 import os
 import re
-import stat
 from datetime import datetime
 from pathlib import Path
 
 from nbgrader.converters.base import BaseConverter
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import parse_utc, rmtree
+
+from autograder.engine.read import Unreadable, bytes_of
 
 JOURNALS = ".grading"  # below the root: what batches have done
 STAMP = "timestamp.txt"
@@ -78,12 +79,10 @@ def exchanged(folder: Path) -> dict[str, bytes]:
 
 def _read_small(path: Path) -> bytes | None:
     try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > EXCHANGED_BYTES:
-            return None
-        return path.read_bytes()
-    except OSError:
+        data = bytes_of(path, EXCHANGED_BYTES + 1)
+    except Unreadable:
         return None
+    return data if len(data) <= EXCHANGED_BYTES else None
 
 
 def notebooks_of(converter: BaseConverter) -> dict[str, list[str]]:

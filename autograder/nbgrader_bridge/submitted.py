@@ -5,8 +5,8 @@ Nobody trusts what lies there. Links are not followed, pipes not opened, large f
 
 from __future__ import annotations
 
+import contextlib
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from nbgrader.coursedir import CourseDirectory
 from autograder.engine.cells import Release
 from autograder.engine.grade import Submission
 from autograder.engine.journal import digest
-from autograder.engine.read import MAX_BYTES
+from autograder.engine.read import MAX_BYTES, Unreadable, bytes_of
 from autograder.nbgrader_bridge.folders import STAMP, time_in
 from course.errors import CourseError
 
@@ -82,10 +82,11 @@ def digest_of(path: Path | None) -> str:
     """Names the content of a file; what can never be graded is named by its kind, size and time of change."""
     if path is None:
         return "nothing"
+    with contextlib.suppress(Unreadable):
+        if len(data := bytes_of(path, MAX_BYTES + 1)) <= MAX_BYTES:
+            return digest(data)
     try:
         about = path.lstat()
-        if stat.S_ISREG(about.st_mode) and about.st_size <= MAX_BYTES:
-            return digest(path.read_bytes())
     except OSError as error:
         return f"unreadable: {error.strerror}"
     return f"mode {about.st_mode:o}, {about.st_size} bytes, changed at {about.st_mtime_ns}"
