@@ -334,6 +334,43 @@ def test_what_lies_in_the_place_of_a_submission_is_told(room):
     ]
 
 
+@pytest.fixture
+def closed(room, monkeypatch):
+    """A class in which bob's folder and that of cid's submission are closed to who grades, even to root."""
+    shut = [room.root / "submitted" / "bob", room.root / "submitted" / "cid" / ASSIGNMENT]
+
+    def walled(call):
+        def look(path, *given, **named):
+            found = Path(os.fsdecode(path)) if isinstance(path, (str, os.PathLike)) else Path()
+            if any(each in found.parents for each in shut) or (call is listed and found in shut):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return call(path, *given, **named)
+
+        return look
+
+    listed = os.listdir
+    for name in ("stat", "lstat", "open", "listdir", "scandir"):
+        monkeypatch.setattr(os, name, walled(getattr(os, name)))
+    return room
+
+
+WHY_BOB = f"bob/{ASSIGNMENT} must be a folder that can be entered, but: Permission denied; bob was left out"
+
+
+def test_who_may_not_be_looked_at_is_told(closed):
+    result = outcome(closed.grade(work=real_judge()))
+    assert (closed.said, "bob" in result) == ([WHY_BOB], False)
+    assert result["cid"].problem == "the folder cannot be read: Permission denied"
+    with pytest.raises(CourseError, match=rf"^{WHY_BOB}$"):
+        closed.grade(students=["bob"])
+
+
+def test_a_folder_that_is_closed_meanwhile_costs_its_student_alone(closed, monkeypatch):
+    monkeypatch.setattr(batch.submitted, "students", lambda *given: ["ann", "bob"])
+    result = outcome(closed.grade(work=real_judge()))
+    assert [result[name].problem for name in ("ann", "bob")] == ["", "the folder cannot be read: Permission denied"]
+
+
 def real_judge():
     """The engine, which has nothing to run where nothing can be read or everything is untouched."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -29,15 +30,15 @@ class NoTime(CourseError):
 
 def students(directory: CourseDirectory, assignment: str, wanted: Iterable[str] | None) -> list[str]:
     """Ids of those who have handed in. Raises CourseError where there is nobody, or not everyone who is wanted."""
-    top = Path(directory.root) / directory.submitted_directory
-    left_out = {name for name in directory.student_id_exclude.split(",") if name}
-    found = sorted(each.parent.name for each in top.glob(f"*/{assignment}") if each.is_dir())
-    found = [student for student in found if student not in left_out and student.isprintable()]
+    looked_at = _looked_at(directory, assignment)
+    excluded = {name for name in directory.student_id_exclude.split(",") if name}
+    found = [student for student, why in looked_at.items() if not why and student not in excluded]
+    chosen = found if wanted is None else sorted(set(wanted))
+    if told := [why for student, why in looked_at.items() if why and (student in chosen or not found)]:
+        raise CourseError("; ".join(told[:3]))
     if not found:
-        raise CourseError(f"submissions must lie in {top}/<student>/{assignment}, but there are none")
-    if wanted is None:
-        return found
-    chosen = sorted(set(wanted))
+        place = Path(directory.root) / directory.submitted_directory
+        raise CourseError(f"submissions must lie in {place}/<student>/{assignment}, but there are none")
     missing = [student for student in chosen if student not in found]
     if missing:
         names = ", ".join(student or "a student without a name" for student in missing)
@@ -46,25 +47,46 @@ def students(directory: CourseDirectory, assignment: str, wanted: Iterable[str] 
 
 
 def left_out(directory: CourseDirectory, assignment: str) -> Iterator[str]:
-    """What is no submission where one should lie, a sentence each: nbgrader finds no name with a control character."""
+    """What is no submission where one should lie, a sentence each."""
+    yield from filter(None, _looked_at(directory, assignment).values())
+
+
+def _looked_at(directory: CourseDirectory, assignment: str) -> dict[str, str]:
+    """By name, in order, what lies where a submission should: "" for one, or why it is none, in one sentence."""
     top = Path(directory.root) / directory.submitted_directory
-    for each in sorted(top.glob(f"*/{assignment}")):
-        name = each.parent.name
-        if not name.isprintable():
-            yield f"a student's folder must have a printable name, got {name!r}: rename it, it was left out"
-        elif not each.is_dir():
-            yield f"{name}/{assignment} must be a folder with the notebook in it, but is a file: {name} was left out"
+    names = sorted(os.listdir(top)) if top.exists() else []
+    found = {name: _why_none(top / name / assignment) for name in names}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def _why_none(folder: Path) -> str | None:
+    """Why this is no submission; "" where it is one, None where there is nothing."""
+    name = folder.parent.name
+    try:
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        where = f"{_shown(name)}/{folder.name}"
+        return f"{where} must be a folder that can be entered, but: {error.strerror}; {_shown(name)} was left out"
+    if not name.isprintable():  # nbgrader finds no name with a control character
+        return f"a student's folder must have a printable name, got {name!r}: rename it, it was left out"
+    return (
+        ""
+        if is_folder
+        else f"{name}/{folder.name} must be a folder with the notebook in it, but is a file: {name} was left out"
+    )
 
 
 def submission(directory: CourseDirectory, assignment: str, student: str, release: Release) -> Submission:
     """The student's file, or why there is none."""
     folder = folder_of(directory, assignment, student)
-    if folder.is_symlink() or folder.parent.is_symlink():
-        return Submission(student=student, path=None, problem="the folder must not be a link")
     path = folder / f"{release.name}.ipynb"
-    if os.path.lexists(path):
-        return Submission(student=student, path=path)
     try:
+        if folder.is_symlink() or folder.parent.is_symlink():
+            return Submission(student=student, path=None, problem="the folder must not be a link")
+        if os.path.lexists(path):
+            return Submission(student=student, path=path)
         names = sorted(name for name in os.listdir(folder) if name.endswith(".ipynb"))
     except OSError as error:
         return Submission(student=student, path=None, problem=f"the folder cannot be read: {error.strerror}")
