@@ -76,9 +76,9 @@ def doctor() -> None:
 
 
 def main() -> None:
-    """Run the command; an error of the course is one sentence and exit code 2."""
+    """Run the command; an error of the course, and one of the disk, is one sentence and exit code 2."""
     try:
         app()
-    except CourseError as error:
+    except (CourseError, OSError) as error:
         typer.echo(f"course: {error}", err=True)
         raise SystemExit(2) from None

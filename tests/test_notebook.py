@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from course import cli
 from course.cli import app
 from course.errors import CourseError, UnknownExercise
 from course.exercises import load
@@ -84,6 +85,21 @@ def test_what_is_no_file_is_refused_unread(tmp_path: Path, make: Callable[[Path]
     make(tmp_path / "n.ipynb")
     with pytest.raises(CourseError, match="but is a folder, a pipe or a device"):
         answers(tmp_path / "n.ipynb")
+
+
+def test_a_name_that_no_file_can_have_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CourseError, match=r"must be a notebook .*, but: OSError: .*File name too long"):
+        answers(tmp_path / ("a" * 300 + ".ipynb"))
+
+
+def test_an_error_of_the_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    def closed() -> None:
+        raise PermissionError(13, "Permission denied", "notebooks")
+
+    monkeypatch.setattr(cli, "app", closed)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err == "course: [Errno 13] Permission denied: 'notebooks'\n"
 
 
 def test_a_notebook_without_exercises_is_refused(tmp_path: Path) -> None:

@@ -230,17 +230,31 @@ def test_a_file_where_the_directory_should_be_gives_a_sentence(data_home):
     assert load() == {}
 
 
-@pytest.mark.parametrize("what", ["whole", "a file above it", "a folder that takes no file"])
+def closed_to(call, folder):
+    """The call, to which all that lies in a folder is closed."""
+
+    def look(path, *given, **named):
+        if folder in Path(path).parents:
+            raise PermissionError(13, "Permission denied", path)
+        return call(path, *given, **named)
+
+    return look
+
+
+@pytest.mark.parametrize("what", ["whole", "a file above it", "a folder that takes no file", "a closed folder"])
 def test_the_doctor_says_whether_progress_is_kept(what, monkeypatch, data_home):
     if what == "a file above it":
         data_home.write_text("a file")
-    elif what == "a folder that takes no file":
+    elif what != "whole":
 
         def refuses(*arguments, **options):
             raise OSError(30, "Read-only file system")
 
         monkeypatch.setattr(tempfile, "TemporaryFile", refuses)
-    told = doctor._progress()
+    with monkeypatch.context() as patch:
+        if what == "a closed folder":
+            patch.setattr(os, "stat", closed_to(os.stat, data_home))
+        told = doctor._progress()
     assert (told.good, "progress will not be kept" in told.says) == (
         (True, False) if what == "whole" else (False, True)
     )

@@ -66,7 +66,8 @@ def _sheets() -> Check:
 
 def _progress() -> Check:
     folder = progress_file.path().parent
-    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    # Not by the path's own method, which raises where it may not look.
+    nearest = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     try:
         with tempfile.TemporaryFile(dir=nearest):  # what the permissions say is not all: a disk may be read-only
             pass

@@ -23,9 +23,9 @@ def answers(path: Path) -> dict[str, Loaded]:
 
 
 def _cells(path: Path) -> list[CodeCell]:
-    if path.exists() and not path.is_file():
-        raise CourseError(f"{path} must be a notebook (.ipynb), but is a folder, a pipe or a device")
     try:
+        if path.exists() and not path.is_file():
+            raise CourseError(f"{path} must be a notebook (.ipynb), but is a folder, a pipe or a device")
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
         return [_cell("".join(cell["source"]), cell["metadata"].get("hpml")) for cell in code]
