@@ -17,6 +17,7 @@ from living import peak
 from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, without
 
 from autograder.engine.cells import Cell, Release, code_cells
+from autograder.engine.grade import Submission, sanitize
 from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, bytes_of, read, read_file
 from autograder.engine.rebuild import PERHAPS, defines, rebuild
 from autograder.engine.slim import CELL, MAX_PARTS, TOTAL
@@ -185,6 +186,17 @@ def test_no_more_is_read_of_a_file_than_was_asked_for(tmp_path):
 
 
 # --- rebuilding ---
+
+
+def test_a_repair_that_was_made_often_is_told_once(tmp_path):
+    book = notebook(RIGHT)
+    check = find(book, "check-hvp")
+    book.cells += [{**check, "source": f"# {number}\n{check.source}"} for number in range(3_000)]
+    path = tmp_path / "lesson.ipynb"
+    path.write_text(json.dumps(book))
+    first, *others = sanitize(Submission(student="ann", path=path), RELEASE).repairs
+    assert (first[:46], first[-13:]) == ("The check cell of `hvp` held more than the che", "(3,000 times)")
+    assert len(others) < 3
 
 
 def test_a_submission_as_it_should_be_needs_no_repair():

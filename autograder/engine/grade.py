@@ -16,6 +16,7 @@ import functools
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,13 @@ def sanitize(submission: Submission, release: Release) -> Sanitized:
         rebuilt = rebuild(release.cells, _cells(submission))
     except Unreadable as unreadable:
         return Sanitized(student=submission.student, cells=release.cells, problem=str(unreadable))
-    return Sanitized(student=submission.student, cells=rebuilt.cells, repairs=rebuilt.repairs)
+    return Sanitized(student=submission.student, cells=rebuilt.cells, repairs=tuple(_counted(rebuilt.repairs)))
+
+
+def _counted(repairs: Sequence[str]) -> Iterator[str]:
+    """Each sentence once, and how often it holds where that is more often: a copy of a cell brings its own."""
+    for sentence, times in Counter(repairs).items():
+        yield sentence if times == 1 else f"{sentence} ({times:,} times)"
 
 
 def display_run(sanitized: Sanitized, release: Release, runner: Runner) -> Outputs:
