@@ -64,7 +64,7 @@ def read_file(student: str, path: Path) -> Graded | None:
 def read_back(student: str, notebook: NotebookNode) -> Graded | None:
     """What `show` wrote; None for a notebook that it did not write, or that was damaged since then."""
     try:
-        grading = notebook.metadata.hpml.grading
+        grading = notebook.metadata["hpml"]["grading"]
         graded = Graded(
             student=student,
             notebook=notebook,
