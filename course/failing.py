@@ -116,7 +116,10 @@ def _expression(frame: FrameType) -> str:
 def short(node: ast.expr) -> str:
     """The function of a call, or the expression, in a few words: only its end where it is long."""
     node = node.func if isinstance(node, ast.Call) else node
-    text = ast.unparse(node)
+    try:
+        text = ast.unparse(node)
+    except RecursionError:  # hundreds of calls in a row
+        text = "." * (MAX_WRITTEN + 1)
     if len(text) > MAX_WRITTEN and isinstance(node, ast.Attribute):
         return node.attr
     return text if len(text) <= MAX_WRITTEN else f"{text[: MAX_WRITTEN - 3]}..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import linecache
@@ -20,7 +21,7 @@ import torch
 import toy
 from conftest import same_tree
 
-from course.failing import MAX_MESSAGE, MAX_WHERE
+from course.failing import MAX_MESSAGE, MAX_WHERE, MAX_WRITTEN, short
 from course.performing.exercise import Case, Observation, observe
 from course.performing.oracle import Here, UnknownQuestion, is_here, with_costs
 from course.performing.perform import MAX_PRINTED, in_float64, perform, perform_all
@@ -224,6 +225,12 @@ def test_the_name_of_a_function_is_told_in_few_words_on_one_line():
     answer.__code__ = answer.__code__.replace(co_name="a\n" + " " * 40 + "x" * 9_000)
     (line,) = own_lines(run(answer))
     assert ("in a xxx" in line, "\n" in line, len(line) < 200) == (True, False, True)
+
+
+@pytest.mark.parametrize(("end", "told"), [("", "a"), ("[0]", "...")])
+def test_a_chain_of_hundreds_of_calls_is_told_in_few_words(end, told):
+    text = short(ast.parse("x" + ".a()" * 400 + end, mode="eval").body)
+    assert (text.endswith(told), len(text) <= MAX_WRITTEN) == (True, True)
 
 
 def test_lines_of_libraries_and_of_the_course_are_left_out():
