@@ -78,6 +78,8 @@ FILLED = {
         "        TABLE.append(7)\nclass A(metaclass=M): ..."
     ),
     "a class whose subclasses register": ("class B:\n    def __init_subclass__(cls): TABLE.append(7)\nclass A(B): ..."),
+    "an import above": "try:\n    import TABLE\nexcept ImportError:\n    TABLE = []\nTABLE = []\nTABLE.append(7)",
+    "a function with an attribute": "def put(table): table.append(7)\nput.calls = 0\nput(TABLE)",
     "a method as a decorator": "@TABLE.append\ndef g(): ...\nTABLE[0] = g\nTABLE.append(7)",
 }
 
@@ -85,6 +87,62 @@ FILLED = {
 @pytest.mark.parametrize("filled", FILLED.values(), ids=FILLED)
 def test_what_fills_an_object_is_run(monkeypatch, filled):
     assert loaded(monkeypatch, "TABLE = []", filled, answer="def f(): return TABLE[-1]").answer() == 7
+
+
+IN_FORCE = {
+    "a function that fills": ("TABLE = []\ndef put(table): table.append(7)\nput(TABLE)", "def put(table): ..."),
+    "a decorator": ("TABLE = []\ndef put(g):\n    TABLE.append(g())\n@put\ndef g(): return 7", "def put(g): return g"),
+    "a global": ("def put():\n    global TABLE\n    TABLE = [7]\nput()", "def put():\n    global T\n    T = 8\nput()"),
+    "a function that calls it": (
+        "TABLE = []\ndef main(): put()\ndef put(): TABLE.append(7)\nmain()",
+        "def put(): print('slow')\nmain()",
+    ),
+    "a class": (
+        "TABLE = []\nclass put:\n    def __init_subclass__(cls): TABLE.append(7)\nclass A(put): ...",
+        "class put: ...\nclass A(put): ...",
+    ),
+    "in the statement that calls it": (
+        "TABLE = []\nfor n in (6, 7):\n    def put():\n        global TABLE\n        TABLE = [n]\n    put()",
+        "put = None",
+    ),
+}
+
+
+@pytest.mark.parametrize(("filled", "anew"), IN_FORCE.values(), ids=IN_FORCE)
+@pytest.mark.parametrize("below", [False, True])
+def test_a_call_does_what_its_name_stood_for_then(monkeypatch, capsys, filled, anew, below):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    answer = CodeCell(source="def f(): return TABLE[-1]", answers="f")
+    after = [answer, CodeCell(source=anew)] if below else [CodeCell(source=anew), answer]
+    assert load([CodeCell(source=filled), *after], "f").answer() == 7
+    assert capsys.readouterr().out == ""
+
+
+SETTINGS = (
+    "math.seven = 7",
+    "math.seven += 1",
+    "math.tables[0] = 7",
+    "def f():\n    math.seven = 7\nx = f()",
+    "try:\n    import math\nexcept ImportError: ...",
+)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("below", [False, True])
+def test_what_is_set_in_a_module_makes_no_change_of_its_calls(monkeypatch, capsys, setting, below):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr("math.tables", [0], raising=False)
+    monkeypatch.setattr("math.seven", 0, raising=False)
+    calls = ("math.floor(print(1))", "for n in [2]:\n    math.floor(print(n))", "def g(): math.floor(3)\ng(print(3))")
+    answer = CodeCell(source="def h(): return math.floor(7.5)", answers="h")
+    cells = [CodeCell(source=source) for source in ("import math", *([] if below else [setting]), *calls)]
+    assert load([*cells, answer, *([CodeCell(source=setting)] if below else [])], "h").answer() == 7
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_set_in_a_module_itself_is_run(monkeypatch):
+    monkeypatch.setattr("math.seven", 0, raising=False)
+    assert loaded(monkeypatch, "import math\nmath.seven = 7", answer="def f(): return math.seven").answer() == 7
 
 
 def test_classes_are_known_to_those_that_they_are_made_from(monkeypatch):

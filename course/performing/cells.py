@@ -67,6 +67,7 @@ BROUGHT = compile(SHELL, "<shell>", "exec", dont_inherit=True)
 TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=[^\W\d])", re.MULTILINE)  # binds what the rest of the line binds
 BUILTINS = frozenset({*dir(builtins), *BROUGHT.co_names})  # with what IPython brings
 IMPORTS = (ast.Import, ast.ImportFrom)
+ASSIGNMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Accounts = tuple[frozenset[str], frozenset[str], frozenset[str], Mapping[str, frozenset[str]]]
 LONGEST_REWRITTEN = 2**18  # characters of a cell: to rewrite megabytes would take the time that loading has
@@ -298,7 +299,7 @@ def _binds(node: ast.stmt) -> frozenset[str]:
         return frozenset({node.name})
     if isinstance(node, IMPORTS):
         return frozenset(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
+    if isinstance(node, (*ASSIGNMENTS, ast.Delete)):
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]
         return frozenset(_root(part) for target in targets for part in ast.walk(target)) - {""}
     return frozenset() if isinstance(node, ast.Expr) else _bound_inside(node)
@@ -331,7 +332,7 @@ def _accounts(node: ast.stmt) -> Accounts:
     parts = [*ast.walk(node)]
     if isinstance(node, ast.Expr):
         changes, calls = _acting([node.value] if isinstance(node.value, ast.Call) else [], [])
-    elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+    elif isinstance(node, ASSIGNMENTS):
         changes, calls = frozenset[str](), frozenset[str]()
     else:
         changes, calls = _inside(parts)
@@ -478,8 +479,12 @@ def _slice(
         unread = made_whole.difference([name], *(statements[number].reads for number in chosen))
         for number, each in enumerate(statements):
             stays = isinstance(each.node, IMPORTS)
-            makes_here = makes[number] - (unread - each.binds - each.changes)
-            wanted = [made for made in makes_here & needed if stays or number >= over.get(made, 0)]
+            wanted = [
+                made
+                for made in makes[number] & needed
+                if made not in unread or made in each.binds or made in each.changes
+                if stays or number >= over.get(made, 0)
+            ]
             if number not in chosen and any(_counts(each, made, owners) for made in wanted):
                 chosen[number] = _needs(each)
                 needed |= chosen[number]
@@ -546,17 +551,76 @@ def _bound_anew(
 
 
 def _makes(statements: Sequence[_Statement]) -> list[frozenset[str]]:
-    """The names that each statement binds, or that have objects which it changes, itself or by a function it calls."""
+    """The names that each statement binds, or that have objects which it changes, itself or by a function it calls.
+
+    Of what is imported only that counts which a statement sets itself: most calls of a module's functions change
+    nothing in it, whatever a cell has set there.
+    """
     here = frozenset().union(*(each.binds for each in statements if not isinstance(each.node, IMPORTS)))
-    doers = _doers(statements, here)
-    return [
-        each.binds.union(
-            each.changes & here,
+    found, bound, imported = list[frozenset[str]](), [*map(_bound, statements)], [*map(_imported, statements)]
+    in_force, shared = _InForce(statements, bound, here), set[str]().union(*imported)
+    for number, each in enumerate(statements):
+        if not isinstance(each.node, (*DEFINITIONS, *ASSIGNMENTS)):  # a loop may call what it defines
+            in_force.bind(number)
+        doers = in_force.doers({*each.calls, *each.gives})
+        changes = (each.changes & here).union(
             *(doers[name].acts for name in each.calls if name in doers),
-            *(doers[name].filled(names) for name, names in each.gives.items() if name in doers),
+            *(doers[name].fills for name in each.gives if name in doers),
         )
-        for each in statements
-    ]
+        given = (names for name, names in each.gives.items() if name in doers and doers[name].takes)
+        found.append(each.binds.union(changes - shared, *given))
+        in_force.bind(number)
+        shared -= bound[number]
+        shared |= imported[number]
+    return found
+
+
+def _bound(statement: _Statement) -> frozenset[str]:
+    """Names that the statement binds, and not names whose attributes or items it sets."""
+    sets = isinstance(statement.node, (*ASSIGNMENTS, ast.Delete))
+    return _surely_binds(statement.node) if sets else statement.binds
+
+
+def _imported(statement: _Statement) -> frozenset[str]:
+    """Of the names that the statement binds those that it imports, if only on a condition."""
+    if isinstance(statement.node, (ast.Expr, ast.Delete, *DEFINITIONS, *ASSIGNMENTS)):
+        return frozenset()
+    imports = [part for part in ast.walk(statement.node) if isinstance(part, IMPORTS)]
+    return statement.binds.intersection(name for each in imports for name in _binds(each))
+
+
+class _InForce:
+    """The definitions that names have as the notebook runs: of one that has none yet, its first."""
+
+    def __init__(self, statements: Sequence[_Statement], bound: Sequence[frozenset[str]], here: frozenset[str]) -> None:
+        self._statements, self._bound, self._here = statements, bound, here
+        self._at = {name: number for number in reversed(range(len(bound))) for name in bound[number]}
+        self._made, self._known = dict[int, _Doer](), dict[str, _Doer]()
+
+    def bind(self, number: int) -> None:
+        """From now on the names that this statement binds are what it makes of them."""
+        for name in self._bound[number]:
+            if name in self._known and self._at[name] != number:
+                self._known.clear()
+            self._at[name] = number
+
+    def doers(self, names: Iterable[str]) -> Mapping[str, _Doer]:
+        """What these names do where they are called now, and whatever they call in turn; others may be among them."""
+        waiting, found = [*names], dict[str, _Doer]()
+        while waiting:
+            name = waiting.pop()
+            if name in self._at and name not in self._known:
+                found[name] = self._known[name] = self._doer(self._at[name])
+                waiting += [*found[name].calls, *found[name].gives]
+        called_first = [*found.values()][::-1]
+        while sum(each.learn(self._known, self._here) for each in called_first):
+            pass
+        return self._known
+
+    def _doer(self, number: int) -> _Doer:
+        if number not in self._made:
+            self._made[number] = _doer(self._statements[number], self._here)
+        return replace(self._made[number])
 
 
 @dataclass(kw_only=True)
@@ -594,29 +658,15 @@ class _Doer:
         return before != (len(self.acts), len(self.fills), self.takes)
 
 
-def _doers(statements: Sequence[_Statement], here: frozenset[str]) -> dict[str, _Doer]:
-    """What the notebook binds that a statement calls, and what that calls in turn, by name."""
-    bound = {name: each for each in statements for name in each.binds}
-    waiting = [name for each in statements for name in (*each.calls, *each.gives)]
-    found = dict[str, _Doer]()
-    while waiting:
-        name = waiting.pop()
-        if name in bound and name not in found:
-            found[name] = _doer(bound[name], here)
-            waiting += [*found[name].calls, *found[name].gives]
-    while sum(each.learn(found, here) for each in found.values()):
-        pass
-    return found
-
-
 def _doer(statement: _Statement, here: frozenset[str]) -> _Doer:
     """What a function or class does itself."""
     node, parts = statement.node, [*ast.walk(statement.node)]
     takes = isinstance(node, ast.FunctionDef) or isinstance(getattr(node, "value", None), ast.Lambda)
     parameters = frozenset(part.arg for part in parts if isinstance(part, ast.arg))
     filled, (changes, calls) = _filled(parts), _inside(parts)
+    acts = changes & here
     return _Doer(
-        acts=changes & _needs(statement) & here,
+        acts=acts and acts & _needs(statement),
         fills=_declared(parts) | ((filled - parameters) & here),
         takes=takes and not filled.isdisjoint(parameters),
         parameters=parameters if takes else frozenset(),
