@@ -19,7 +19,7 @@ from small_class import NAMES, RIGHT, UNIT, find, notebook, release, stub, witho
 from autograder.engine.cells import Cell, Release, code_cells
 from autograder.engine.grade import Submission, sanitize
 from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, bytes_of, read, read_file
-from autograder.engine.rebuild import PERHAPS, defines, rebuild
+from autograder.engine.rebuild import CLEARLY, PERHAPS, defines, rebuild
 from autograder.engine.slim import CELL, MAX_PARTS, TOTAL
 from autograder.nbgrader_bridge.submitted import digest_of
 
@@ -257,18 +257,29 @@ def test_what_stands_beside_a_check_is_a_cell_of_the_students():
     assert sources[sources.index("check(hvp)") - 1 :][:3] == [RIGHT["hvp"].strip("\n"), "check(hvp)", "after = 1"]
 
 
-def test_of_a_copied_answer_cell_the_last_that_was_written_is_taken():
-    book = notebook({"quadratic_grads": "def quadratic_grads(*args): return 1"})
-    again = copy.deepcopy(find(book, "answer-quadratic_grads"))
+COPIED = "The answer cell of `quadratic_grads` stood in the notebook 3 times; the last one written{} was graded."
+FIRST = "half = 0.5\n\n\ndef quadratic_grads(*args): return half"
+NOTED = f"# mine\n{stub('quadratic_grads')}"
+COPIES = {  # what the answer cell holds, so many cells below the copies, what counts, what becomes free, what is told
+    "above the check": (FIRST, 1, RIGHT["quadratic_grads"], [FIRST], ""),
+    "below the check": (FIRST, 2, FIRST, [RIGHT["quadratic_grads"]], " above its check"),
+    "below the check of a stub": (stub("quadratic_grads"), 2, RIGHT["quadratic_grads"], [], ""),
+    "above a stub with a note": (NOTED, 0, RIGHT["quadratic_grads"], [NOTED], ""),
+}
+
+
+@pytest.mark.parametrize(("own", "below", "counting", "free", "told"), COPIES.values(), ids=COPIES)
+def test_of_copied_answer_cells_the_last_written_above_the_check_counts(own, below, counting, free, told):
+    book = notebook({"quadratic_grads": own})
+    again, untouched = (copy.deepcopy(find(notebook(), "answer-quadratic_grads")) for _ in range(2))
     again.update(id="copy", source=RIGHT["quadratic_grads"])
-    untouched = copy.deepcopy(find(notebook(), "answer-quadratic_grads"))
     untouched.id = "copy-2"
-    book.cells += [again, untouched]
+    at = [cell.id for cell in book.cells].index("answer-quadratic_grads") + below
+    book.cells[at:at] = [again, untouched]
+    assert counts(book)["quadratic_grads"] == counting
     made, repairs = rebuilt(book)
-    assert made == notebook({"quadratic_grads": RIGHT["quadratic_grads"]})
-    assert repairs == (
-        "The answer cell of `quadratic_grads` stood in the notebook 3 times; the last one written was graded.",
-    )
+    assert [cell.source for cell in made.cells if cell.id.startswith("free")] == free
+    assert repairs[0] == COPIED.format(told)
 
 
 def test_an_answer_cell_that_was_split_keeps_both_halves():
@@ -367,8 +378,18 @@ def test_of_two_definitions_that_counts_which_the_check_sees(own, below, free, t
     assert rebuilt(book)[1] == ((told.format("hvp"),) if told else ())
 
 
+@pytest.mark.parametrize("above", ["hvp = lambda f, x, v: v", "if True:\n    def hvp(f, x, v): return v"])
+def test_beside_a_stub_that_counts_which_the_check_sees(above):
+    book = notebook()
+    at = [cell.id for cell in book.cells].index("check-hvp")
+    book.cells[at : at + 1] = [nbformat.v4.new_code_cell(above), book.cells[at], nbformat.v4.new_code_cell(WRONG)]
+    assert counts(book)["hvp"] == above
+    assert rebuilt(book)[1] == (FOUND.format("hvp"),)
+
+
 def test_to_look_for_a_definition_takes_no_time_that_grows_with_the_square_of_a_line():
-    assert not defines("hvp:" * 200_000, "hvp", PERHAPS)  # it would take a quarter of an hour
+    for how in (PERHAPS, CLEARLY):
+        assert not defines("hvp:" * 200_000, "hvp", how)  # it would take a quarter of an hour
 
 
 def test_a_later_check_sees_the_later_definition():
@@ -423,6 +444,22 @@ def test_cells_that_were_the_students_to_change_keep_the_change():
     made, repairs = rebuilt(book)
     assert find(made, "imports").source.endswith("import random")
     assert repairs == ()
+
+
+def test_what_was_made_of_a_cell_that_lost_its_id_comes_after_the_releases_own():
+    book = notebook(RIGHT)
+    find(book, "imports").update(id="other", source="import torch\n\nhalf = 0.5")
+    made, repairs = rebuilt(without(book, "title"))
+    assert [cell.id for cell in made.cells][:3] == ["title", "imports", "free-0"]
+    assert repairs[-1] == "2 other cell(s) of the release were missing; they were put back."
+
+
+def test_what_completes_an_answer_stays_above_a_check_that_is_put_back():
+    book = without(notebook(RIGHT), "check-hvp")
+    at = [cell.id for cell in book.cells].index("answer-hvp") + 1
+    book.cells.insert(at, nbformat.v4.new_code_cell("hvp.n = 1"))
+    sources = [cell.source for cell in rebuilt(book)[0].cells]
+    assert sources.index("hvp.n = 1") == sources.index("check(hvp)") - 1
 
 
 def test_free_text_is_shown_as_typed_and_never_rendered():

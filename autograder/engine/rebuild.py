@@ -42,6 +42,9 @@ BINDS = r"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::
 PERHAPS = (  # anywhere in a line, as after a prompt: what may be no more than a keyword of a call
     r"(?<![\w.(]){name}[ \t]*(?::[^=\n]{{0,200}})?=(?!=)|\b{name}[ \t]*:=|\b(?:as|for|def|class)[ \t\\\n]+{name}\b"
 )
+CLEARLY = (  # neither a keyword of a call nor a part of a line
+    r"^(?:[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]{{0,200}})?=(?!=))"
+)
 ENDS = r"^[ \t]*(?:return|yield)\b"
 
 
@@ -153,20 +156,33 @@ def _take_answer(work: _Work, index: int) -> None:
 
 
 def _own_cell(work: _Work, index: int) -> int | None:
-    """The answer cell; of several, the last that is written. Copies that define nothing of it become free cells."""
+    """The answer cell; of several, the last above the check that is written. The others become free cells, since the
+    one that counts may need what stands in them, but for those that are as they were released.
+    """
     cell, numbers = work.release[index], work.matched[index]
-    name = cell.name
     if not numbers:
         return None
     written = [number for number in numbers if _written(work, number, cell, cell, BINDS)]
-    chosen = (written or numbers)[-1]
+    chosen = _last_above(written or numbers, _checked(work, cell))
     if len(numbers) > 1:
+        which = "the last one written" if chosen == (written or numbers)[-1] else "the last one written above its check"
         work.repairs.append(
-            f"The answer cell of `{name}` stood in the notebook {len(numbers)} times; the last one written was graded."
+            f"The answer cell of `{cell.name}` stood in the notebook {len(numbers)} times; {which} was graded."
         )
-        work.dropped |= {number for number in numbers if defines(work.submitted[number].source, name)}
+        work.dropped |= {n for n in numbers if work.submitted[n].source.strip() == cell.source.strip()}
         work.matched[index] = [chosen]
     return chosen
+
+
+def _checked(work: _Work, cell: Cell) -> int:
+    """The number of the last check cell of this answer; -1 where there is none."""
+    checks = [at for at, each in enumerate(work.release) if (each.exercise, each.role) == (cell.exercise, "check")]
+    return max((number for at in checks for number in work.matched[at]), default=-1)
+
+
+def _last_above(numbers: Sequence[int], checked: int) -> int:
+    """The last of these cells that stands above the check, else the last one."""
+    return ([number for number in numbers if number < checked] or numbers)[-1]
 
 
 def _written(work: _Work, number: int, cell: Cell, like: Cell, how: str = DEFINES) -> bool:
@@ -191,15 +207,13 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
     """The cell that holds the answer instead of its own one, `chosen`: what its check sees, if the check sees one."""
     name, code = cell.name, [number for number in _free(work) if work.submitted[number].kind == "code"]
     free = [number for number in code if _written(work, number, cell, cell)]
-    checks = [at for at, each in enumerate(work.release) if (each.exercise, each.role) == (cell.exercise, "check")]
-    checked = max((number for at in checks for number in work.matched[at]), default=-1)
+    checked = _checked(work, cell)
     seen = [number for number in free if number < checked]
     if chosen is None or not _written(work, chosen, cell, cell, BINDS):
-        found = seen or free or _others(work, cell)
-        if not found:
-            found = [number for number in code if _written(work, number, cell, cell, PERHAPS)]
-            found = [number for number in found if number < checked] or found
-        holder = max(found, default=None)
+        clearly = [number for number in code if number < checked and _written(work, number, cell, cell, CLEARLY)]
+        found = seen or clearly or sorted([*free, *_others(work, cell)])
+        found = found or [number for number in code if _written(work, number, cell, cell, PERHAPS)]
+        holder = _last_above(found, checked) if found else None
         if holder is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
         return holder
@@ -271,12 +285,25 @@ def _assemble(work: _Work) -> Iterator[Cell]:
     for number in range(len(work.submitted)):
         last = place.get(number, last)
         if number in free:
-            following[last].append(number)
+            following[_past_missing(work, last)].append(number)
     yield from (_free_cell(work, number) for number in following[-1])
     for index, released in enumerate(work.release):
         holds = tuple(exercise for number in work.matched[index] for exercise in work.holds[number])
         yield dataclasses.replace(released, source=work.sources.get(index, released.source), holds=holds)
         yield from (_free_cell(work, number) for number in following[index])
+
+
+def _past_missing(work: _Work, index: int) -> int:
+    """The last code cell that was missing behind this cell of the release and before the next check, else this cell.
+
+    A free cell there may be what the student made of it, which the release's own would undo if it came after it.
+    """
+    last = index
+    for at in range(index + 1, len(work.release)):
+        if work.matched[at] or work.release[at].role == "check":
+            break
+        last = at if work.release[at].kind == "code" else last
+    return last
 
 
 def _free_cell(work: _Work, number: int) -> Cell:
