@@ -339,7 +339,7 @@ def test_what_was_set_in_a_module_stays_where_it_is_imported_once_more(monkeypat
 
 def test_what_stands_above_the_check_counts(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    cells = [CodeCell(source="h = 2\ndef f(): return h", answers="f g"), CodeCell(source="h = 7\ndef f(): return 1")]
+    cells = [CodeCell(source="h = 2\ndef f(): return h", answers="f g"), CodeCell(source="h = 7")]
     assert load([*cells, CodeCell(source="", answers="f"), CodeCell(source="h = 8")], "f").answer() == 7
 
 
@@ -352,16 +352,62 @@ COMPLETED = {
     ),
     "wrapped": ("def f(): return 6", "f = (lambda g: lambda: g() + 1)(f)"),
     "another name for it": ("def f(): return 6", "def g(): return 7\nf = g"),
+    "defined anew": ("def f(): return 6", "def f(): return 7"),
+    "a class that is opened again": ("class f: n = 7", "class f(f):\n    def __new__(cls): return cls.n"),
+    "the old one under a new name": ("def f(): return 6", "first = f\ndef f(): return first() + 1"),
+    "the old one as a default": ("def f(): return 6", "def f(first=f): return first() + 1"),
+    "decorated by the old one": (
+        "class f:\n    def __init__(self, g=print): self.g = g",
+        "@f\ndef f(): return 7\nf = f.g",
+    ),
+    "twice": ("n = 4\ndef f(): return n", "f = (lambda g: lambda: g() + 1)(f)\nfirst = f\ndef f(): return first() + 2"),
     "a stub again": ("def f(): return 7", "def f(): raise NotImplementedError"),
-    "a demonstration": ("def f(): return 7", "f()\nx = f()"),
+    "a stub of a class": ("def f(): return 7", "class f:\n    def run(self): raise NotImplementedError('u.f')"),
+    "a demonstration": ("def f(): return 7", "f()\nx = f()\nf.__call__(print('slow'))"),
 }
 
 
 @pytest.mark.parametrize(("own", "between"), COMPLETED.values(), ids=COMPLETED)
-def test_what_completes_an_answer_before_its_check_counts(monkeypatch, own, between):
+def test_what_completes_an_answer_before_its_check_counts(monkeypatch, capsys, own, between):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     cells = [CodeCell(source=own, answers="f"), CodeCell(source=between), CodeCell(source="", answers="f")]
     assert load([*cells, CodeCell(source="f.n = 8\nf = len")], "f").answer() == 7
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("own", "between"), [each for what, each in COMPLETED.items() if "stub" not in what and "demo" not in what]
+)
+@pytest.mark.parametrize("later", ["def g(): return f()", "f = 8\ndef g(): return 7"])
+def test_another_answer_is_for_an_answer_what_its_check_saw(monkeypatch, own, between, later):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [CodeCell(source=own, answers="f"), CodeCell(source="", answers="f"), CodeCell(source=between)]
+    cells += [CodeCell(source=later, answers="g"), CodeCell(source="", answers="g"), CodeCell(source="f = None")]
+    assert load(cells, "g").answer() == 7
+
+
+@pytest.mark.parametrize("own", ["class f: n = 7\nn = f()\nprint('slow')", "def f(): raise NotImplementedError('u.f')"])
+def test_what_an_answer_is_made_from_may_stand_above_the_cell_that_holds_it(monkeypatch, capsys, own):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    held = "first = f\ndef f(): return getattr(first, 'n', 7)"
+    cells = [CodeCell(source=own), CodeCell(source=held, answers="f"), CodeCell(source="", answers="f")]
+    assert load(cells, "f").answer() == 7
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("answer", ["f", "g"])
+def test_a_stub_below_the_cell_that_holds_an_answer_is_none(monkeypatch, answer):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [CodeCell(source="def f(): return 7", answers="f"), CodeCell(source="def f(): raise NotImplementedError")]
+    cells += [CodeCell(source="", answers="f"), CodeCell(source="def g(): return f()", answers="g")]
+    assert load(cells, answer).answer() == 7
+
+
+@pytest.mark.parametrize("sources", [(8, 7, ""), (7, "", 8), ("", 8, 7)], ids=str)
+def test_of_copied_answer_cells_the_last_above_the_check_counts(monkeypatch, sources):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [CodeCell(source=n and f"h = {n}\ndef f(): return h", answers="f") for n in sources]
+    assert load(cells, "f").answer() == 7
 
 
 def test_two_answers_have_each_its_own_helper(monkeypatch):

@@ -11,7 +11,8 @@ loops, magics, shell commands) is not run. What is only reached through `globals
 is not followed.
 
 An answer sees what it saw at its check: of a name that is bound by then, be it Python's own, what later cells make of
-it is left out. A name that is bound only later is taken from there. An answer's own name belongs to its answer cell.
+it is left out. A name that is bound only later is taken from there. Another answer is for it what a helper is: what
+its check saw. Only that what an answer is called is left as it is by demonstrations and by stubs below its own cell.
 """
 
 from __future__ import annotations
@@ -151,7 +152,11 @@ class Parsed:
         self._cells = cells
         self._failures: dict[int, Failure] = {}
         self._statements = list(_statements(cells, self._failures))
-        self._makes, self._owners = _makes(self._statements), _owners(cells, self._statements)
+        self._owners = _owners(cells, self._statements)
+        self._makes = [
+            frozenset(made for made in makes if made not in self._owners or _counts(each, made, self._owners[made]))
+            for each, makes in zip(self._statements, _makes(self._statements), strict=True)
+        ]
         self._whole = _made_whole(self._statements)
 
     def load(self, name: str) -> Loaded:
@@ -193,10 +198,13 @@ class Parsed:
         at, made = self._checked(name), [*zip(self._statements, self._makes, strict=True)]
         early = BUILTINS.union(*(makes for each, makes in made if each.cell <= at)) - {"*"}
         makes = [makes if each.cell <= at else makes - early for each, makes in made]
-        return _slice(self._statements, makes, self._whole, self._owners, name)
+        return _slice(self._statements, makes, self._whole, name)
 
     def _checked(self, name: str) -> int:
         """The number of the cell after which the answer is looked at: its check's, else its own."""
+        check = _checks(self._cells).get(name, -1)
+        if self._owners.get(name, check) < check:
+            return check
         return max((at for at, cell in enumerate(self._cells) if cell.has(name)), default=len(self._cells))
 
 
@@ -204,7 +212,7 @@ def source_of(module: str, name: str) -> str:
     """The part of a module's source that the definition of `name` needs, the definition included."""
     statements = list(_statements([CodeCell(source=module)], {}))
     return "\n\n\n".join(
-        statement.text for statement in _slice(statements, _makes(statements), _made_whole(statements), {}, name)
+        statement.text for statement in _slice(statements, _makes(statements), _made_whole(statements), name)
     )
 
 
@@ -445,33 +453,52 @@ def _first(node: ast.AST) -> str:
 # --- the slice --------------------------------------------------------------------------------------
 
 
-def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict[str, tuple[int, int]]:
-    """By answer: the numbers of its answer cell, where that cell really binds the name, and of the last one it has."""
-    own = {name: each.cell for each in statements for name in each.binds if cells[each.cell].has(name)}
-    return {name: (at, max(n for n, cell in enumerate(cells) if cell.has(name))) for name, at in own.items()}
+def _checks(cells: Sequence[CodeCell]) -> dict[str, int]:
+    """By answer: the number of its last check cell."""
+    return {cell.answers: number for number, cell in enumerate(cells) if cell.answers and not cell.source}
 
 
-def _counts(each: _Statement, made: str, owners: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether the statement may make what has this name: of an answer, those of its cell, and what wraps or completes
-    it before its check. Which of two definitions counts was decided where the notebook was rebuilt.
+def _owners(cells: Sequence[CodeCell], statements: Sequence[_Statement]) -> dict[str, int]:
+    """By answer: the number of its answer cell, where that really binds the name; of several the last above the check.
+
+    Which of two definitions counts was decided where the notebook was rebuilt.
     """
-    own, last = owners.get(made, (each.cell, each.cell))
-    if not own < each.cell <= last:
-        return each.cell == own
-    defines = isinstance(each.node, DEFINITIONS)
-    return made not in each.binds if defines else made in each.binds
+    found, checks = dict[str, int](), _checks(cells)
+    for each in statements:
+        for name in each.binds:
+            check = checks.get(name, -1)
+            if cells[each.cell].has(name) and (each.cell < check or found.get(name, check) >= check):
+                found[name] = each.cell
+    return found
+
+
+def _counts(each: _Statement, answer: str, own: int) -> bool:
+    """Whether the statement may make this answer, whose cell is `own`: there whatever does so; elsewhere what binds,
+    wraps or completes it, but for a stub further down.
+    """
+    if each.cell == own:
+        return True
+    if not isinstance(each.node, DEFINITIONS):
+        return answer in each.binds
+    return each.cell < own or answer not in each.binds or not _is_stub(each.node)
+
+
+def _is_stub(node: ast.stmt) -> bool:
+    """Whether a function in it is still to be written: it ends in `raise NotImplementedError(...)`."""
+    ends = [part.body[-1] for part in ast.walk(node) if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    raised = [end.exc.func if isinstance(end.exc, ast.Call) else end.exc for end in ends if isinstance(end, ast.Raise)]
+    return any(isinstance(each, ast.Name) and each.id == "NotImplementedError" for each in raised)
 
 
 def _slice(
     statements: Sequence[_Statement],
     makes: Sequence[frozenset[str]],
     made_whole: frozenset[str],
-    owners: Mapping[str, tuple[int, int]],
     name: str,
 ) -> list[_Statement]:
     """The statements that `name` depends on, in the notebook's order."""
     needed, chosen = {name, "*"}, dict[int, frozenset[str]]()
-    bound = _last_bound(statements, makes, owners)
+    bound = _last_bound(statements, makes)
     grown = True
     while grown:
         again = {made: bound[made] for made in needed & bound.keys()}
@@ -485,7 +512,7 @@ def _slice(
                 if made not in unread or made in each.binds or made in each.changes
                 if stays or number >= over.get(made, 0)
             ]
-            if number not in chosen and any(_counts(each, made, owners) for made in wanted):
+            if number not in chosen and wanted:
                 chosen[number] = _needs(each)
                 needed |= chosen[number]
                 grown = True
@@ -506,16 +533,14 @@ def _made_whole(statements: Sequence[_Statement]) -> frozenset[str]:
     return frozenset().union(*(each.binds for each in statements)) - by_functions
 
 
-def _last_bound(
-    statements: Sequence[_Statement], makes: Sequence[frozenset[str]], owners: Mapping[str, tuple[int, int]]
-) -> dict[str, int]:
-    """By name that was made before: the number of the last statement that binds it all the same; of no answer.
+def _last_bound(statements: Sequence[_Statement], makes: Sequence[frozenset[str]]) -> dict[str, int]:
+    """By name that was made before: the number of the last statement that binds it all the same.
 
     What is imported once more is what it was, with all that was set in it meanwhile.
     """
     found, made, imported = dict[str, int](), set[str](), set[str]()
     for number, each in enumerate(statements):
-        names = _surely_binds(each.node) & makes[number] - owners.keys()
+        names = _surely_binds(each.node) & makes[number]
         if isinstance(each.node, IMPORTS):
             for name in names & imported:
                 found.pop(name, None)

@@ -43,13 +43,13 @@ def _copy_check(notebook: NotebookNode) -> None:
         notebook.cells.append(again)
 
 
-def _copy_answer(source: str) -> Change:
-    """The answer cell once more at the end: the last one written counts."""
+def _copy_answer(source: str, *, seen: bool) -> Change:
+    """The answer cell once more, just before the check or at the end: the last one that the check sees counts."""
 
     def change(notebook: NotebookNode) -> None:
         again = copy.deepcopy(find(notebook, ANSWER))
         again.update(id="copy", source=source)
-        notebook.cells.append(again)
+        notebook.cells.insert(notebook.cells.index(find(notebook, CHECK)) if seen else len(notebook.cells), again)
 
     return change
 
@@ -141,8 +141,9 @@ NO_ANSWER = {VICTIM: 0}
 ATTACKS: list[Attack] = [
     changed("forged_check", _all(_wrong, _forge_check), honest=NO_ANSWER),
     changed("copied_check", _all(_wrong, _copy_check), honest=NO_ANSWER),
-    changed("copied_answer", _copy_answer(solutions()[VICTIM])),
-    changed("copied_wrong_answer", _copy_answer(WRONG), honest=NO_ANSWER),
+    changed("copied_answer", _copy_answer(solutions()[VICTIM], seen=True)),
+    changed("copied_wrong_answer", _copy_answer(WRONG, seen=True), honest=NO_ANSWER),
+    changed("wrong_answer_copied_below", _copy_answer(WRONG, seen=False)),
     changed("deleted_check", _delete(CHECK)),
     changed("deleted_answer", _delete(ANSWER), honest=NO_ANSWER),
     changed("deleted_text", _keep(_is_code)),
