@@ -10,10 +10,12 @@
 | other text          | nothing: the release's text stands                                  |
 
 Cells that are no release cell are free, and what stands beside a check in its cell is one; they follow the release
-cell that they followed in the submission. An answer may stand in one of them: it counts where it stands, since it may
-need what stands above it, and no cell is moved. What a cell defines is told from its text alone: a parser can be made
-to take more time and memory than a judge has. Metadata, tags, outputs, attachments and ids of the submission are
-dropped. Free text is shown as it was typed, never rendered: HTML and links in it would run in the grader's browser.
+cell that they followed in the submission, and whatever was missing behind it up to the next check: they may be what the
+student made of that. Of copies of an answer cell one is the answer, and the others are free. An answer may stand in a
+free cell: it counts where it stands, since it may need what stands above it, and no cell is moved. What a cell defines
+is told from its text alone: a parser can be made to take more time and memory than a judge has. Metadata, tags,
+outputs, attachments and ids of the submission are dropped. Free text is shown as it was typed, never rendered: HTML and
+links in it would run in the grader's browser.
 """
 
 from __future__ import annotations
@@ -277,7 +279,7 @@ def _count_missing(work: _Work) -> None:
 
 
 def _assemble(work: _Work) -> Iterator[Cell]:
-    """The release's cells in order, each followed by the free cells that followed it."""
+    """The release's cells in order, each followed by the free cells that followed it or what was missing behind it."""
     place = {numbers[0]: index for index, numbers in work.matched.items() if numbers}
     following: dict[int, list[int]] = defaultdict(list)
     last = -1

@@ -11,8 +11,8 @@ loops, magics, shell commands) is not run. What is only reached through `globals
 is not followed.
 
 An answer sees what it saw at its check: of a name that is bound by then, be it Python's own, what later cells make of
-it is left out. A name that is bound only later is taken from there. Another answer is for it what a helper is: what
-its check saw. Only that what an answer is called is left as it is by demonstrations and by stubs below its own cell.
+it is left out. A name that is bound only later is taken from there. To an answer another one is a helper as any other,
+but that calls of an answer outside its cell, and stubs of it further down, change nothing.
 """
 
 from __future__ import annotations
