@@ -257,14 +257,14 @@ def test_what_stands_beside_a_check_is_a_cell_of_the_students():
     assert sources[sources.index("check(hvp)") - 1 :][:3] == [RIGHT["hvp"].strip("\n"), "check(hvp)", "after = 1"]
 
 
-COPIED = "The answer cell of `quadratic_grads` stood in the notebook 3 times; the last one written{} was graded."
+COPIED = "The answer cell of `quadratic_grads` stood in the notebook 3 times; the last one {} was graded."
 FIRST = "half = 0.5\n\n\ndef quadratic_grads(*args): return half"
 NOTED = f"# mine\n{stub('quadratic_grads')}"
 COPIES = {  # what the answer cell holds, so many cells below the copies, what counts, what becomes free, what is told
-    "above the check": (FIRST, 1, RIGHT["quadratic_grads"], [FIRST], ""),
-    "below the check": (FIRST, 2, FIRST, [RIGHT["quadratic_grads"]], " above its check"),
-    "below the check of a stub": (stub("quadratic_grads"), 2, RIGHT["quadratic_grads"], [], ""),
-    "above a stub with a note": (NOTED, 0, RIGHT["quadratic_grads"], [NOTED], ""),
+    "above the check": (FIRST, 1, RIGHT["quadratic_grads"], [FIRST], "written"),
+    "below the check": (FIRST, 2, FIRST, [RIGHT["quadratic_grads"]], "above its check"),
+    "below the check of a stub": (stub("quadratic_grads"), 2, RIGHT["quadratic_grads"], [], "written"),
+    "above a stub with a note": (NOTED, 0, RIGHT["quadratic_grads"], [NOTED], "written"),
 }
 
 
@@ -280,6 +280,17 @@ def test_of_copied_answer_cells_the_last_written_above_the_check_counts(own, bel
     made, repairs = rebuilt(book)
     assert [cell.source for cell in made.cells if cell.id.startswith("free")] == free
     assert repairs[0] == COPIED.format(told)
+
+
+def test_a_copy_below_the_check_is_not_what_a_check_saw_in_a_free_cell():
+    book = notebook()
+    again = copy.deepcopy(find(book, "answer-hvp"))
+    again.update(id="copy", source=WRONG)
+    at = [cell.id for cell in book.cells].index("check-hvp")
+    book.cells[at : at + 1] = [nbformat.v4.new_code_cell(RIGHT["hvp"]), book.cells[at], again]
+    assert counts(book)["hvp"] == RIGHT["hvp"]
+    copied = "The answer cell of `hvp` stood in the notebook 2 times; the last one above its check was graded."
+    assert rebuilt(book)[1] == (copied, FOUND.format("hvp"))
 
 
 def test_an_answer_cell_that_was_split_keeps_both_halves():

@@ -158,16 +158,19 @@ def _take_answer(work: _Work, index: int) -> None:
 
 
 def _own_cell(work: _Work, index: int) -> int | None:
-    """The answer cell; of several, the last above the check that is written. The others become free cells, since the
-    one that counts may need what stands in them, but for those that are as they were released.
+    """The answer cell; of several, the last above the check that is written, or that leaves it to a free cell there.
+
+    The others become free cells, since what counts may need what stands in them, but for those that are as released.
     """
     cell, numbers = work.release[index], work.matched[index]
     if not numbers:
         return None
     written = [number for number in numbers if _written(work, number, cell, cell, BINDS)]
-    chosen = _last_above(written or numbers, _checked(work, cell))
+    chosen, above = _last_above(written or numbers, _checked(work, cell)), _last_above(numbers, _checked(work, cell))
+    if chosen > above and _seen(work, cell, CLEARLY):
+        chosen = above
     if len(numbers) > 1:
-        which = "the last one written" if chosen == (written or numbers)[-1] else "the last one written above its check"
+        which = "the last one written" if chosen == (written or numbers)[-1] else "the last one above its check"
         work.repairs.append(
             f"The answer cell of `{cell.name}` stood in the notebook {len(numbers)} times; {which} was graded."
         )
@@ -180,6 +183,13 @@ def _checked(work: _Work, cell: Cell) -> int:
     """The number of the last check cell of this answer; -1 where there is none."""
     checks = [at for at, each in enumerate(work.release) if (each.exercise, each.role) == (cell.exercise, "check")]
     return max((number for at in checks for number in work.matched[at]), default=-1)
+
+
+def _seen(work: _Work, cell: Cell, how: str) -> list[int]:
+    """The free code cells above its check in which the answer is written."""
+    checked = _checked(work, cell)
+    above = [number for number in _free(work) if number < checked and work.submitted[number].kind == "code"]
+    return [number for number in above if _written(work, number, cell, cell, how)]
 
 
 def _last_above(numbers: Sequence[int], checked: int) -> int:
@@ -209,13 +219,11 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
     """The cell that holds the answer instead of its own one, `chosen`: what its check sees, if the check sees one."""
     name, code = cell.name, [number for number in _free(work) if work.submitted[number].kind == "code"]
     free = [number for number in code if _written(work, number, cell, cell)]
-    checked = _checked(work, cell)
-    seen = [number for number in free if number < checked]
+    seen = [number for number in free if number < _checked(work, cell)]
     if chosen is None or not _written(work, chosen, cell, cell, BINDS):
-        clearly = [number for number in code if number < checked and _written(work, number, cell, cell, CLEARLY)]
-        found = seen or clearly or sorted([*free, *_others(work, cell)])
+        found = seen or _seen(work, cell, CLEARLY) or sorted([*free, *_others(work, cell)])
         found = found or [number for number in code if _written(work, number, cell, cell, PERHAPS)]
-        holder = _last_above(found, checked) if found else None
+        holder = _last_above(found, _checked(work, cell)) if found else None
         if holder is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
         return holder
