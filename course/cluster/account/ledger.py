@@ -183,8 +183,10 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
         found["computed"] = _by_rank(size, ((each.rank, each.end - each.start) for each in computed), add, 0.0)
         found["computed_at"] = _by_rank(size, ((each.rank, each.end) for each in computed), max, 0.0)
         for verb in sorted({each.verb for each in calls if each.is_async} - {"send"}):
-            beside = torch.tensor([[each.rank, _open(ledger, verb, each)] for each in computed])
-            found[f"open/{verb}"] = torch.zeros(size, dtype=torch.int64).index_reduce(0, *beside.T, "amax")
+            most = [0] * size
+            for each in computed:
+                most[each.rank] = max(most[each.rank], _open(ledger, verb, each))
+            found[f"open/{verb}"] = torch.tensor(most)
     orders = ledger.orders()
     counted = [Counter(order) for order in orders]
     for verb in sorted({verb for order in orders for verb in order}):
