@@ -36,9 +36,11 @@ def _drawn(case: Case) -> Row:
     """The tensors that a probe of the lesson makes of the seeds of this case; nothing where there are none."""
     given: Row = {**case.inputs, **case.hidden}
     if case.name == save_less.MEMORY:
-        start, block = given["start"], given["block"]
-        layer = draw(given["seed"], range(block, block + 1), save_less.BLOCK)[:, start : start + save_less.PIECE]
-        return {"x": layer.float() * given["scale"], "layers": save_less.LAYERS}
+        start, first = given["start"], given["block"]
+        blocks = [first + layer * save_less.BLOCKS for layer in range(save_less.LAYERS)]
+        own = torch.cat([draw(given["seed"], range(at, at + 1), save_less.BLOCK) for at in blocks])
+        layers = own[:, None, start : start + save_less.PIECE].float() * given["scale"]
+        return {"x": torch.zeros(1, save_less.PIECE), "layers": layers}
     if case.name == long_x.NAME:
         near = range(given["block"] - 1, given["block"] + 2)
         x, v = ((2 * draw(seed, near, long_x.BLOCK).flatten() - 1) * given["scale"] for seed in given["seeds"])

@@ -158,9 +158,9 @@ def check_SaveLess(answer: Any, cases: Cases) -> None:
     def derivatives(case: dict[str, Any], x: torch.Tensor) -> dict[str, torch.Tensor]:
         if case["asks"] == "memory":
             with kept_bytes() as meter:
-                ys = [answer.apply(x * (1 + layer / case["layers"])) for layer in range(case["layers"])]
+                ys = [answer.apply(x + own) for own in case["layers"]]
             kept = meter.bytes_alive() - sum(y.nbytes for y in ys)
-            assert 0 < kept <= case["layers"] * x.nbytes, (case["name"], kept)
+            assert 0 < kept <= case["layers"].nbytes, (case["name"], kept)
             y = ys[case["layer"]]
             return {"y": y[0], "dx": torch.autograd.grad(y, x, torch.ones_like(x))[0][0]}
         y = answer.apply(x)
@@ -213,9 +213,9 @@ def check_accumulate_gradients(answer: Answer, cases: Cases) -> None:
             "gain": model.gain.detach(),
             "losses": torch.tensor([float(loss) for loss in losses], dtype=torch.float32),
         }
-        for name, value in found.items():
+        for name in found.keys() & case["want"].keys():  # none of the long one, whose step an oracle works out
             wanted = case["want"][name].float()
-            torch.testing.assert_close(value, wanted if name == "losses" else wanted[-1], msg=case["name"])
+            torch.testing.assert_close(found[name], wanted if name == "losses" else wanted[-1], msg=case["name"])
         assert len(steps) == -(-len(micro_batches) // case["every"]), case["name"]
         sizes = [targets.numel() for targets in case["targets"]]
         assert max(model.tokens) <= max(sizes), case["name"]
