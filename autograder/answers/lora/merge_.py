@@ -119,6 +119,12 @@ WRONG = (
         way((PRODUCT, "layer.A.to(finer) @ layer.B.to(finer)")),
     ),
     wrong(
+        "column_squeezed_away",
+        "A weight may have one column, which `.squeeze()` takes away: what is left spreads over a square, and does not "
+        "fit. B A has the shape of the weight as it is.",
+        way((PRODUCT, f"({PRODUCT}).squeeze()")),
+    ),
+    wrong(
         "transposed",
         "Your product is the transpose, A' B', which fits where the weight is square. The weight is (m, n), as B A is.",
         way((PRODUCT, f"({PRODUCT}).T")),

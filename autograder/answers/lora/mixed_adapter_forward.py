@@ -254,6 +254,12 @@ WRONG = (
         edited(mixed_adapter_forward, (ADDED, f"A.requires_grad_(True)\n        {ADDED}")),
     ),
     wrong(
+        "dimension_squeezed_away",
+        "n or m may be 1, and `.squeeze` takes such a dimension away: a product with a matrix needs it.",
+        edited(mixed_adapter_forward, ("x[rows] @ A.T", "x[rows].squeeze(-1) @ A.T")),
+        edited(mixed_adapter_forward, ("(x[rows] @ A.T @ B.T)", "(x[rows] @ A.T @ B.T).squeeze(-1)")),
+    ),
+    wrong(
         "one_row_of_each",
         "You find one row for each adapter, but several rows may use the same one. `ids == number` finds them all.",
         edited(mixed_adapter_forward, (ROWS, f"{ROWS}[:1]")),

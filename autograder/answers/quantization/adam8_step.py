@@ -217,8 +217,9 @@ WRONG = (
     ),
     wrong(
         "gradient_changed",
-        "You change the gradient in place.",
+        "You change the gradient in place, or let it require a gradient of its own.",
         adam(("(1 - beta2) * g.square()", "(1 - beta2) * g.square_()")),
+        adam(("g = grad.flatten()", "g = grad.requires_grad_().detach().flatten()")),
     ),
     wrong(
         "nothing_moves",

@@ -139,6 +139,11 @@ WRONG = (
         edit(("return factors[0], factors[1]", "return factors[0], factors[1] @ q.T")),
     ),
     wrong(
+        "row_squeezed_away",
+        "A matrix may have one row, and u and v are like x: `.squeeze` takes this dimension away.",
+        edit(("return factors[0], factors[1]", "return factors[0].squeeze(0), factors[1].squeeze(0)")),
+    ),
+    wrong(
         "the_other_order",
         "You return v first. u comes first.",
         edit(("return factors[0], factors[1]", "return factors[1], factors[0]")),

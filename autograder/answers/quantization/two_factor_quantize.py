@@ -185,6 +185,11 @@ WRONG = (
         edit((".reshape(x.shape), book", ".reshape(x.shape), book.float()")),
     ),
     wrong(
+        "row_squeezed_away",
+        "w may have one row, and codes are (m, n) all the same: `.squeeze` takes this dimension away.",
+        edit((".reshape(x.shape)", ".reshape(x.shape).squeeze(0)")),
+    ),
+    wrong(
         "codes_too_wide",
         "Your codes take more than a byte each, as the int64 of argmin. Codes are uint8.",
         edit((".to(torch.uint8)", ".to(torch.int64)")),

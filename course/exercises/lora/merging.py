@@ -175,13 +175,16 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
     )
 
 
+TALL = 16 * torch.arange(1.0, 8.0)[:, None]  # far above what is added or taken off: nothing cancels
 FORMS: tuple[Form, ...] = (
     strided("weight", of=USUAL),
     at_once("in float16", in_dtype(torch.float16, *FLOATS), of=SQUARE),
     put("a scale of 1", scale=1.0),
+    put("one column", weight=TALL, A=torch.tensor([[0.75], [1.25]]), B=TALL / 64 + torch.tensor([[0.5, 0.75]])),
 )
 PROMISES = {
     "all in one floating dtype": ("in float16", HALF, DOUBLE),
+    "weight (m, n)": ("one column",),
     "may be a view": ("views that are not contiguous",),
     "r may be 1": (ONE,),
     "is changed in its own memory": ("weight", "same_parameters"),

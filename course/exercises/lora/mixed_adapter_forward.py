@@ -165,6 +165,8 @@ FORMS = (
     cut("one token", x=(1, 1), of=SQUARE),
     cut("an empty batch", x=(0, 0), ids=(0, 0)),
     put("no adapters at all", adapters=[], of=NONE),
+    cut("n = 1", of=MIXED, x=(2, 1), weight=(1, 1), **{f"adapters/{at}/A": (1, 1) for at in range(3)}),
+    cut("m = 1", of=MIXED, weight=(0, 1), bias=(0, 1), **{f"adapters/{at}/B": (0, 1) for at in range(3)}),
     put("all rows with one adapter", ids=torch.ones(5, dtype=torch.int64), of=SQUARE),
 )
 
@@ -243,6 +245,7 @@ EXERCISE = Exercise(
     promises={
         "any floating dtype": ("in float64", *HALVES),
         "views too": ("an x that is not contiguous",),
+        "(batch, time, n)": ("n = 1", "one token"),
         "batch may be 0": ("an empty batch", "a batch of 1"),
         "in any order": ("value",),
         "-1: none": ("rows_without_adapter",),
@@ -250,6 +253,7 @@ EXERCISE = Exercise(
         "may be empty": ("no adapters at all",),
         "r may differ": ("value",),
         "some used by no row": (UNUSED,),
+        "(batch, time, m)": ("m = 1",),
         "in the dtype of x": ("dtype_of_x",),
         "called once": ("base_once",),
         "with the rows that use the adapter, and no others": ("adapters_on_their_own_rows",),

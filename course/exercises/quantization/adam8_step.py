@@ -88,6 +88,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         handed = grad.float().clone()
         answer(param, handed, state, **given)
     found: dict[str, Any] = {"param": memory, "step": state.get("step"), "bytes": 0, "gradient left": handed}
+    found["gradient trains"] = handed.requires_grad
     found["kind of step"] = type(found["step"]).__name__
     for name in ("m", "v"):
         pair = state.get(name)
@@ -237,7 +238,7 @@ EXERCISE = Exercise(
             "gradient_unchanged",
             "The gradient belongs to the caller: work on new tensors.",
             roundings=0,
-            keys=("gradient left",),
+            keys=("gradient left", "gradient trains"),
             cases=(FIRST, LATER),
             needs=("first_step",),
         ),

@@ -22,7 +22,7 @@ from course.performing.forms import offset, strided, times, transposed
 FIRST = ("one step in its own basis", "one step in the other basis")
 DOUBLE = "in float64"
 FEW = ("a random basis", "Hadamard's basis", "a basis of cosines", DOUBLE)
-MATRIX, SPARSE, IDENTITY = "a matrix", "signs of 0", "the same basis twice"
+MATRIX, ROW, SPARSE, IDENTITY = "a matrix", "a matrix of one row", "signs of 0", "the same basis twice"
 OTHER_SIGN = "a sign of 0 in the other basis"
 ONE_HOT, NOTHING = "one number alone", ("no step", "all zeros")
 MANY = ("many steps, random", "many steps, Hadamard", "many steps, cosines")
@@ -90,6 +90,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         settled("a basis of cosines", lambda: (drawn(n), cosines), 4),
         settled(DOUBLE, lambda: agreeing(12), 20),
         settled("a matrix", rows, 4),
+        settled(ROW, lambda: (spiky()[None], turn()), 4),
         case("signs of 0", sparse, other, 1),
         settled("the same basis twice", lambda: (drawn(n), torch.eye(n, dtype=torch.float64)), 4),
         settled("one number alone", lambda: (alone, turn()), 4),
@@ -175,7 +176,7 @@ EXERCISE = Exercise(
         Property(
             "a_matrix_is_one_vector",
             "The 1-norms of a matrix sum over all of its rows, and all rows take the same number in the same basis.",
-            cases=(MATRIX,),
+            cases=(MATRIX, ROW),
             needs=("one_step",),
         ),
         Property(
@@ -227,7 +228,7 @@ EXERCISE = Exercise(
         offset("x", of="a random basis", name="a piece of a longer tensor"),
     ),
     promises={
-        "the matrix counts as one vector": ("a_matrix_is_one_vector",),
+        "the matrix counts as one vector": ("a_matrix_is_one_vector", ROW),
         "float32 or float64": ("dtype_of_x", "few_steps", DOUBLE),
         "in the dtype of x": ("dtype_of_x", DOUBLE),
         "not changed": ("arguments_unchanged",),

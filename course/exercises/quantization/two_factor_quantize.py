@@ -29,7 +29,7 @@ from course.performing.exercise import (
 from course.performing.forms import in_dtype, strided
 
 GAUSSIAN = ("Gaussian, 2 bits", "Gaussian, 3 bits")
-OTHERS = ("heavy tails", "a basis of two signs", "4 bits", "1 bit", "two values")
+OTHERS = ("heavy tails", "a basis of two signs", "4 bits", "1 bit", "two values", "one row")
 SMALL = "small weights"
 SLACK, ROUGH = 1.02, 2.0  # times our squared error
 ALIKE, NOISE = 1.005, 1e-6  # of errors of weights that are off by so many of their own size
@@ -73,6 +73,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("1 bit", lambda: drawn(24, 20), 1),
         case("small weights", lambda: 1e-4 * drawn(24, 20), 2),
         case("two values", both, 2),
+        case("one row", lambda: drawn(1, 48), 2),
     ]
 
 
@@ -226,7 +227,7 @@ EXERCISE = Exercise(
         "not changed": ("arguments_unchanged",),
         "from 1 to 4": ("1 bit", "4 bits"),
         "it stays where none came": ("two values",),
-        "codes uint8 (m, n) from 0 to 2**bits - 1, codebooks (2**bits,)": ("form",),
+        "codes uint8 (m, n) from 0 to 2**bits - 1, codebooks (2**bits,)": ("form", "one row"),
         "at most 1.02 times ours": ("a_codebook_for_each", "other_weights"),
         "less than twice ours": ("two_factors",),
     },
