@@ -96,12 +96,14 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
         model.get_parameter(name).grad = grad
     memory = {name: each.detach() for name, each in [*model.named_parameters(), *model.named_buffers()]}
     answer(comm, model)
-    parameters = dict(model.named_parameters())
+    # By the names of before: who puts new objects in their places unties what was tied, which `memory` shows.
+    parameters = {name: each for name, each in model.named_parameters() if name in memory}
+    buffers = {name: each for name, each in model.named_buffers() if name in memory}
     return observe(
         {
-            "parameters": dict(parameters),
-            "buffers": dict(model.named_buffers()),
-            "whole": {name: last_digits(each, each) for name, each in model.named_buffers()},
+            "parameters": {**parameters},
+            "buffers": {**buffers},
+            "whole": {name: last_digits(each, each) for name, each in buffers.items()},
             "signs": torch.cat(
                 [each.detach().flatten().signbit() & (each == each).flatten() for each in parameters.values()]
             ),
