@@ -242,13 +242,13 @@ def framed(output):
     text = json.dumps(["", [[{"$dict": output}]]], separators=(",", ":")).encode()
     frame = len(text).to_bytes(4, "big") + text
     return len(frame).to_bytes(8, "big") + frame
-for output in [{"output_type": "error"}, *[{"a": [[]] * 49_990}] * 30]: sock.sendall(framed(output))
+for output in [{"output_type": "error"}, *[{"a": [[]] * 49_990}] * 10]: sock.sendall(framed(output))
 """
-    sources = [f"{REPLY}import json\n{cells}", *["1"] * 30]
+    sources = [f"{REPLY}import json\n{cells}", *["1"] * 10]
     with open_runner(Limits(output=2**21)) as opened:
         before = peak()
-        assert opened.display(sources, [True] * 31, lambda cells: [len(cell) for cell in cells])[:20] == [1] * 20
-        assert peak(anew=False) - before < 40 * 2**20
+        assert opened.display(sources, [True] * 11, lambda cells: [len(cell) for cell in cells])[:8] == [1] * 8
+        assert peak(anew=False) - before < 20 * 2**20
 
 
 def test_no_performer_outlives_its_exercise(sandbox):
