@@ -111,6 +111,7 @@ WRONG = (
         "something else in the place of 0 alone.",
         adam(("torch.where(scales > 0, scales, 1.0)[:, None]", "scales.clamp(min=1e-12)[:, None]")),
         adam(("torch.where(scales > 0, scales, 1.0)[:, None]", "scales.clamp(min=1e-30)[:, None]")),
+        by_chance=True,  # how far it is from AdamW after 200 steps
     ),
     wrong(
         "linear_code",

@@ -28,6 +28,7 @@ ONE_HOT, NOTHING = "one number alone", ("no step", "all zeros")
 MANY = ("many steps, random", "many steps, Hadamard", "many steps, cosines")
 LARGEST = 3.0  # times |x| / sqrt(n); of x itself it is above 3.5 in these cases
 LEFT = 0.01  # of |x|
+SMALL = 0.1  # of x: the numbers of a factor that is smaller have the roundings of the other one
 CLEAR = 1e-3  # of the mean absolute value: thousands of roundings of float32
 
 
@@ -61,9 +62,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"x": x.to(dtype), "q": q.to(dtype), "steps": steps})
 
     def settled(name: str, draw: Callable[[], tuple[Tensor, Tensor]], steps: int) -> Case:
-        while split(*(found := draw()), steps)[2] < CLEAR:
-            pass
-        return case(name, *found, steps)
+        while True:
+            x, q = draw()
+            *factors, nearest = split(x, q, steps)
+            sizes = [float(each.abs().max() / x.abs().max()) for each in factors]
+            if nearest >= CLEAR and not any(0 < size < SMALL for size in sizes):
+                return case(name, x, q, steps)
 
     walsh = torch.ones(1, 1, dtype=torch.float64)
     for _ in range(4):
