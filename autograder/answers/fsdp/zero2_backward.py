@@ -303,6 +303,7 @@ WRONG = (
             ("bucket[0].new_zeros(-n % comm.size)", "torch.zeros(-n % comm.size)"),
         ),
         rounds_to=torch.float32,
+        by_chance=True,  # whether the values beside a cost show float32's roundings
     ),
     wrong(
         "gradients_not_freed",
