@@ -165,8 +165,8 @@ def _own_cell(work: _Work, index: int) -> int | None:
     cell, numbers = work.release[index], work.matched[index]
     if not numbers:
         return None
-    written = [number for number in numbers if _written(work, number, cell, cell, BINDS)]
-    chosen, above = _last_above(written or numbers, _checked(work, cell)), _last_above(numbers, _checked(work, cell))
+    checked, written = _checked(work, cell), [each for each in numbers if _written(work, each, cell, cell, BINDS)]
+    chosen, above = _last_above(written or numbers, checked), _last_above(numbers, checked)
     if chosen > above and _seen(work, cell, CLEARLY):
         chosen = above
     if len(numbers) > 1:
@@ -219,11 +219,12 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
     """The cell that holds the answer instead of its own one, `chosen`: what its check sees, if the check sees one."""
     name, code = cell.name, [number for number in _free(work) if work.submitted[number].kind == "code"]
     free = [number for number in code if _written(work, number, cell, cell)]
-    seen = [number for number in free if number < _checked(work, cell)]
+    checked = _checked(work, cell)
+    seen = [number for number in free if number < checked]
     if chosen is None or not _written(work, chosen, cell, cell, BINDS):
         found = seen or _seen(work, cell, CLEARLY) or sorted([*free, *_others(work, cell)])
         found = found or [number for number in code if _written(work, number, cell, cell, PERHAPS)]
-        holder = _last_above(found, _checked(work, cell)) if found else None
+        holder = _last_above(found, checked) if found else None
         if holder is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
         return holder
