@@ -193,9 +193,9 @@ def test_code_that_others_are_called_as_well_stays():
 @pytest.fixture
 def looked_up_again():
     """What is known of libraries is forgotten before and after."""
-    erased._code.cache_clear()
+    erased._found.clear()
     yield
-    erased._code.cache_clear()
+    erased._found.clear()
 
 
 @pytest.mark.usefixtures("looked_up_again")

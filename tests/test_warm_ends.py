@@ -104,7 +104,7 @@ def test_two_judges_go_on_where_the_one_of_either_ends(tasks, undisturbed):
 
 
 def test_it_is_started_again_where_the_first_attempts_fail(monkeypatch, tmp_path):
-    warm, fails = WarmProcess(None, display=False), [RunnerError("no memory"), RunnerError("no memory")]
+    warm, fails = WarmProcess(None, display=False, units=()), [RunnerError("no memory"), RunnerError("no memory")]
     monkeypatch.setattr(control, "PAUSE", 0.0)
     monkeypatch.setattr(warm, "_start", lambda: (_ for _ in ()).throw(fails.pop()) if fails else Path(tmp_path))
     with pytest.raises(RunnerError):

@@ -121,6 +121,11 @@ class Release:
         """In the order of their check cells."""
         return tuple(exercises.load(cell.exercise) for cell in self.cells if cell.role == "check")
 
+    @property
+    def units(self) -> frozenset[str]:
+        """Those that the exercises belong to: one, in a lesson of the course."""
+        return frozenset(each.unit for each in self.exercises)
+
     def written(self, cell: Cell) -> bool:
         """Whether the source of a cell of a rebuilt notebook is the student's."""
         return cell.number is None or cell.source.strip() != self.cells[cell.number].source.strip()

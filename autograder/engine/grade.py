@@ -288,5 +288,6 @@ class Judging:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[Callable[[GradingTask], Graded]]:
         """Raises RunnerError where students' code cannot be run here."""
-        with open_runner(self.limits, trusted=self.trusted, display=self.display) as runner:
+        units = self.release.units
+        with open_runner(self.limits, trusted=self.trusted, display=self.display, units=units) as runner:
             yield lambda task: grade(task.submission, self.release, runner, seed=task.seed, display=self.display)

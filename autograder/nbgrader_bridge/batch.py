@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,15 +84,18 @@ def grade(
     way, watching = how or How(), watcher or Watcher()
     wanted = None if students is None else tuple(sorted(set(students)))
     waited = functools.partial(patiently, said=watching.said, seconds=way.patience)
-    with logged(root) as log, Stop() as stop, _open(root.resolve(), runner, way) as chosen:
-        log.warning("%s", chosen.describe())
+    with logged(root) as log, Stop() as stop:
         directory, config = course_directory(root)
         directory.log = log
         release = release_of(directory, config, assignment)
         handed_in = submitted.students(directory, assignment, wanted)
         for told in submitted.left_out(directory, assignment):
             watching.said(told)
-        with Journal(root / JOURNALS / f"{assignment}.jsonl") as journal:
+        with (
+            _open(root.resolve(), runner, way, release.units) as chosen,
+            Journal(root / JOURNALS / f"{assignment}.jsonl") as journal,
+        ):
+            log.warning("%s", chosen.describe())
             asked = BatchRun(
                 began=now(),
                 release=_digest(release),
@@ -134,8 +137,8 @@ def results(root: Path, assignment: str) -> ClassResult:
 
 
 @contextlib.contextmanager
-def _open(root: Path, runner: Runner | None, way: How) -> Iterator[Runner]:
-    """The caller's runner, which stays the caller's to close, or one of our own."""
+def _open(root: Path, runner: Runner | None, way: How, units: Collection[str]) -> Iterator[Runner]:
+    """The caller's runner, which stays the caller's to close, or one of our own for exercises of these units."""
     if runner is not None:
         yield runner
         return
@@ -144,7 +147,7 @@ def _open(root: Path, runner: Runner | None, way: How) -> Iterator[Runner]:
             f"the course folder must lie where students' code cannot read it, got {root}: move it out of the folders "
             "of the system and of Python, or grade from within it"
         )
-    with open_runner(way.limits, trusted=way.trusted, display=way.display) as ours:
+    with open_runner(way.limits, trusted=way.trusted, display=way.display, units=units) as ours:
         yield ours
 
 

@@ -39,9 +39,11 @@ AFTER = "after/"  # begins the keys of inputs that may not change, as the run le
 REFUSED = "refused/"  # begins the keys that say what an answer raised on what makes no sense
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
     """The inputs of one run: plain data, so that it can be stored in a sheet and sent to another process.
+
+    No two are equal: who keeps what a case gives finds it by the case itself.
 
     hidden  what only the exercise's oracle reads; in grading it never enters the process of the answer
     lies    how tensors lie in memory where it is not as usual, by path (course/performing/forms.py)

@@ -31,6 +31,7 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,8 +131,10 @@ def main(control: socket.socket, program: bytes | None) -> None:
     _wait_for([*killed, *running.values()])
 
 
-def warm_up(*, with_display: bool) -> None:
-    """One thread; a step of an optimizer, which imports more; what displays need; the exercises."""
+def warm_up(*, with_display: bool, units: Collection[str] = ()) -> None:
+    """One thread; a step of an optimizer, which imports more; what displays need; the exercises of these units, of all
+    if there are none: a fork that needs another one loads it for itself.
+    """
     torch.set_num_threads(1)
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
@@ -139,10 +142,11 @@ def warm_up(*, with_display: bool) -> None:
     importlib.import_module("numpy.fft")  # NumPy imports it when it is needed, which may be too late
     if with_display:
         display.warm_up()
-    for entry in syllabus.entries():  # after all imports: what comes later must be looked up in each fork
-        removed.prepare(container.load(entry.id).removes)
+    loaded = [unit for unit in syllabus.UNITS if not units or unit.slug in units]
+    for entry in (each for unit in loaded for each in unit.entries):
+        removed.prepare(container.load(entry.id).removes)  # after all imports: later ones are looked up in each fork
     hidden.prepare()
-    rehearsal.rehearse()
+    rehearsal.rehearse(loaded)
     traces.prepare()
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,10 @@ PAUSE = 1.0  # seconds between them
 
 
 class WarmProcess:
-    """program: the system call filter, None for no isolation. display: whether display runs are to come."""
+    """program: the system call filter, None for no isolation. display, units: as in `open_runner`."""
 
-    def __init__(self, program: bytes | None, *, display: bool) -> None:
-        self._program, self._display = program, display
+    def __init__(self, program: bytes | None, *, display: bool, units: Collection[str]) -> None:
+        self._program, self._display, self._units = program, display, units
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._folder: Folder | None = None
@@ -59,7 +60,8 @@ class WarmProcess:
         with theirs, program.open("rb") as filter_, (folder / "log").open("wb") as log:
             descriptors = [theirs.fileno(), filter_.fileno()]
             where = COURSE if self._program is not None else str(course)
-            argv = [sys.executable, "-I", "-c", _PROGRAM, where, *map(str, descriptors), str(int(self._display))]
+            told = [where, *map(str, [*descriptors, int(self._display)]), *self._units]
+            argv = [sys.executable, "-I", "-c", _PROGRAM, *told]
             isolated = self._program is not None
             self._process = subprocess.Popen(
                 command(argv, course=course, hidden=ours()) if isolated else argv,
@@ -124,7 +126,7 @@ sys.path.insert(0, sys.argv[1])
 from autograder.start import quick_imports
 with quick_imports():
     from autograder.sandbox.inside.warm import main, warm_up
-    warm_up(with_display=bool(int(sys.argv[4])))
+    warm_up(with_display=bool(int(sys.argv[4])), units=sys.argv[5:])
 with os.fdopen(int(sys.argv[3]), "rb") as file:
     program = file.read()
 main(socket.socket(fileno=int(sys.argv[2])), program or None)

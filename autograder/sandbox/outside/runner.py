@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,14 +36,17 @@ from course.tree import Tree
 SENT = 2  # times the text of a display run, which may come for it: beyond that nobody honest is speaking
 
 
-def open_runner(limits: Limits | None = None, *, trusted: bool = False, display: bool = True) -> Runner:
+def open_runner(
+    limits: Limits | None = None, *, trusted: bool = False, display: bool = True, units: Collection[str] = ()
+) -> Runner:
     """The runner of this machine.
 
     trusted  the user takes the risk: the same processes, not isolated
     display  whether display runs are to come; without, each of them would import for itself what it draws with
+    units    those whose exercises are to come; of all units if left out, which takes half a second longer
     Raises RunnerError where the sandbox cannot be built, with what is missing.
     """
-    return Runner(limits or Limits(), None if trusted else _filter(), display=display)
+    return Runner(limits or Limits(), None if trusted else _filter(), display=display, units=units)
 
 
 def _filter() -> bytes:
@@ -71,10 +74,10 @@ class Runner:
     A context manager; `close` ends everything that it started.
     """
 
-    def __init__(self, limits: Limits, program: bytes | None, *, display: bool) -> None:
+    def __init__(self, limits: Limits, program: bytes | None, *, display: bool, units: Collection[str]) -> None:
         self.limits = limits
         self._isolated = program is not None
-        self._warm = WarmProcess(program, display=display)
+        self._warm = WarmProcess(program, display=display, units=units)
         return_large_blocks()
 
     def __enter__(self) -> Self:

@@ -58,7 +58,8 @@ CODE = {
 
 def code_of(name: str) -> Spans:
     """Where the machine code of what is removed by this name lies; () where nothing is to be erased, or can be."""
-    return _code().get(name, ())
+    look_up([name])
+    return _found.get(name, ())
 
 
 def erase(spans: Iterable[tuple[int, int]]) -> None:
@@ -89,11 +90,14 @@ def writable_code() -> Spans:
     return tuple(found)
 
 
-@functools.cache
-def _code() -> dict[str, Spans]:
-    """By name. Without a whole symbol table, as where a library was stripped, nobody can tell what else code is."""
-    found: dict[tuple[bytes, ...], list[tuple[int, int]]] = {patterns: [] for patterns in CODE.values()}
-    for path, base in _libraries() if platform.machine() == PROCESSOR else ():
+def look_up(removed: Iterable[str]) -> None:
+    """For `code_of`, all at once: most of the time goes into each pattern, but some into the table of symbols.
+
+    Without a whole table, as where a library was stripped, nobody can tell what else code is.
+    """
+    new = {CODE[name] for name in removed if name in CODE and name not in _found}
+    found: dict[tuple[bytes, ...], list[tuple[int, int]]] = {patterns: [] for patterns in new}
+    for path, base in _libraries() if new and platform.machine() == PROCESSOR else ():
         symbols, names = _symbols(path)
         code = symbols[(symbols["kind"] & 15 == FUNCTION) & (symbols["section"] != 0) & (symbols["size"] > 0)]
         known, starts = np.sort(symbols["name"]), np.sort(code["at"])
@@ -105,7 +109,10 @@ def _code() -> dict[str, Spans]:
             own = np.sort(meant["at"])
             meant = meant[_count(starts, meant["at"]) == _count(own, meant["at"])]
             spans += [(base + first, last - first) for first, last in _joined(meant, starts)]
-    return {name: tuple(sorted(found[patterns])) for name, patterns in CODE.items()}
+    _found.update({name: tuple(sorted(found[patterns])) for name, patterns in CODE.items() if patterns in new})
+
+
+_found: dict[str, Spans] = {}
 
 
 def _hits(pattern: bytes, names: bytes) -> Iterator[int]:
