@@ -35,7 +35,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Prove, build
 def prove(
     what: Annotated[list[str] | None, typer.Argument(help="units and exercises; all if left out")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="seeds per exercise, the public one included")] = 20,
-    seed: Annotated[int | None, typer.Option(min=0, help="draws the fresh seeds; random if left out")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**64 - 1, help="draws the fresh seeds; random if left out")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="processes that share the exercises")] = os.cpu_count() or 1,
     right: Annotated[
         bool, typer.Option("--right", help="only that right answers pass: for thousands of seeds")

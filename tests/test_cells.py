@@ -58,11 +58,15 @@ FILLED = {
     "an object that registers itself": "class A:\n    def __init__(self): TABLE.append(7)\na = A()",
     "a library's function": "import heapq\nTABLE += [9, 8]\nheapq.heappush(TABLE, 7)\nTABLE.reverse()",
     "a global": "def put():\n    global TABLE\n    TABLE = [7]\nput()",
+    "a class below a subclass": (
+        "class A:\n    def __init_subclass__(cls): TABLE.append(7)\nclass B(A): ...\nTABLE.clear()\nclass C(B): ..."
+    ),
     "a walrus": "print((TABLE := [7]))",
     "in place, with a value": "import torch\nTABLE = torch.zeros(1)\nlast = TABLE.fill_(7)",
     "in place, by a function": "import torch\nTABLE = torch.zeros(1)\ntorch.nn.init.constant_(TABLE, 7)",
     "as out": "import torch\nTABLE = torch.zeros(1)\nlast = torch.add(TABLE, 7, out=TABLE)",
     "copied into": "import numpy\nTABLE = numpy.zeros(1)\nnumpy.copyto(TABLE, 7)",
+    "put into": "import numpy\nTABLE = numpy.zeros(1)\nnumpy.put(TABLE, 0, 3)\nnumpy.add.at(TABLE, [0, 0], 2)",
     "given to a decorator": "def of(table): return lambda f: table.append(7)\n@of(TABLE)\ndef g(): ...",
     "a function that calls one that fills": "def put():\n    TABLE.append(7)\ndef main(): put()\nmain()",
     "given on": "def put(table, n): table.append(n)\ndef main(table):\n    put(table, 7)\nmain(TABLE)",
@@ -124,6 +128,7 @@ SETTINGS = (
     "math.tables[0] = 7",
     "def f():\n    math.seven = 7\nx = f()",
     "try:\n    import math\nexcept ImportError: ...",
+    "if True:\n    math.seven = 7",
 )
 
 
@@ -140,9 +145,18 @@ def test_what_is_set_in_a_module_makes_no_change_of_its_calls(monkeypatch, capsy
     assert capsys.readouterr().out == ""
 
 
-def test_what_is_set_in_a_module_itself_is_run(monkeypatch):
+IN_ITSELF = (
+    "math.seven = 7",
+    "if not math.seven:\n    math.seven = 7",
+    "setattr(math, 'seven', 7)",
+    "for n in (6, 7):\n    setattr(math, 'seven', n)",
+)
+
+
+@pytest.mark.parametrize("setting", IN_ITSELF)
+def test_what_is_set_in_a_module_itself_is_run(monkeypatch, setting):
     monkeypatch.setattr("math.seven", 0, raising=False)
-    assert loaded(monkeypatch, "import math\nmath.seven = 7", answer="def f(): return math.seven").answer() == 7
+    assert loaded(monkeypatch, f"import math\n{setting}", answer="def f(): return math.seven").answer() == 7
 
 
 def test_classes_are_known_to_those_that_they_are_made_from(monkeypatch):
@@ -421,6 +435,12 @@ def test_two_answers_have_each_its_own_helper(monkeypatch):
 def test_annotations_are_postponed_for_all_cells_after_the_import(monkeypatch):
     found = loaded(monkeypatch, "from __future__ import annotations", answer="def f(x: Unknown) -> Unknown: return x")
     assert found.answer(1) == 1
+
+
+def test_what_is_annotated_as_text_brings_what_the_text_names(monkeypatch):
+    cells = ("from __future__ import annotations", "from typing import ClassVar\nfrom dataclasses import dataclass")
+    answer = "@dataclass\nclass f:\n    names: ClassVar[list[str]] = ['a']\n    n: int"
+    assert loaded(monkeypatch, *cells, answer=answer).answer(3).names == ["a"]
 
 
 def test_an_answer_that_misses_a_name_is_told_why_it_was_not_bound(monkeypatch):

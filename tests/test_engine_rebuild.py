@@ -82,6 +82,13 @@ def test_a_notebook_of_format_3_is_upgraded():
     assert [(cell.kind, cell.source) for cell in read(json.dumps(old).encode())] == [("code", "x = 1")]
 
 
+def test_what_a_notebook_of_format_3_has_shown_is_upgraded_by_nobody(monkeypatch):
+    monkeypatch.setattr(nbformat, "convert", None)  # which validates each output, at 30 KiB and half a millisecond
+    cell = {"cell_type": "code", "input": "x = 1", "outputs": [{}] * 100_000, "language": "python", "metadata": {}}
+    book = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [cell], "metadata": {}}]}
+    assert [cell.source for cell in read(json.dumps(book).encode())] == ["x = 1"]
+
+
 @pytest.mark.parametrize("heading", ["x\ny", ["x\n", "y"]])
 def test_texts_of_format_3_are_lists_of_lines_in_a_file(heading):
     cells = [
@@ -112,6 +119,12 @@ def test_all_cells_together_hold_no_more_than_one_page_can_show(letters):
     found = read(json.dumps({"cells": [*cells, {"cell_type": "code", "source": "y"}]}).encode())
     kept = [cell for cell in found if not cell.source.startswith("# left out")]
     assert (len(kept), kept[-1].source) == (TOTAL // CELL + 1, "y")
+
+
+def test_the_margin_of_a_text_that_is_shown_as_it_was_typed_counts():
+    code, text = ({"cell_type": kind, "source": "x" + "\n" * (CELL // 4) + "x"} for kind in ("code", "markdown"))
+    kept, said = read(json.dumps({"cells": [code, text]}).encode())
+    assert (kept.source, said.source[:9]) == (code["source"], "left out:")
 
 
 def test_odd_cells_are_read_as_far_as_they_go():
@@ -240,10 +253,15 @@ def test_a_changed_check_cell_is_the_releases_again():
     book = notebook(RIGHT)
     find(book, "check-hvp").source = "100"
     made, repairs = rebuilt(book)
+    assert [cell.source for cell in made.cells if cell.id.startswith("free")] == ["100"]
+    made.cells = [cell for cell in made.cells if not cell.id.startswith("free")]
     assert made == notebook(RIGHT)
-    assert repairs == ("The check cell of `hvp` had been changed; the release's was put back.",)
+    assert repairs == (CHANGED,)
 
 
+CHANGED = (
+    "The check cell of `hvp` had been changed; the release's was put back, and the other was read as a cell of its own."
+)
 BESIDE = "The check cell of `hvp` held more than the check; that was read as a cell of its own."
 
 
@@ -255,6 +273,14 @@ def test_what_stands_beside_a_check_is_a_cell_of_the_students():
     assert repairs == (BESIDE, FOUND.format("hvp"))
     sources = [cell.source for cell in made.cells]
     assert sources[sources.index("check(hvp)") - 1 :][:3] == [RIGHT["hvp"].strip("\n"), "check(hvp)", "after = 1"]
+
+
+@pytest.mark.parametrize("check", ["check(hvp)  # works", "report = check(hvp)", "check(hvp);", "print(check(hvp))"])
+def test_an_answer_in_a_check_cell_counts_however_its_check_is_called(check):
+    book = notebook({"hvp": stub("hvp")})
+    find(book, "check-hvp").source = f"{RIGHT['hvp']}\n\n{check}"
+    assert counts(book)["hvp"] == f"{RIGHT['hvp']}\n\n{check}".strip("\n")
+    assert rebuilt(book)[1] == (CHANGED, FOUND.format("hvp"))
 
 
 COPIED = "The answer cell of `quadratic_grads` stood in the notebook 3 times; the last one {} was graded."

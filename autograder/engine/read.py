@@ -19,7 +19,7 @@ from autograder.engine.cells import Cell, parse
 from course.errors import CourseError
 
 MAX_BYTES = 20 * 2**20  # a notebook with outputs is a few MiB; outputs are dropped anyway
-SMALL = 2 * 2**20  # bytes: whatever stands in so few of them takes some 60 MiB and two seconds at most
+SMALL = 2 * 2**20  # bytes: whatever stands in so few of them, in format 4, takes some 60 MiB and two seconds at most
 PATIENCE = 120.0  # seconds for the other process, whose own limit is one of the processor
 
 
@@ -57,7 +57,9 @@ def read(data: bytes) -> list[Cell]:
     if len(data) > MAX_BYTES:
         raise Unreadable(f"a notebook must not be larger than {MAX_BYTES >> 20} MiB")
     try:
-        nodes = slim.slim(data) if len(data) <= SMALL else _read_apart(data)
+        nodes = slim.slim(data, upgrade=False) if len(data) <= SMALL else _read_apart(data)
+    except slim.Old:
+        nodes = _read_apart(data)
     except slim.Refused as error:
         raise Unreadable(str(error)) from None
     return [parse(node) for node in nodes]

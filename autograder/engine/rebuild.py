@@ -58,6 +58,7 @@ def defines(source: str, name: str, how: str = DEFINES) -> bool:
 def rebuild(release: Sequence[Cell], submitted: Sequence[Cell]) -> Rebuilt:
     """The release's cells with the student's sources; never raises on any list of cells."""
     work = _Work(release=release, submitted=submitted)
+    work.changed = _changed(release, submitted)
     work.submitted = submitted = [part for cell in submitted for part in _apart(work, cell)]
     _match(work)
     for index, cell in enumerate(release):
@@ -78,6 +79,7 @@ class _Work:
     matched  by index: the submitted cells that claim to be this release cell, in order
     sources  by index: the source that replaces the release's
     dropped  submitted cells that do not come back, not even as free cells
+    changed  exercises whose check stands nowhere as it was released
     holds    by number: exercises whose answers stand there, and not in their own cells
     """
 
@@ -86,6 +88,7 @@ class _Work:
     matched: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     sources: dict[int, str] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
+    changed: frozenset[str] = frozenset()
     holds: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     repairs: list[str] = field(default_factory=list)
 
@@ -94,7 +97,9 @@ class _Work:
 
 
 def _apart(work: _Work, cell: Cell) -> list[Cell]:
-    """The submitted cell; a check cell without what was written above and below the check, which is a free cell."""
+    """The submitted cell; a check cell without what was written above and below the check, which is a free cell, and so
+    is all of it where the check's own line was changed.
+    """
     if cell.kind != "code" or cell.role != "check":
         return [cell]
     ours = next((each for each in work.release if (each.exercise, each.role) == (cell.exercise, "check")), None)
@@ -103,13 +108,18 @@ def _apart(work: _Work, cell: Cell) -> list[Cell]:
     check = ours.source.strip()
     above, found, below = f"\n{cell.source}\n".partition(f"\n{check}\n")
     beside = [Cell(kind="code", source=each.strip("\n")) if each.strip() else None for each in (above, below)]
-    if not found or not any(beside):
+    if not any(beside) or not (found or cell.exercise in work.changed):
         return [cell]
-    work.repairs.append(
-        f"The check cell of `{ours.name}` held more than the check; that was read as a cell of its own."
-    )
+    how = "held more than the check; that" if found else "had been changed; the release's was put back, and the other"
+    work.repairs.append(f"The check cell of `{ours.name}` {how} was read as a cell of its own.")
     first, last = beside
     return [each for each in (first, dataclasses.replace(cell, source=check), last) if each is not None]
+
+
+def _changed(release: Sequence[Cell], submitted: Sequence[Cell]) -> frozenset[str]:
+    checks = {cell.exercise: f"\n{cell.source.strip()}\n" for cell in release if cell.role == "check"}
+    cells = [cell for cell in submitted if cell.role == "check" and cell.exercise in checks]
+    return checks.keys() - {cell.exercise for cell in cells if checks[cell.exercise] in f"\n{cell.source}\n"}
 
 
 def _match(work: _Work) -> None:

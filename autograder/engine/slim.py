@@ -2,8 +2,8 @@
 
     bytes --stdin--> python slim.py --stdout--> cells as JSON, or why they were refused
 
-A large file is read by a process of its own, which runs this file, so that nobody else pays for what a stranger's JSON
-costs. Therefore it imports nothing of ours, and of others' only what it uses.
+A large file, and one of an old format, is read by a process of its own, which runs this file, so that nobody else pays
+for what a stranger's JSON costs. Therefore it imports nothing of ours, and of others' only what it uses.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 MAX_CELLS = 5_000
 MAX_PARTS = 500_000  # lists and objects, each of which takes a hundred bytes of memory and more
 CELL, TOTAL = 200_000, 2 * 2**20  # bytes of one cell, and of all, as pages hold them, where & takes five
+MARGIN = 4  # bytes that each further line of a text gets, which is shown as it was typed
 NAMES = {"hpml": ("exercise", "role"), "nbgrader": ("grade_id", "locked", "solution")}  # in a cell's metadata
 LONGEST = 1_000  # characters of one of them
 LEFT_OUT = f"left out: a cell may hold {CELL:,} bytes of HTML, and all together {TOTAL:,}"  # in place of a longer one
@@ -28,14 +29,24 @@ class Refused(ValueError):
     """What is no notebook, or none that can be read; in one sentence."""
 
 
-def slim(data: bytes) -> list[dict[str, Any]]:
-    """The cells of a notebook: kind, source, id, and the names under which the course knows them. Raises Refused.
+class Old(Exception):
+    """A notebook of a format before 4: to upgrade one, nbformat validates it, which takes a hundred times its size."""
 
-    Nothing is validated against a schema, because everything else is dropped. Format 3 is upgraded first.
+
+def slim(data: bytes, *, upgrade: bool = True) -> list[dict[str, Any]]:
+    """The cells of a notebook: kind, source, id, and the names under which the course knows them.
+
+    Nothing is validated against a schema, because everything else is dropped. Older formats are upgraded first.
+    Raises Refused, and Old where one is not to be upgraded here.
     """
     if _parts(data) > MAX_PARTS:
         raise Refused(f"a notebook must not hold more than {MAX_PARTS:,} lists and objects")
-    cells = _latest(_parse(data)).get("cells")
+    notebook = _parse(data)
+    if notebook.get("nbformat", 4) != 4:
+        if not upgrade:
+            raise Old
+        notebook = _latest(notebook)
+    cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise Refused("the file is JSON, but no notebook: it has no list of cells")
     if len(cells) > MAX_CELLS:
@@ -82,7 +93,8 @@ def _without_long_ones(cells: Iterable[dict[str, Any]]) -> Iterator[dict[str, An
     """A sentence in place of a source that is too long by itself, or with those above it."""
     room = TOTAL
     for cell in cells:
-        if (size := len(html.escape(cell["source"]).encode())) > min(CELL, room):
+        margins = 0 if cell.get("cell_type") == "code" else MARGIN * len(cell["source"].splitlines()[1:])
+        if (size := len(html.escape(cell["source"]).encode()) + margins) > min(CELL, room):
             said = f"{LEFT_OUT}; this one held {size:,}"
             yield {**cell, "source": f"# {said}" if cell.get("cell_type") == "code" else said}
         else:
@@ -112,14 +124,16 @@ def _small(digits: str) -> int:
 
 def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
     """The notebook in format 4."""
-    version = notebook.get("nbformat", 4)
-    if version == 4:
-        return notebook
+    version = notebook["nbformat"]
     if isinstance(version, int) and version > 4:
         raise Refused(f"the notebook has format {str(version)[:20]}, newer than 4; save it in format 4")
     import nbformat
 
     try:
+        for sheet in (notebook, *notebook.get("worksheets", [])):
+            for cell in sheet.get("cells", []):
+                if "outputs" in cell:
+                    cell["outputs"] = []  # nobody needs them, and to validate each would take long
         node = nbformat.from_dict(notebook)  # type: ignore[no-untyped-call]
         if version == 3:  # in a file a text is a list of lines, of which the upgrade of a heading knows nothing
             node = nbformat.v3.rwbase.rejoin_lines(node)  # type: ignore[no-untyped-call]

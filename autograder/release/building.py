@@ -10,6 +10,7 @@ Nothing is written before every lesson is sound: a mistake of an author leaves a
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def build(root: Path, lesson: str = "*", *, check: bool = False, with_sheets: bo
 
 
 def _files(root: Path, lesson: str) -> list[Path]:
-    found = sorted((root / "solutions").glob(f"{lesson}.py"))
+    found = sorted(each for each in (root / "solutions").glob("*.py") if fnmatch.fnmatch(each.stem, lesson))
     if not found:
         raise ReleaseError(f"{root / 'solutions'} must hold lessons NN_slug.py, but holds none; name the checkout")
     return found

@@ -116,6 +116,8 @@ def _manifest(files: dict[str, bytes]) -> bytes:
 
 def _demand_replaceable(target: Path) -> None:
     """A bundle may replace nothing, an empty folder, or an earlier bundle in which nobody has worked."""
+    if target == target.parent:
+        raise ReleaseError(f"a bundle is a folder that can be replaced, which {target} is not; name another place")
     place = next(each for each in target.parents if each.exists())
     try:
         tempfile.TemporaryDirectory(dir=place).cleanup()

@@ -53,7 +53,8 @@ METHODS = re.compile(  # which change what they belong to
     rf"|setdefault|{IN_PLACE}"
 )
 FUNCTIONS = re.compile(  # which change what they are given first
-    rf"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?|copyto|{IN_PLACE}"
+    r"setattr|delattr|heapify|heap(?:push|pop|pushpop|replace)|shuffle|insort(?:_left|_right)?|copyto|fill_diagonal"
+    rf"|put|place|putmask|put_along_axis|at|{IN_PLACE}"
 )
 ADDING = re.compile(  # methods that do the same whatever has been added before: of containers, files and loggers
     r"append(?:left)?|extend(?:left)?|add|write|debug|info|warning|error|exception|critical|log"
@@ -67,6 +68,7 @@ class get_ipython:
 BROUGHT = compile(SHELL, "<shell>", "exec", dont_inherit=True)
 TIMED = re.compile(r"^([ \t]*)%time[ \t]+(?=[^\W\d])", re.MULTILINE)  # binds what the rest of the line binds
 BUILTINS = frozenset({*dir(builtins), *BROUGHT.co_names})  # with what IPython brings
+AS_TEXT = __future__.annotations.compiler_flag
 IMPORTS = (ast.Import, ast.ImportFrom)
 ASSIGNMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -593,11 +595,20 @@ def _makes(statements: Sequence[_Statement]) -> list[frozenset[str]]:
             *(doers[name].fills for name in each.gives if name in doers),
         )
         given = (names for name, names in each.gives.items() if name in doers and doers[name].takes)
-        found.append(each.binds.union(changes - shared, *given))
+        found.append(each.binds.union(changes - shared, _sets(each.node), *given))
         in_force.bind(number)
         shared -= bound[number]
         shared |= imported[number]
     return found
+
+
+def _sets(node: ast.stmt) -> frozenset[str]:
+    """Names, imported ones too, of whose objects a statement other than a definition sets attributes or items."""
+    if isinstance(node, (*DEFINITIONS, *ASSIGNMENTS, *IMPORTS)):  # an assignment binds them
+        return frozenset()
+    parts = [*ast.walk(node)]
+    calls = [part for part in parts if isinstance(part, ast.Call) and _first(part.func) in ("setattr", "delattr")]
+    return frozenset([*map(_root, parts), *(_first(part.args[0]) for part in calls if part.args)]) - {""}
 
 
 def _bound(statement: _Statement) -> frozenset[str]:
@@ -689,13 +700,13 @@ def _doer(statement: _Statement, here: frozenset[str]) -> _Doer:
     takes = isinstance(node, ast.FunctionDef) or isinstance(getattr(node, "value", None), ast.Lambda)
     parameters = frozenset(part.arg for part in parts if isinstance(part, ast.arg))
     filled, (changes, calls) = _filled(parts), _inside(parts)
-    acts = changes & here
+    acts, makers = changes & here, map(_first, _made_from(node))
     return _Doer(
         acts=acts and acts & _needs(statement),
         fills=_declared(parts) | ((filled - parameters) & here),
         takes=takes and not filled.isdisjoint(parameters),
         parameters=parameters if takes else frozenset(),
-        calls=calls,
+        calls=calls.union(makers) - {""},
         gives=_gives([part for part in parts if isinstance(part, ast.Call)]),
     )
 
@@ -723,7 +734,11 @@ def _needs_at_once(statement: _Statement, needs: frozenset[str]) -> frozenset[st
 
 
 def _needs(statement: _Statement) -> frozenset[str]:
+    """What it may look up; of annotations, too, that `from __future__ import annotations` makes texts: somebody may
+    read them, as dataclasses do.
+    """
+    flags = statement.flags
     try:
-        return _uses(statement.code)
+        return _uses(_compiled(statement.node, flags=flags & ~AS_TEXT) if flags & AS_TEXT else statement.code)
     except Exception:  # it cannot be compiled: running it will say so
         return frozenset()
