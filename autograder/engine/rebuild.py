@@ -119,7 +119,8 @@ def _apart(work: _Work, cell: Cell) -> list[Cell]:
 def _changed(release: Sequence[Cell], submitted: Sequence[Cell]) -> frozenset[str]:
     checks = {cell.exercise: f"\n{cell.source.strip()}\n" for cell in release if cell.role == "check"}
     cells = [cell for cell in submitted if cell.role == "check" and cell.exercise in checks]
-    return checks.keys() - {cell.exercise for cell in cells if checks[cell.exercise] in f"\n{cell.source}\n"}
+    whole = (cell.exercise for cell in cells if checks[cell.exercise] in f"\n{cell.source}\n")
+    return frozenset(checks).difference(whole)
 
 
 def _match(work: _Work) -> None:
