@@ -64,6 +64,8 @@ row_by_row = partial(edited, adds_row_by_row)
 one_at_a_time = partial(edited, broadcasts_then_sums)
 
 IN_FLOAT32 = (("= dout.reshape", "= dout.float().reshape"), ("= x.reshape", "= x.float().reshape"))
+IN_FLOAT64 = "torch.zeros_like(w, dtype=torch.float64), torch.zeros_like(w[:, 0], dtype=torch.float64)"
+ONLY_BFLOAT16 = "torch.float32 if w.dtype == torch.bfloat16 else w.dtype"
 RETURN = "return dx, dw, db"
 DX, DW, DB = "dout @ w", "rows_of_dout.T @ rows_of_x", "rows_of_dout.sum(dim=0)"
 
@@ -176,6 +178,7 @@ WRONG = (
         "float32 unless told otherwise, NumPy and .double() make float64. A gradient has the dtype of what it belongs "
         "to: zeros_like and new_zeros take it, and the device, from a tensor.",
         row_by_row(("dw.to(dtype)", "dw.float()")),
+        row_by_row(("dw.to(dtype)", "dw.to(dtype) if x.dim() > 1 else dw.float()")),
         in_rows((DX, "dout.double() @ w.double()")),
         in_rows((RETURN, "return dx, dw, db.detach().double().numpy()")),
         fails=("dtype_of_the_inputs",),
@@ -185,6 +188,14 @@ WRONG = (
         DIGITS,
         in_rows((RETURN, f"{RETURN.replace(', ', '.to(x.dtype), ')}.to(x.dtype)"), *IN_FLOAT32),
         fails=(EVERY_DIGIT,),
+    ),
+    wrong(
+        "added_up_in_half_precision",
+        "You add rows one by one in the dtype of the inputs. In bfloat16, 256 + 1 is 256, and in float16, 2048 + 1 is "
+        "2048: a sum of many rows stands still there. torch's sum and `@` add up in float32, NumPy's do not; where you "
+        "add yourself, convert first, and back at the end.",
+        row_by_row((IN_FLOAT64, "torch.zeros_like(w), torch.zeros_like(w[:, 0])")),
+        row_by_row((IN_FLOAT64, f"(torch.zeros_like(each, dtype={ONLY_BFLOAT16}) for each in (w, w[:, 0]))")),
     ),
     wrong(
         "takes_the_gradient_away",

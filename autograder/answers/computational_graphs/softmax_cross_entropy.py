@@ -216,6 +216,9 @@ WRONG = (
         from_log_p((SHIFTED, f"{SHIFTED}.double()")),
         in_lists(("torch.tensor(rows, dtype=logits.dtype)", "torch.tensor(rows)")),
         from_log_p(("return loss", "return loss.item()")),
+        from_log_p(
+            (RETURN, "return loss, dlogits / len(targets) if logits.shape[1] > 1 else torch.zeros(len(targets), 1)")
+        ),
         with_one_hot((ONE_HOT, "torch.zeros(logits.shape).scatter(1, targets[:, None], 1.0)")),
         fails=("dtype_of_the_logits",),
     ),
@@ -230,11 +233,15 @@ WRONG = (
         fails=(EVERY_DIGIT,),
     ),
     wrong(
-        "added_up_in_bfloat16",
-        "You add numbers one by one in the dtype of the logits. In bfloat16, 256 + 1 is 256: a sum of many numbers "
-        "stands still there. torch's sum and mean add up in float32; where you add yourself, convert first, and back "
-        "at the end.",
+        "added_up_in_half_precision",
+        "You add numbers one by one in the dtype of the logits. In bfloat16, 256 + 1 is 256, and in float16, 2048 + 1 "
+        "is 2048: a sum of many numbers stands still there. torch's sum and mean add up in float32, NumPy's do not; "
+        "where you add yourself, convert first, and back at the end.",
         from_log_p(("shifted.exp().sum(dim=1, keepdim=True)", "sum(shifted.exp().split(1, dim=1))")),
         from_log_p(("-log_p[rows, targets].mean()", "-sum(log_p[rows, targets]) / len(targets)")),
+        from_log_p(
+            (SHIFTED, f"{SHIFTED}\n    fine = torch.float32 if logits.dtype == torch.bfloat16 else logits.dtype"),
+            ("shifted.exp().sum(dim=1, keepdim=True)", "sum(shifted.exp().to(fine).split(1, dim=1)).to(logits.dtype)"),
+        ),
     ),
 )

@@ -173,10 +173,12 @@ WRONG = (
         fails=(EVERY_DIGIT,),
     ),
     wrong(
-        "added_up_in_bfloat16",
-        "You add numbers one by one in the dtype of `grad`. In bfloat16, 256 + 1 is 256: a sum of many numbers stands "
-        "still there. torch's sum adds up in float32; where you add yourself, convert first, and back at the end.",
+        "added_up_in_half_precision",
+        "You add numbers one by one in the dtype of `grad`. In bfloat16, 256 + 1 is 256, and in float16, 2048 + 1 is "
+        "2048: a sum of many numbers stands still there. torch's sum adds up in float32, NumPy's does not; where you "
+        "add yourself, convert first, and back at the end.",
         in_loops(ONE_BY_ONE_LEADING),
         in_loops(ONE_BY_ONE),
+        in_numpy(("grad.double()", "(grad.float() if grad.dtype == torch.bfloat16 else grad)")),  # NumPy has float16
     ),
 )

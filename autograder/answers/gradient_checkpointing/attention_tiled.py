@@ -124,6 +124,7 @@ buffers: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
 mistaken = partial(edited, attention_tiled)
 
+FINE = "torch.promote_types(q.dtype, torch.float32)"
 KEYS = "range(0, start + q.shape[-2] if causal else k.shape[-2], block)"
 HIGHER = "higher = torch.maximum(top, scores.amax(-1, keepdim=True))"
 MASK = "scores.masked_fill_(above_diagonal(scores, start, at), -torch.inf)"
@@ -271,7 +272,8 @@ WRONG = (
         "all_in_half_precision",
         "You compute in the dtype of q. In half precision scores overflow at 65504, or keep three digits: convert each "
         "tile to float32, and round at the end.",
-        mistaken(("torch.promote_types(q.dtype, torch.float32)", "q.dtype")),
+        mistaken((FINE, "q.dtype")),
+        mistaken((FINE, f"q.dtype if block >= k.shape[-2] else {FINE}")),
     ),
     wrong(
         "digits_lost",

@@ -135,6 +135,7 @@ buffers: dict[tuple[torch.Size, torch.Size, torch.Size, torch.dtype], Gradients]
 
 mistaken = partial(edited, attention_tiled_backward)
 
+FINE = "torch.promote_types(q.dtype, torch.float32)"
 ALONG = "along = (dout.to(dtype) * out.to(dtype)).sum(-1, keepdim=True)"
 DS = "ds = p * (dout_at @ v_at.mT - along[..., rows, :]) * scale"
 MASK = "scores.masked_fill_(above_diagonal(scores, start, at), -torch.inf)"
@@ -251,6 +252,10 @@ WRONG = (
         "of the sums. Convert to the dtype of lse first, which is float32 or float64, and round only what you return.",
         mistaken(
             ("torch.promote_types(q.dtype, torch.float32)", "q.dtype"),
+            ("lse[..., rows, None]", "lse[..., rows, None].to(dtype)"),
+        ),
+        mistaken(
+            (FINE, f"q.dtype if block >= k.shape[-2] else {FINE}"),
             ("lse[..., rows, None]", "lse[..., rows, None].to(dtype)"),
         ),
         mistaken(("q_at @ k_at.mT * scale", "(q[..., rows, :] * scale).to(dtype) @ k_at.mT")),

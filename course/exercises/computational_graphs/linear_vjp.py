@@ -61,6 +61,7 @@ ALL = ("dout", "x", "w")
 LEAVES = at_once("pieces of a longer tensor that require a gradient", offset(*ALL), leaves(*ALL), of=ANY_BATCH[1])
 
 WIDE = {"dout": (300, 2), "x": (300, 3), "w": (2, 3)}
+WIDER = {"dout": (3000, 2), "x": (3000, 3), "w": (2, 3)}
 
 EXERCISE = Exercise(
     id="computational_graphs.linear_vjp",
@@ -99,7 +100,7 @@ EXERCISE = Exercise(
             "dtype_of_the_inputs",
             "All three gradients are tensors in the dtype of the inputs: float64 where those are, and not otherwise.",
             holds=tensors_in_the_dtype_of("x", *GRADIENTS),
-            cases=(*ONE_BATCH, "in float64", "in float16", "in bfloat16"),
+            cases=(*ONE_BATCH, "in float64", "in float16", "in bfloat16", "no batch dimension, in float16"),
             needs=("gradient_of_the_input", "gradient_of_the_weight", "gradient_of_the_bias"),
         ),
         unchanged(
@@ -131,6 +132,11 @@ EXERCISE = Exercise(
             "300 equal rows in bfloat16",  # one by one in bfloat16 they add up to 256
             {name: torch.ones(shape, dtype=torch.bfloat16) for name, shape in WIDE.items()},
         ),
+        put(
+            "3,000 equal rows in float16",  # one by one in float16 they add up to 2048
+            {name: torch.ones(shape, dtype=torch.float16) for name, shape in WIDER.items()},
+        ),
+        in_dtype(torch.float16, *ALL, of="no batch dimension", name="no batch dimension, in float16"),
     ),
     promises={
         "all three have one floating dtype": ("in float16", "in bfloat16", "in float64"),
@@ -140,7 +146,7 @@ EXERCISE = Exercise(
         "(out, in)": ("one input", "one output"),
         "of the shapes of x, w and b": ("any_number_of_batch_dimensions", "one row", "no rows"),
         "in the dtype of the inputs": ("dtype_of_the_inputs", "every_digit_in_float64", "in float16", "in bfloat16"),
-        "added up in float32 or finer": ("300 equal rows in bfloat16",),
+        "added up in float32 or finer": ("300 equal rows in bfloat16", "3,000 equal rows in float16"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },
     removes=("torch.autograd", "torch.func"),

@@ -114,7 +114,7 @@ EXERCISE = Exercise(
             "dtype_of_the_logits",
             "Loss and gradient are tensors in the dtype of the logits: float64 where those are, and not otherwise.",
             holds=tensors_in_the_dtype_of("logits", *RESULT),
-            cases=(*ORDINARY, "10,000 and -10,000 in float16", "in bfloat16"),
+            cases=(*ORDINARY, "10,000 and -10,000 in float16", "in bfloat16", "one row of one class in float64"),
             needs=("loss_of_a_row",),
         ),
         every_form(needs=("loss_of_a_row",), keys=RESULT),
@@ -144,11 +144,21 @@ EXERCISE = Exercise(
             targets=torch.zeros(300, dtype=torch.int64),
         ),
         put(
+            "5,000 equal classes in float16",  # added up one by one in float16 they come to 2048
+            logits=torch.full((2, 5000), 0.5, dtype=torch.float16),
+            targets=torch.tensor([2049, 4999]),
+        ),
+        put(
             "two equal largest, 110 above the target",  # a probability of 0; log 2 is a share of its loss
             logits=torch.tensor([[0.0, 0.0, -110.0]]),
             targets=torch.tensor([2]),
         ),
-        put("one row of one class", logits=torch.tensor([[-1e4]]), of="one row", targets=torch.tensor([0])),
+        put(
+            "one row of one class in float64",
+            logits=torch.tensor([[-1e4]], dtype=torch.float64),
+            targets=torch.tensor([0]),
+            of="one row",
+        ),
         put(
             "10,000 and -10,000 in float16",
             logits=torch.tensor([[-1e4, 1e4, 0.0]] * 8, dtype=torch.float16),  # seven of them would overflow a sum
@@ -157,9 +167,9 @@ EXERCISE = Exercise(
         ),
     ),
     promises={
-        "(N, C)": ("a batch", "one row of one class"),
+        "(N, C)": ("a batch", "one row of one class in float64"),
         "floating": ("dtype_of_the_logits", "every_digit_in_float64", "10,000 and -10,000 in float16", "in bfloat16"),
-        "N and C at least 1": ("one row of one class",),
+        "N and C at least 1": ("one row of one class in float64",),
         "entries up to 1e4 in size": (
             "large_logits",
             "rows_far_apart",
@@ -171,7 +181,11 @@ EXERCISE = Exercise(
         "a tensor of shape ()": ("dtype_of_the_logits",),
         "d loss / d logits, (N, C)": ("gradient_of_a_row", "mean_over_the_batch"),
         "both in the dtype of the logits": ("dtype_of_the_logits",),
-        "added up in float32 or finer": ("300 equal rows in bfloat16", "1,000 equal classes in bfloat16"),
+        "added up in float32 or finer": (
+            "300 equal rows in bfloat16",
+            "1,000 equal classes in bfloat16",
+            "5,000 equal classes in float16",
+        ),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },
     removes=("torch.autograd", "torch.func", "torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),

@@ -150,6 +150,7 @@ EXERCISE = Exercise(
             of="a matrix to a number",
         ),
         put("300 equal columns in bfloat16", grad=torch.ones(4, 300, dtype=torch.bfloat16), of="a column"),
+        put("5,000 equal rows in float16", grad=torch.ones(5000, 3, dtype=torch.float16)),  # one by one: 2048
     ),
     promises={
         "any floating dtype": ("dtype_of_grad", "every_digit_in_float64", "in float16", "in bfloat16"),
@@ -161,7 +162,11 @@ EXERCISE = Exercise(
         "over every dimension that broadcasting repeated, `grad` is summed": ("both_at_once", "a leading 1"),
         "`grad` itself is not changed": ("arguments_unchanged",),
         "where nothing was repeated, it or a view of it may be returned": ("same_shape_stays",),
-        "in float32 or finer": ("300 equal rows in bfloat16", "300 equal columns in bfloat16"),
+        "in float32 or finer": (
+            "300 equal rows in bfloat16",
+            "300 equal columns in bfloat16",
+            "5,000 equal rows in float16",
+        ),
     },
     removes=("torch.Tensor.sum_to_size", "torch.autograd", "torch.func"),
 )

@@ -55,7 +55,7 @@ from course.performing.exercise import (
     every_form,
     observe,
 )
-from course.performing.forms import at_once, between_calls, cut, in_dtype, strided, times
+from course.performing.forms import at_once, between_calls, cut, in_dtype, put, strided, times
 from course.performing.refusals import refused
 
 HIGH = "scores of hundreds"
@@ -156,6 +156,7 @@ FORMS = (
     at_once(VIEWS, strided(*NAMES), between_calls("v"), of=MASKED),
     cut("one query", q=(2, 1), of=RAGGED),
     cut("one key", k=(2, 1), v=(2, 1), of=RAGGED),
+    put("one tile in bfloat16", block=16, of=HALF),
 )
 
 EXERCISE = Exercise(
@@ -206,7 +207,7 @@ EXERCISE = Exercise(
             "Where q is in half precision its numbers are exact, and what is computed from them is not: convert to "
             "float32 before the first product, and round only out. A q in float64 needs float64 all the way.",
             holds=rounded_once,
-            cases=(HALF, "in float64"),
+            cases=(HALF, "in float64", "one tile in bfloat16"),
             needs=("value",),
         ),
         replace(arguments_unchanged(needs=("value",)), cases=(RAGGED, MASKED, ONE_TILE, VIEWS)),
@@ -214,7 +215,7 @@ EXERCISE = Exercise(
             "dtypes",
             "Sums are kept in float32 where q is in half precision, and so is lse. Only out is rounded to q's dtype.",
             holds=_dtypes,
-            cases=(RAGGED, "in float64", "in float16", "in bfloat16"),
+            cases=(RAGGED, "in float64", "in float16", "in bfloat16", "one tile in bfloat16"),
             needs=("value",),
         ),
         refusals("value"),
@@ -247,7 +248,7 @@ EXERCISE = Exercise(
         "views too": (VIEWS,),
         "They are not changed": ("arguments_unchanged",),
         "any size of scores": ("any_size_of_scores", BEYOND),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, "one tile in bfloat16"),
         "query i sees keys 0 to i": ("causal",),
         "in q's dtype": ("dtypes",),
         "in float32, or in float64 where q is": ("dtypes",),

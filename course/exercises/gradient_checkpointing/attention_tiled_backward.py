@@ -55,7 +55,7 @@ from course.performing.exercise import (
     every_form,
     observe,
 )
-from course.performing.forms import at_once, between_calls, in_dtype, strided
+from course.performing.forms import at_once, between_calls, in_dtype, put, strided
 from course.performing.refusals import refused
 
 GIVEN = (*NAMES, "out", "lse", "dout")
@@ -234,7 +234,7 @@ EXERCISE = Exercise(
             "Where q is in half precision its numbers are exact, and what is computed from them is not: convert to "
             "the dtype of lse before the first product, and round only the three gradients.",
             holds=_rounded_once,
-            cases=(HALF, "in float64"),
+            cases=(HALF, "in float64", "one tile in bfloat16"),
             needs=("dq", "dk"),
         ),
         replace(arguments_unchanged(needs=("dq",)), cases=(RAGGED, MASKED, ONE_TILE, VIEWS)),
@@ -275,13 +275,14 @@ EXERCISE = Exercise(
         in_dtype(torch.float16, *(name for name in GIVEN if name != "lse"), of=RAGGED),
         in_dtype(torch.bfloat16, *(name for name in GIVEN if name != "lse"), of=MASKED),
         at_once(VIEWS, strided(*GIVEN), between_calls("dout"), of=MASKED),
+        put("one tile in bfloat16", block=16, of=HALF),
     ),
     promises={
         "any number of leading dimensions": (RAGGED, MASKED, ONE_TILE, SHAPES),
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
         "views too": (VIEWS,),
         "None of them is changed": ("arguments_unchanged",),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, "one tile in bfloat16"),
         "hides the same scores as forward did": ("causal",),
         "each in its tensor's dtype": ("dtypes",),
         "no tensor has more numbers than": ("one_tile_at_a_time",),
