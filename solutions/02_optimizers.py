@@ -421,7 +421,7 @@ def adaptive_step(
               tensors of param's shape and dtype, under names of your choice: one for Adagrad, one for RMSprop, two for
               Adadelta; also single numbers. All that you remember is in it: after some steps of the check a deep copy
               of param and state goes on.
-    lr        multiplies the direction d: param <- param - lr d, also in Adadelta
+    lr        multiplies the direction d: param <- param - lr d, also in Adadelta; it may differ from step to step
     decay     of the moving averages, which start from 0; not used by Adagrad
     eps       outside the root in Adagrad and RMSprop, inside both roots in Adadelta; nothing else is added to a
               denominator, and 0 is allowed
@@ -531,7 +531,8 @@ def adamw_step(
                   count t, as a number or as a tensor that holds one, in a dtype that can count to a million.
     lr            the rate, at least 0; it may differ from step to step
     betas         beta1 for the mean of the gradients, beta2 for the mean of their squares, each in [0, 1)
-    eps           is added to the root of the corrected v. Nothing else is added to that root.
+    eps           is added to the root of the corrected v. Nothing else is added to that root. In float16, where 1e-8 is
+                  rounded to 0, no v is 0.
     weight_decay  wd: the parameter loses lr wd p, with p as it was before the step
     Refused       with a ValueError, before anything is changed: a negative lr, a beta outside [0, 1), a gradient that
                   has another shape than its parameter.
@@ -1290,7 +1291,8 @@ from torch import Tensor
 def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
     """Adafactor's estimate of the moving average of g**2, from one number for each row and each column.
 
-    g         (r, c), in float32 or float64: this step's gradient, not 0 everywhere; it is not changed
+    g         (r, c), in float32 or float64: this step's gradient, not 0 everywhere, and of any size of which that dtype
+              holds the square; it is not changed
     rows      (r,), in the dtype of g, updated *in place*: the moving average of the mean of g**2 along each row
     cols      (c,), updated *in place*: the same along each column. Nothing else is kept between the steps.
     beta2     the share of what was there before; this step's means get 1 - beta2
@@ -1308,7 +1310,7 @@ def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) 
     squared = g**2
     rows.mul_(beta2).add_(squared.mean(dim=1), alpha=1 - beta2)  # rows = beta2 rows + (1 - beta2) row means
     cols.mul_(beta2).add_(squared.mean(dim=0), alpha=1 - beta2)  # cols = beta2 cols + (1 - beta2) column means
-    return torch.outer(rows, cols) / rows.mean()  # both hold the overall size: divide it out once
+    return torch.outer(rows / rows.mean(), cols)  # both hold the overall size: divide it out before their product
 
 
 # %%

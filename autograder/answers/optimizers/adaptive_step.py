@@ -306,4 +306,10 @@ WRONG = (
         branches(("decay < 0 or", "decay <= 0 or")),
         branches(("lr < 0 or decay < 0 or", "lr <= 0 or decay <= 0 or")),
     ),
+    wrong(
+        "nothing_noted_at_a_rate_of_0",
+        "Where lr is 0 you leave not only the parameter alone but the state too. A schedule may begin with 0, and its "
+        "later steps divide by squares of all gradients so far: bring the state up to date at every rate.",
+        branches(("    _refuse(rule, lr, decay)\n", "    _refuse(rule, lr, decay)\n    if lr == 0:\n        return\n")),
+    ),
 )

@@ -160,6 +160,13 @@ WRONG = (
         coarse,
     ),
     wrong(
+        "added_up_in_bfloat16",
+        "Your squares of bfloat16 numbers are added up in bfloat16, one by one. It has float32's range, but 256 + 1 is "
+        "256 there: a sum of many numbers stands still. Add up the squares of g.float(), or let "
+        "torch.linalg.vector_norm do it.",
+        summed(("g.double().square().sum()", "sum((g.float() if g.dtype == torch.float16 else g).square().flatten())")),
+    ),
+    wrong(
         "one_shape_only",
         "Your norm works for vectors, or for tensors of one shape. Gradients have all shapes, a single number "
         "too: take the norm of each tensor's numbers (square, then sum over everything), and join those. "

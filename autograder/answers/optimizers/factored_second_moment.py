@@ -48,7 +48,7 @@ step = partial(edited, factored_second_moment)
 
 ROW, COL = "squared.mean(dim=1)", "squared.mean(dim=0)"
 ROWS, COLS = f"rows.mul_(beta2).add_({ROW}, alpha=1 - beta2)", f"cols.mul_(beta2).add_({COL}, alpha=1 - beta2)"
-ESTIMATE = "torch.outer(rows, cols) / rows.mean()"
+ESTIMATE = "torch.outer(rows / rows.mean(), cols)"
 SQUARED = "squared = g.square()"
 SUMS = (ROW, "squared.sum(dim=1)"), (COL, "squared.sum(dim=0)")
 
@@ -88,7 +88,7 @@ WRONG = (
         "dimension 1, and are the first factor of the outer product; cols have the means over dimension 0. Only for a "
         "square g does the other way fit at all.",
         step((ROW, "squared.mean(0)"), (COL, "squared.mean(1)")),
-        step(("outer(rows, cols)", "outer(cols, rows)")),
+        step((ESTIMATE, "torch.outer(cols / rows.mean(), rows)")),
     ),
     wrong(
         "no_moving_average",
@@ -111,7 +111,7 @@ WRONG = (
         "rows_twice",
         "rows are in your result twice, and the columns of g**2 nowhere. Entry (i, j) needs the mean of row i, "
         "along dimension 1, and the mean of column j, along dimension 0.",
-        step(("outer(rows, cols)", "outer(rows, rows)")),
+        step((ESTIMATE, "torch.outer(rows / rows.mean(), rows)")),
         step((COL, "squared.mean(1)")),
     ),
     wrong(
@@ -121,11 +121,17 @@ WRONG = (
         step((" / rows.mean()", "")),
     ),
     wrong(
+        "product_before_the_quotient",
+        "Your formula is right, but the mean of a row times that of a column has the size of g**4: where g is small, "
+        "float32 makes a 0 of it, where g is large, inf. Divide one of the two by the mean of rows first.",
+        step((ESTIMATE, "torch.outer(rows, cols) / rows.mean()")),
+    ),
+    wrong(
         "root_of_the_product",
         "The root brings the unit of rows times cols back to that of g**2, but it flattens the matrix: a row "
         "whose squares are four times as large gets an estimate that is twice as large. Divide by the mean of rows in "
         "place of the root; then g**2 of rank one comes out exactly.",
-        step((" / rows.mean()", ".sqrt()")),
+        step((ESTIMATE, "torch.outer(rows, cols).sqrt()")),
     ),
     wrong(
         "normalised_by_the_sum",
@@ -142,8 +148,8 @@ WRONG = (
         step((SQUARED, f"estimate = {ESTIMATE}\n    {SQUARED}"), (f"return {ESTIMATE}", "return estimate")),
         step(("rows.mean()", "squared.mean()")),
         step(("rows.mean()", "size"), (SQUARED, f"size = rows.mean()\n    {SQUARED}")),
-        step(("outer(rows, cols)", "outer(old, cols)"), (SQUARED, f"old = rows.clone()\n    {SQUARED}")),
-        step(("outer(rows, cols)", "outer(rows, old)"), (SQUARED, f"old = cols.clone()\n    {SQUARED}")),
+        step(("outer(rows", "outer(old"), (SQUARED, f"old = rows.clone()\n    {SQUARED}")),
+        step(("(), cols)", "(), old)"), (SQUARED, f"old = cols.clone()\n    {SQUARED}")),
         step((ESTIMATE, f"torch.outer({ROW}, {COL}) / squared.mean()")),
     ),
     wrong(

@@ -266,6 +266,7 @@ WRONG = (
         "another_dtype",
         "Your result is right but for its dtype. It must come in the dtype of g.",
         published(("= g /", "= g.double() /")),
+        published(("    x: Tensor", "    if not g.any():\n        return torch.zeros(g.shape)\n    x: Tensor")),
         fails=("dtype_of_g",),
     ),
     wrong(

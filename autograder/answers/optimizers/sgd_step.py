@@ -217,11 +217,12 @@ WRONG = (
     ),
     wrong(
         "buffer_in_the_default_dtype",
-        "Your buffer is in float32 where its parameter is not. torch.zeros makes float32, whatever the parameter is, "
-        "and `.float()` converts. A buffer takes shape, dtype and device from its parameter: zeros_like, or a copy of "
-        "the gradient.",
+        "Your buffer is in float32 where its parameter is not, perhaps from the second step on. torch.zeros makes "
+        "float32, whatever the parameter is, and `.float()` converts. A buffer takes shape, dtype and device from its "
+        "parameter, in every step: zeros_like, or a copy of the gradient.",
         in_place(("torch.zeros_like(p)", "torch.zeros(p.shape)")),
         in_place(("torch.zeros_like(p)", "torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))")),
+        formulas(('momentum * kept["b"]', 'momentum * (kept["b"].float() if p.itemsize == 2 else kept["b"])')),
         rounds_to=torch.float32,
     ),
     wrong(

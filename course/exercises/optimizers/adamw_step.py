@@ -128,7 +128,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 # A step count in float32 costs digits: 1 - 0.999 is then off by 3e-5 of its size, which is no mistake.
 on_params = partial(Property, keys=("params/*",), roundings=128)
-HALVES = in_halves("one step")
+HALVES = in_halves("six steps")
 RATE_0 = "a rate of 0 in the first step and of 2 in the second, a beta1 of 0"
 DECAY_AND_0 = "a weight decay above 1 at different ages, a gradient of zeros, an eps of 0"
 BETA_0 = "a beta2 of 0, dimensions of 1 and of 0"

@@ -53,7 +53,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     Where eps is judged it is 1e-3, and the size of a number's gradients lies between 1e-3 and 1 and stays so: where
     eps stands is seen in the small ones. In the last column all gradients are then 0, which without eps are divided by
-    0. In the column before it all are positive; in the others they change their sign.
+    0. In the column before it all are positive; in the others they change their sign. The rate falls from turn to turn.
     """
 
     def case(name: str, rule: str, dtype: torch.dtype = torch.float32, *, judges_eps: bool = False) -> Case:
@@ -64,11 +64,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         signs = [torch.where(draw() < 0.3, -1.0, 1.0).to(dtype) for _ in TURNS]
         for sign in signs:
             sign[:, COLUMNS["still"]], sign[:, COLUMNS["steady"]] = float(not judges_eps), 1.0
+        rate = RATES[rule] * (0.8 + 0.4 * float(torch.rand((), generator=rng)))
         inputs: dict[str, Any] = {
             "rule": rule,
             "params": [1 + draw() for _ in range(2)],
             "grads": [sizes[turn] * sign * (0.5 + draw()) for turn, sign in zip(TURNS, signs, strict=True)],
-            "lr": RATES[rule] * (0.8 + 0.4 * float(torch.rand((), generator=rng))),
+            "rates": [rate * (1 - number / 12) for number in range(len(TURNS))],
             "decay": 0.75 + 0.15 * float(torch.rand((), generator=rng)),
             "eps": 1e-3 * (1 + float(torch.rand((), generator=rng))) if judges_eps else TINY,
         }
@@ -89,7 +90,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """All turns of a case: the memory of the parameters half way and at the end, gradients, what the states hold."""
     if "rule" not in inputs:
         return observe({"refused": _refusals(answer, inputs)})
-    numbers = {name: inputs[name] for name in ("lr", "decay", "eps") if name in inputs}
+    numbers = {name: inputs[name] for name in ("decay", "eps") if name in inputs}
     params = [copied(param) for param in inputs["params"]]
     memory = [param.view_as(param) for param in params]
     states: list[dict[str, Any]] = [{} for _ in params]
@@ -99,7 +100,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
             halfway = _columns(memory)
             params, states = copy.deepcopy((params, states))
             memory = [param.view_as(param) for param in params]
-        answer(inputs["rule"], params[turn], grad, states[turn], **numbers)
+        answer(inputs["rule"], params[turn], grad, states[turn], lr=inputs["rates"][number], **numbers)
     values: dict[str, Any] = {"halfway": halfway, "params": _columns(memory), "grads": inputs["grads"]}
     values["state"] = [form(state, param) for state, param in zip(states, inputs["params"], strict=True)]
     return observe(values)
@@ -168,8 +169,8 @@ FORMS = (
     ),
     Form(name="RMSprop without decay and eps", change=_left_out, of="eps in rmsprop"),
     at_once(
-        "an lr of 0, dimensions of 1 and of 0",
-        put("0", lr=0.0),
+        "an lr of 0 at first, dimensions of 1 and of 0",  # what is noted then shows in later steps
+        put("0", {"rates/0": 0.0, "rates/1": 0.0}),
         cut("dimensions", of="", **CUTS),
         of="eps in adagrad",
     ),
@@ -186,6 +187,7 @@ PROMISES = {
     "one for Adagrad, one for RMSprop, two for Adadelta": (STATE,),
     "after some steps of the check a deep copy of param and state goes on": ("adagrad", "rmsprop", "adadelta"),
     "also in Adadelta": ("adadelta",),
+    "it may differ from step to step": (*RULES, RATE_0),
     "of the moving averages, which start from 0; not used by Adagrad": ("rmsprop", "adagrad", DECAY_0, LEFT_OUT),
     "outside the root in Adagrad and RMSprop": ("eps_outside_the_root", LEFT_OUT),
     "inside both roots in Adadelta": ("adadelta",),

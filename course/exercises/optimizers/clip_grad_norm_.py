@@ -211,6 +211,8 @@ EXERCISE = Exercise(
         strided("grads", of="in float64"),
         transposed("grads", of="several shapes"),
         put("a tensor without numbers", {"grads/1": torch.zeros(0, 3)}, of="several shapes"),
+        put("4,096 ones in float16", {"grads/0": torch.ones(4096, dtype=torch.float16)}),  # one by one: 2048
+        put("4,096 ones in bfloat16", {"grads/0": torch.ones(4096, dtype=torch.bfloat16)}),  # one by one: 256
         put("a limit of 0", max_norm=0.0, of="below the limit"),
         put("a limit of inf", max_norm=math.inf, of="below the limit"),
     ),
@@ -224,7 +226,7 @@ EXERCISE = Exercise(
         "at least 0": ("a limit of 0",),
         "inf is allowed where the norm is finite": ("a limit of inf",),
         "the norm *before*": ("returns_the_norm_before",),
-        "added up in float32": ("half_precision",),
+        "added up in float32": ("half_precision", "4,096 ones in float16", "4,096 ones in bfloat16"),
         "in float64 where the tensors are": ("digits_of_float64",),
         "may be rounded to a tensor's dtype": ("half_precision",),
         "may then be rounded to its dtype": ("half_precision",),

@@ -27,7 +27,7 @@ FIRST = "beta2 is 0"
 RANK_ONE = ("rank one", "rank one, square")
 STEPS = ("wide", "tall", "square", "beta2 grows", "in float64")
 TWO = "two matrices in turns"
-TINY = "entries of 1e-20 in float64"  # 1e-30 beside their squares shows; in float32 rows times cols would be 0
+TINY = "entries of 1e-20 in float64"  # 1e-30 beside their squares shows; float32 does not hold them
 KEPT = ("grads", "rows", "cols")
 
 
@@ -132,9 +132,9 @@ def _with_zeros(case: Case) -> Case:
 
 
 def _tiny(case: Case) -> Case:
-    """Squares near 1e-16: what is added to them, or bounds them, shows."""
+    """Squares near 1e-24, of which a product would be 0: what is added to them, or bounds them, shows too."""
     grads: Any = case.inputs["grads"]
-    return dataclasses.replace(case, inputs={**case.inputs, "grads": [*(1e-8 * g for g in grads)]})
+    return dataclasses.replace(case, inputs={**case.inputs, "grads": [*(1e-12 * g for g in grads)]})
 
 
 def _in_the_dtype_of_g(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -226,11 +226,12 @@ EXERCISE = Exercise(
         cut("one column", grads=(1, 1), cols=(0, 1), of="tall"),
         put("a beta2 of 0 after another", {"betas/1": 0.0}, of="square"),
         Form(name="a row and a column of zeros", change=_with_zeros, of="tall"),
-        Form(name="entries of 1e-8", change=_tiny, of="tall"),
+        Form(name="entries of 1e-12", change=_tiny, of="tall"),
         at_once(TINY, times("", 1e-20, "grads"), times("", 1e-40, "rows", "cols"), of="in float64"),
     ),
     promises={
-        "(r, c), in float32 or float64": ("estimates", "one row", "one column", "entries of 1e-8", "in float64", TINY),
+        "(r, c), in float32 or float64": ("estimates", "one row", "one column", "in float64"),
+        "of any size of which that dtype holds the square": ("entries of 1e-12", TINY),
         "not 0 everywhere": ("a row and a column of zeros",),
         "it is not changed": ("gradient_unchanged",),
         "the moving average of the mean of g**2 along each row": ("rows_and_cols_in_place",),

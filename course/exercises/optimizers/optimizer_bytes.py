@@ -123,12 +123,15 @@ def _blocks(block: int) -> dict[str, Any]:
 
 
 def _whole_models(sizes: list[int]) -> dict[str, Any]:
-    """A few layers, some of one shape: matrices for Muon, biases and a convolution beside them for the others."""
+    """A few layers, some of one shape: matrices for Muon, biases and a convolution beside them for the others. And a
+    large one, of an odd number of bytes above 2**24: a sum in float32 does not hold it.
+    """
     a, b, c, d, e = sizes
     matrices = [[a, b], [b, c], [d, e], [d, e]]
     rest = [[b], [c], [c], [a, 3, 3, 2], []]
     dtypes = [("float32", "float32"), ("bfloat16", "float32"), ("bfloat16", "bfloat16")]
-    return {
+    large = {"momentum/a large layer": _asked("momentum", [[1851 + 2 * a, 1851]], "bfloat16", "float8_e5m2")}
+    return large | {
         f"{name}/{param} {state}": _asked(name, matrices if name == "muon" else matrices + rest, param, state)
         for name in NAMES
         for param, state in dtypes

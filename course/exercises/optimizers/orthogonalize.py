@@ -203,7 +203,7 @@ EXERCISE = Exercise(
             "The result comes in the dtype of g. torch.optim.Muon computes in bfloat16, which is a choice of the "
             "caller: here g itself would be in bfloat16 then.",
             holds=in_the_dtype_of("g", "out"),
-            cases=(*WIDE, FINE, "in float16", "in bfloat16"),
+            cases=(*WIDE, FINE, "in float16", "in bfloat16", "zeros in float64"),
             needs=("singular_values_in_the_band",),
         ),
         Property(
@@ -241,6 +241,7 @@ EXERCISE = Exercise(
         cut("one column", g=(1, 1), of="two steps"),
         put("one number", g=torch.tensor([[-3.0]]), of="two steps"),
         equal("equal rows", g=0, of="two steps"),
+        in_dtype(torch.float64, "g", of=ZEROS, name="zeros in float64"),
     ),
     promises={
         "(r, c), wide, tall or square": ("square", "wide", "tall_matrices", "one row", "one column", "one number"),

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -130,17 +131,19 @@ def refuse(
 
 
 def in_halves(of: str) -> tuple[Form, ...]:
-    """The first step of a case in both half precisions, at a rate that no rounding hides."""
+    """The first step of a case in both half precisions, at a rate that no rounding hides; and a second one, which
+    hardly moves the parameters: what it leaves in the state must have their dtype still.
+    """
 
-    def first_step(dtype: torch.dtype) -> Form:
-        parts = in_dtype(dtype, "params", "grads"), cut("a step", grads=(0, 1)), put("a high rate", {"rates/0": 0.5})
-        return at_once(
-            f"a step in {str(dtype).removeprefix('torch.')}",
-            *parts,
-            of=of,
+    def two_steps(dtype: torch.dtype) -> Form:
+        parts = (
+            in_dtype(dtype, "params", "grads"),
+            cut("steps", grads=(0, 2)),
+            put("rates", {"rates/0": 0.5, "rates/1": 1e-6}),
         )
+        return at_once(f"two steps in {str(dtype).removeprefix('torch.')}", *parts, of=of)
 
-    return tuple(first_step(dtype) for dtype in (torch.float16, torch.bfloat16))
+    return tuple(two_steps(dtype) for dtype in (torch.float16, torch.bfloat16))
 
 
 def views_in_float64(of: str) -> Form:
@@ -182,10 +185,12 @@ def form(kept: object, param: Tensor) -> str:
 
 
 def _tensors(kept: object) -> Iterator[Tensor]:
-    """Every tensor in dicts, lists, tuples and attributes of tensors; a long list of numbers is as good as one."""
+    """Every tensor in dicts, lists, tuples and attributes of tensors; an array or a long list of numbers is as good."""
     if isinstance(kept, Tensor):
         yield kept
         yield from _tensors(vars(kept))
+    elif isinstance(kept, np.ndarray):
+        yield torch.zeros(kept.shape)
     elif isinstance(kept, dict):
         for each in kept.values():
             yield from _tensors(each)

@@ -34,6 +34,7 @@ def adamw_step(
     state          one dict per parameter, empty before its first gradient, then `m` and `v` like the parameter and
                    `step`, its age in steps: a float32 number on the CPU, so that no device must be waited for; with
                    amsgrad also `v_max`
+    eps            in float16 the default is rounded to 0, as in torch: where v is 0 the step is then nan
     amsgrad        whether the step divides by the root of the largest v so far, so that no rate grows again
     Cost           two tensors kept per parameter, with amsgrad three; one made on the way.
     Raises BadArgument, before anything is changed, for lr, eps or weight_decay below 0, betas outside [0, 1), and

@@ -1,6 +1,6 @@
 """Adafactor's second moment of a matrix: a number for each row and each column in place of one for each entry.
 
-g**2 --mean over columns--> rows (r,)        outer(rows, cols) / mean(rows) ~ moving average of g**2 (r, c)
+g**2 --mean over columns--> rows (r,)        outer(rows / mean(rows), cols) ~ moving average of g**2 (r, c)
      --mean over rows-----> cols (c,)
 """
 
@@ -16,7 +16,7 @@ from course.reference.optimizers.demands import below_one
 def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
     """The rank-one estimate, shape (r, c), of the moving average of g**2, from r + c kept numbers.
 
-    g           (r, c), this step's gradient
+    g           (r, c), this step's gradient, of any size of which its dtype holds the square
     rows, cols  (r,) and (c,), updated in place: moving averages of the means of g**2 along each row and each column
     Exact where g**2 keeps one rank-one shape over time. Not a number where all of g has been zero so far.
     Raises BadArgument on a beta2 outside of [0, 1) and on shapes that do not fit.
@@ -31,4 +31,4 @@ def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) 
     squared = g.square()
     rows.mul_(beta2).add_(squared.mean(dim=1), alpha=1 - beta2)  # R <- beta2 R + (1 - beta2) mean over columns
     cols.mul_(beta2).add_(squared.mean(dim=0), alpha=1 - beta2)  # C <- beta2 C + (1 - beta2) mean over rows
-    return torch.outer(rows, cols) / rows.mean()  # R and C both hold the overall size: divide it out once
+    return torch.outer(rows / rows.mean(), cols)  # both hold the overall size: divide it out before their product
