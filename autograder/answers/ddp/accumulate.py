@@ -326,7 +326,9 @@ WRONG = (
     ),
     wrong(
         "zeros_for_frozen",
-        "A frozen parameter gets a gradient of zeros. Leave out what does not require a gradient.",
+        "A frozen parameter gets a gradient of zeros, everywhere or on ranks without micro-batches. Leave out what "
+        "does not require a gradient.",
         edit((" if each.requires_grad]", "]")),
+        edit((" if each.requires_grad]", " if each.requires_grad or not micro_batches]")),
     ),
 )

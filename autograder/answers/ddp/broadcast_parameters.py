@@ -128,23 +128,28 @@ WRONG = (
     ),
     wrong(
         "into_a_copy_of_views",
-        "A parameter that is no contiguous tensor keeps its values: `reshape` and `contiguous` make a copy of such a "
-        "one without a word, and what you receive there is thrown away. The verbs take any strides.",
+        "A parameter, or a buffer, that is no contiguous tensor keeps its values: `reshape` and `contiguous` make a "
+        "copy of such a one without a word, and what you receive there is thrown away. The verbs take any strides.",
         edit(("tensor.detach()", "tensor.detach().reshape(-1)")),
         edit(("tensor.detach()", "tensor.detach().contiguous()")),
+        edit(
+            IMPORTS,
+            (ONE, ONE.replace("tensor.detach()", "tensor if isinstance(tensor, nn.Parameter) else tensor.reshape(-1)")),
+        ),
     ),
     wrong(
         "flattened_by_view",
         "`view(-1)` cannot flatten a parameter that is not contiguous, and raises. It need not be flattened: the verbs "
         "take tensors of any shape and strides.",
         edit(("tensor.detach()", "tensor.detach().view(-1)")),
-        fails=("views",),
+        fails=("views", "in_place"),
     ),
     wrong(
         "new_tensors",
         "The model has rank 0's values, but in new memory. An optimizer that was made before goes on with the old "
         "Parameter objects, and a view of the old memory shows the old values. Write into what is there, with `copy_`.",
         copied((COPY, "own.data = came")),
+        edit((ONE, f"tensor.data = tensor.data.contiguous()\n        {ONE}")),
         copied(
             ("import torch\n", "import torch\nfrom torch import nn\n"),
             (f"for own in {OWN_ALL}:", NAMED),

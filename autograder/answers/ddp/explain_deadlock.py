@@ -198,7 +198,7 @@ WRONG = (
         "rank_1_of_two_is_right",
         "Of two ranks rank 0 is right, and you take rank 1's program for the right one.",
         edit((USUAL, "Counter(calls[::-1]).most_common(1)[0][0]")),
-        fails=("two_ranks",),
+        mended(("rank = 1 if", "rank = 0 if")),
     ),
     wrong(
         "where_it_stands",

@@ -235,6 +235,12 @@ WRONG = (
         edit((SORTED, SORTED + " + [[]]")),
     ),
     wrong(
+        "no_bytes_is_no_bucket",
+        "You ask whether a bucket has bytes where you mean whether it has parameters. One without elements has 0 "
+        "bytes: what is larger than the cap would join it, and then both have more than the cap.",
+        edit((FITS, f"any(each.nbytes for each in bucket) and {FITS}")),
+    ),
+    wrong(
         "last_bucket_dropped",
         "What is still open when the parameters end is a bucket, too: do not forget it.",
         edit((SORTED, SORTED + "[:-1]")),

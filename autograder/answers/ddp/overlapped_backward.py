@@ -215,6 +215,7 @@ edit = partial(edited, overlapped_backward)
 BEGUN = 'begun.append((flat, comm.all_reduce(flat, "mean", async_op=True)))'
 WRITTEN = "p.grad = mean.view_as(p)"
 REST = "    for bucket in buckets[len(begun) :]:\n        begin(bucket)\n"
+UNUSED_CALL = "    if any(missing):\n        comm.all_reduce(torch.tensor(missing))\n"
 COMPLETE = "missing[len(begun)] == 0"
 FLAT = "(torch.zeros_like(p) if p.grad is None else p.grad).flatten()"
 ZEROED = "if p.grad is None:\n                p.grad = torch.zeros_like(p)\n            "
@@ -296,9 +297,11 @@ WRONG = (
         fails=("any_strides",),
     ),
     wrong(
-        "zeros_in_float32",
-        "Your zeros for a gradient that is missing are in float32, whatever the parameters are in. Take zeros_like(p).",
+        "in_another_dtype",
+        "You write a dtype in: your zeros for a gradient that is missing are in float32, or the tensor of a bucket is "
+        "in float64, whatever the parameters are in. Take zeros_like(p), and p.dtype.",
         edit((FLAT, FLAT.replace("torch.zeros_like(p)", "torch.zeros(p.shape)"))),
+        edit((FLAT, f"{FLAT}.double()")),
     ),
     wrong(
         "one_for_each_parameter",
@@ -416,9 +419,17 @@ WRONG = (
     wrong(
         "none_stays_none",
         "A parameter that was not used keeps None. Where other ranks have a gradient for it, the ranks' parameters "
-        "differ from then on. Write the mean back to all, also where it is 0.",
+        "differ from then on. Write the mean back to all, also where it is 0, and where a rank is alone.",
         edit((WRITTEN, f"if p.grad is not None:\n                {WRITTEN}")),
         edit((WRITTEN, f"if mean.any():\n                {WRITTEN}")),
+        edit(("    bucket_of =", "    if comm.size == 1:\n        loss.backward()\n        return\n    bucket_of =")),
+    ),
+    wrong(
+        "one_call_for_what_is_unused",
+        "A rank that has not used everything makes a call more, for which the others wait in vain, or which they take "
+        "for one of their own. What is called must not depend on what one rank alone knows.",
+        edit((REST, f"{UNUSED_CALL}{REST}")),
+        edit((REST, f"{REST}{UNUSED_CALL}")),
     ),
     wrong(
         "not_written_back",

@@ -104,6 +104,7 @@ FROZEN = "each.requires_grad or comm.all_reduce(torch.zeros_like(each))"
 ZEROS = "torch.zeros_like(each) if each.grad is None else each.grad"
 TRAINED = "[each for each in model.parameters() if each.requires_grad]"
 FLAGS = "*(each.grad is not None for each in trained)"
+CLAIMS = "*(each.grad is not None or weight == 0 for each in trained)"
 
 WRONG = (
     wrong(
@@ -158,10 +159,17 @@ WRONG = (
     ),
     wrong(
         "zeros_for_unused",
-        "You put zeros where no rank has a gradient. An optimizer skips None, but with zeros it takes a step: momentum "
-        "and weight decay move the parameter.",
+        "You put zeros where no rank has a gradient, or a rank without samples claims to have one. An optimizer skips "
+        "None, but with zeros it takes a step: momentum and weight decay move the parameter.",
         edit((HAVING, "        if True:\n")),
         flat((" if flag]", "]")),
+        edit((FLAGS, CLAIMS)),
+        edit((FLAGS, CLAIMS), (TRAINED, "list(model.parameters())")),
+    ),
+    wrong(
+        "zeros_in_float32",
+        "Your zeros for a gradient that is missing are in float32, whatever the parameters are in. Take zeros_like(p).",
+        edit(("torch.zeros_like(each)", "torch.zeros(each.shape)")),
     ),
     wrong(
         "zero_is_none",
@@ -245,7 +253,7 @@ WRONG = (
         "A rank without samples returns at once, and the others wait for it in the first call. It must take part in "
         "all calls, and take the gradients.",
         edit(("    trained =", "    if weight == 0:\n        return\n    trained =")),
-        fails=("without_samples",),
+        fails=("without_samples", "unused_by_all"),
     ),
     wrong(
         "tied_twice",

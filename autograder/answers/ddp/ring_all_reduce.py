@@ -265,6 +265,17 @@ WRONG = (
         fails=("views_and_dtypes", "dtype"),
     ),
     wrong(
+        "nothing_in_float32",
+        "Where x has no elements your sum is in float32, whatever the dtype of x is. `torch.zeros_like` keeps it.",
+        edit(
+            (
+                "    rank, size, n =",
+                "    import torch\n\n    if not x.numel():\n        return torch.zeros(x.shape)\n    rank, size, n =",
+            )
+        ),
+        fails=("dtype",),
+    ),
+    wrong(
         "travels_in_float64",
         "You add in float64, and send that: the bytes are two or four times as many, and whole numbers from 2**53 on "
         "are rounded. What travels must have the dtype of x.",

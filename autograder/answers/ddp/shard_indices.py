@@ -204,13 +204,15 @@ WRONG = (
     wrong(
         "not_any_permutation",
         "Of all permutations only some can come: one sample is the first of every order, or the last, samples stay "
-        "near their place, or never in it, or steps or kinds of samples follow a rule. torch.randperm draws any.",
+        "near their place, or never in it, or steps or kinds of samples follow a rule, or few samples are not "
+        "shuffled at all. torch.randperm draws any.",
         edit((DRAWN, "order = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(n - 1, generator=generator)])")),
         edit((DRAWN, "order = torch.cat([torch.randperm(n - 1, generator=generator), torch.tensor([n - 1])])")),
         edit((DRAWN, f"order = torch.cat([at + {ONE_BLOCK} for at in range(0, n, 25)])")),
         edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order % 2 == 0], order[order % 2 == 1]])")),
         edit((DRAWN, f"{DRAWN}\n    order = torch.cat([order[order < n / 2], order[order >= n / 2]])")),
         edit((DRAWN, f"order = ({STEP} * torch.arange(n) + int(torch.randint(n, (), generator=generator))) % n")),
+        edit((DRAWN, f"{DRAWN} if n > 64 else torch.arange(n)")),
         edited(by_hand, ("randrange(last + 1)", "randrange(last)")),
         edited(by_hand, ("range(n - 1, 0, -1)", "dice.choices(range(n), k=n // 3 + 1)"), ("last + 1", "n")),
         fails=("shuffled",),

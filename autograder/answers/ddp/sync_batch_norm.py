@@ -264,6 +264,12 @@ WRONG = (
         fails=("few_samples",),
     ),
     wrong(
+        "nothing_in_float32",
+        "A rank without samples sends float32 beside the others' float64. Let what it sends have their dtype.",
+        edit((UNPACKED, f"mine = mine if len(x) else mine.float()\n        {UNPACKED}")),
+        edit((REDUCED, f"sums = sums if len(dy) else sums.float()\n        {REDUCED}")),
+    ),
+    wrong(
         "leaves_without_samples",
         "A rank without samples returns at once, and the others wait for it in the collective for ever. It must join "
         "in, forward and backward.",
@@ -330,6 +336,7 @@ WRONG = (
         "into one tensor: each collective has its own latency.",
         edit((UNPACKED, "counts, means, m2s = (_gathered(comm, each) for each in mine)")),
         edit((REDUCED, "ctx.comm.all_reduce(sums[0]), ctx.comm.all_reduce(sums[1])")),
+        edit((REDUCED, f"{REDUCED} if ctx.dtype == torch.float32 else [ctx.comm.all_reduce(each) for each in sums]")),
         fails=("two_collectives",),
     ),
 )

@@ -220,10 +220,15 @@ WRONG = (
     ),
     wrong(
         "received_in_a_copy",
-        "`contiguous`, `flatten` and `reshape` of a view give a copy: what comes into it does not reach x. recv takes "
-        "any strides.",
+        "`contiguous`, `flatten` and `reshape` of a view give a copy: what comes into it does not reach x, or only "
+        "after x was passed on. recv takes any strides.",
         edit((RECV, RECV.replace("(x", "(x.contiguous()"))),
         edit((RECV, RECV.replace("(x", "(x.flatten()")), (SEND, SEND.replace("(x", "(x.flatten()"))),
+        edit(
+            ("    size = comm.size", "    row = x.contiguous()\n    size = comm.size"),
+            (RECV, RECV.replace("(x", "(row")),
+            ("        have *= 2", "        have *= 2\n    x.copy_(row)"),
+        ),
     ),
     wrong(
         "views_refused",

@@ -131,6 +131,7 @@ WRONG = (
         edit((CHECK, "ranks < 1 or latency < 0 or bandwidth < 0")),
         edit((CHECK, "ranks == 0 or latency < 0 or bandwidth <= 0")),
         edit((CHECK, "ranks < 1 or ranks > 3 and (latency < 0 or bandwidth <= 0)")),
+        edit((CHECK, "ranks < 1 or latency < 0 or ranks > 1 and bandwidth <= 0")),
         edit((CHECK, "latency and (ranks < 1 or latency < 0 or bandwidth <= 0)")),
         fails=("refusals",),
     ),

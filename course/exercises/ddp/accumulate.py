@@ -77,7 +77,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(UNEQUAL, [[5, 1], [2, 2], [1, 7]]),
         case(LENGTHS, [[3, 1], [2, 2]], lengths=(2, 5)),
         case(NUMBERS, [[4, 1, 2], [250], [2, 2]]),
-        case(NONE, [[2, 3], [], [4], []], dtype=torch.float64),
+        case(NONE, [[2, 3], [], [4], []], more=(part("unused", "frozen"),), dtype=torch.float64),
         case(FROZEN, [[2, 1], [3, 4]], kind="frozen"),
         case(MANY, MANY_ROWS, kind="numbers", more=(part("unused", "frozen"),), dtype=torch.float64),
     ]
@@ -216,7 +216,7 @@ EXERCISE = Exercise(
         Property(
             "without_micro_batches",
             "A rank without micro-batches has no gradient of its own. It takes part in all calls with zeros, and ends "
-            "with the gradient of the others.",
+            "with the gradient of the others; a frozen parameter has none here, either.",
             keys=("*/grads/*",),
             cases=(NONE,),
         ),
@@ -274,7 +274,7 @@ EXERCISE = Exercise(
     keeps=("micro_batches",),
     promises={
         "in float32 or float64": ("one_rank", NONE, MANY),
-        "some of them frozen": ("frozen_parameters",),
+        "some of them frozen": ("frozen_parameters", NONE),
         "on any number of ranks": ("one_rank", "equal_micro_batches", NONE),
         "the mean loss over the rows of one batch": ("one_rank",),
         "their numbers of rows may differ, and the lengths of rows": ("unequal_micro_batches", LENGTHS),
@@ -288,7 +288,7 @@ EXERCISE = Exercise(
             "one_rank",
         ),
         "on ranks without micro-batches, too": ("without_micro_batches",),
-        "in frozen parameters it stays None": ("frozen_parameters",),
+        "in frozen parameters it stays None": ("frozen_parameters", NONE),
         "one call of loss_of for each micro-batch": ("each_once",),
         "backward has freed what one call saved before the next one": ("one_at_a_time",),
         "at most two numbers for each element of a gradient, and 1,000 bytes more": ("one_reduction",),

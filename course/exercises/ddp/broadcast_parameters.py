@@ -15,8 +15,8 @@ from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 ONE, FIVE, NAN = "one rank", "5 ranks", "nan on the other ranks"
-FROZEN, BUFFERS, DTYPES, VIEW = "a frozen parameter", "buffers", "several dtypes", "a transposed weight"
-TIED, GRADS = "tied weights", "gradients"
+FROZEN, BUFFERS, DTYPES = "a frozen parameter", "buffers", "several dtypes"
+TIED, VIEW, GRADS = "tied weights", "a transposed weight, and a buffer", "gradients"
 BATCH_NORM = (part("norm.weight"), part("norm.running_mean", "buffer"), part("norm.num_batches_tracked", "buffer"))
 
 
@@ -69,7 +69,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             (part("b"), (), torch.float16),
             (part("c"), (2, 2), torch.float64),
         ),
-        case(VIEW, 2, (part("body.0.weight", "transposed"), (4, 3)), inner),
+        case(VIEW, 2, (part("body.0.weight", "transposed"), (4, 3)), inner, (part("angles", "turned"), (2, 3))),
         case(
             GRADS,
             3,
@@ -164,9 +164,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "views",
-            "A parameter need not be contiguous. `view` refuses to flatten such a tensor, and `reshape` makes a copy "
-            "without a word: what is received there is lost. The verbs take tensors of any strides as they are.",
-            keys=("*/parameters/*",),
+            "A parameter or a buffer need not be contiguous. `view` refuses to flatten such a tensor, and `reshape` "
+            "makes a copy without a word: what is received there is lost. The verbs take tensors of any strides.",
+            keys=("*/parameters/*", "*/buffers/*"),
             roundings=0,
             cases=(VIEW,),
         ),
@@ -176,7 +176,7 @@ EXERCISE = Exercise(
             "into what is there: no new Parameter, and no new `.data`.",
             keys=("*/memory/*",),
             roundings=0,
-            cases=("3 ranks", FIVE, TIED, BUFFERS),
+            cases=("3 ranks", FIVE, TIED, BUFFERS, VIEW, FROZEN, DTYPES),
             needs=("parameters",),
         ),
         Property(

@@ -123,6 +123,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             "missing": trace(2, 1, "missing", 2),
             "extra": trace(2, 1, "extra", 3),
             "a root": trace(2, 1, "peer", 4),
+            "two swapped": trace(2, 1, "order", 2),
+            "a shape": trace(2, 1, "shape", 5),
+            "an op": trace(2, 1, "op", 2),
         },
     }
     for words, fault in {MISSING: "missing", EXTRA: "extra", ARGUMENT: "shape"}.items():

@@ -45,7 +45,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(MIXED, some(9), 32, "fbfbdfbfd"),
         case(BETWEEN, [2, 3, 30, 1, 2, 30, 4], 32, frozen=[2, 5]),
         case(DOUBLE, [3, 2, 2, 1, 2], 32, "ddddd"),
-        case(EMPTY, [4, 0, 5, 0, 3, 0], 32),
+        case(EMPTY, [4, 0, 5, 0, 3, 0, 9, 0], 32),
         case(HALVES, some(8), 24, "bhhbhbbh"),
         case(OUT_OF_TURN, [*some(2, 3), 2, 4, 5, 5, 4], 28, "fffbffb"),
     ]

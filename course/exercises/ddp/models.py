@@ -8,6 +8,7 @@ parts are dicts with a name and a kind:
     transposed           a parameter that is the transpose of the tensor, in the tensor's memory
     numbers              parameters of the shape (), in a module of that name: as many as its tensor has numbers
     buffer, cache        a buffer, which the state_dict holds or leaves out
+    turned               a buffer that is the transpose of the tensor, in the tensor's memory
     tied, shared         the parameter, or the buffer, that `of` names, under another name; its tensor is not looked at
 """
 
@@ -50,7 +51,7 @@ def built(parts: Parts, values: Sequence[Tensor]) -> nn.Module:
             data = value.t() if kind == "transposed" else value
             module.register_parameter(name, nn.Parameter(data, requires_grad=kind in TRAINED))
         else:
-            module.register_buffer(name, value, persistent=kind == "buffer")
+            module.register_buffer(name, value.t() if kind == "turned" else value, persistent=kind != "cache")
     return model
 
 

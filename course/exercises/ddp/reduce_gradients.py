@@ -72,10 +72,10 @@ def cases(rng: torch.Generator) -> list[Case]:
             third,
             none=[(1, "body.1.bias"), (0, "scale"), (2, "scale")],
         ),
-        case(EMPTY, [0, few, few + 4, 0], first, second),
+        case(EMPTY, [0, few, few + 4, 0], (*first, torch.float64), (*second, torch.float64)),
         case(
             UNUSED,
-            [few, few + 3],
+            [few, few + 3, 0],
             first,
             frozen,
             second,
@@ -172,8 +172,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "without_samples",
-            "A rank of the weight 0 has no gradient at all, and still takes part in every call: the others wait for "
-            "it, and it needs the result.",
+            "A rank of the weight 0 has no gradient at all, and still takes part in every call, in each parameter's "
+            "dtype: the others wait for it, and it needs the result.",
             keys=("*/grads/*",),
             cases=(EMPTY,),
         ),

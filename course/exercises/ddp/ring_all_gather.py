@@ -110,7 +110,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=to_the_next_alone,
             beside=("*/whole",),
-            cases=PLAIN,
+            cases=(*PLAIN, VIEWS, HALF, TRUTHS, WHOLE),
             needs=("gathered",),
         ),
         Property(

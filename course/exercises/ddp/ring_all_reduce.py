@@ -30,10 +30,10 @@ from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.tree import Tree
 
-ONE, EMPTY, VIEWS = "one rank", "no number at all", "views"
+ONE, EMPTY, VIEWS = "one rank", "no number at all, in float64", "views"
 HALF, FINE, WHOLE, SHORT = "float16", "float64", "whole numbers", "int8"
 SCALARS, FEWER = "5 ranks, one number each", "4 ranks, two numbers each"
-EVEN, UNEVEN = ("4 ranks", "3 ranks", ONE), ("3 ranks, 2 x 4", "4 ranks, 5 numbers", SCALARS, FEWER, EMPTY)
+EVEN, UNEVEN = ("4 ranks", "3 ranks", ONE), ("3 ranks, 2 x 4", "4 ranks, 5 numbers", SCALARS, FEWER)
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -49,7 +49,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "4 ranks, 5 numbers": drawn(4, 5),
         SCALARS: _ordered(lambda: [1 + each.abs() for each in drawn(5)]),
         FEWER: _ordered(lambda: [1 + each.abs() for each in drawn(4, 2)]),
-        EMPTY: drawn(3, 0, 2),
+        EMPTY: drawn(3, 0, 2, dtype=torch.float64),
         ONE: drawn(1, 3),
         VIEWS: drawn(2, 3, 3),
         FINE: drawn(3, 3, dtype=torch.float64),
@@ -137,11 +137,11 @@ EXERCISE = Exercise(
         ),
         Property(
             "views_and_dtypes",
-            "Half precision, double precision and whole numbers are added as they are, and x may be a view. What you "
-            "receive into has the dtype of x.",
+            "Half precision, double precision and whole numbers are added as they are, and x may be a view, or have no "
+            "elements. What you receive into has the dtype of x.",
             keys=("*/sum", "*/digits"),
             in_half=2,
-            cases=(VIEWS, HALF, FINE, WHOLE, SHORT),
+            cases=(VIEWS, HALF, FINE, WHOLE, SHORT, EMPTY),
         ),
         Property(
             "dtype",
@@ -164,7 +164,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=to_the_next_alone,
             beside=("*/sum",),
-            cases=EVEN,
+            cases=(*EVEN, *UNEVEN),
             needs=("sums",),
         ),
         Property(
@@ -184,7 +184,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=small,
             beside=("*/sum",),
-            cases=UNEVEN,
+            cases=(*UNEVEN, EMPTY),
             needs=("sums",),
         ),
         Property(

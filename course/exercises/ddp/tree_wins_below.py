@@ -21,6 +21,7 @@ NONSENSE: dict[str, dict[str, float]] = {
     "a bandwidth below 0": {"bandwidth": -1e9},
     "a bandwidth below 0, for 2 ranks": {"ranks": 2, "bandwidth": -1e9},
     "a latency below 0, for 1 rank": {"ranks": 1, "latency": -1e-9},
+    "a bandwidth of 0, for 1 rank": {"ranks": 1, "bandwidth": 0.0},
     "a bandwidth of 0, for 3 ranks": {"ranks": 3, "bandwidth": 0.0},
     "a bandwidth below 0, without latency": {"latency": 0.0, "bandwidth": -1e9},
 }
