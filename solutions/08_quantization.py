@@ -516,8 +516,8 @@ def split_outliers(x: Tensor, w: Tensor, threshold: float) -> Tensor:
     """y = x W', with the columns of x that hold an outlier multiplied in full precision and the rest in int8.
 
     x, w       (N, n) and (m, n), of one dtype: float32, float16 or bfloat16; views or not; N may be 0
-    threshold  at least 0, perhaps infinite. A column of x holds an outlier where any |x| in it is at or above it. It
-               is one for all rows of x then, and the same column of w belongs to it.
+    threshold  at least 0, perhaps infinite. A column of x holds an outlier where any |x| in it is at or above it,
+               compared in float32. It is one for all rows of x then, and the same column of w belongs to it.
     The rest   Each row of x, and each row of w, has one step: its largest |value| in the rest over 127, and 1 where
                these are all 0. Its codes are value / step to the nearest integer. The product of codes is exact, and
                is multiplied by both steps. All of this is in float32: steps, quotients and products with them.
@@ -534,7 +534,7 @@ def split_outliers(x: Tensor, w: Tensor, threshold: float) -> Tensor:
         step = torch.where(largest > 0, largest / 127, 1.0)
         return (rows / step).round().to(torch.int8), step
 
-    outlier = (x.abs() >= threshold).any(0)
+    outlier = (x.float().abs() >= threshold).any(0)
     (qx, dx), (qw, dw) = in_codes(x[:, ~outlier]), in_codes(w[:, ~outlier])
     rest = int8_product(qx, qw.T) * dx * dw.T
     return (x[:, outlier].float() @ w[:, outlier].float().T + rest).to(x.dtype)

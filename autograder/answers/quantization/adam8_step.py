@@ -217,6 +217,12 @@ WRONG = (
         adam((UNITS, "scales = torch.where(scales > 0, scales, 1.0)\n    units = blocks / scales[:, None]")),
     ),
     wrong(
+        "no_state_at_a_rate_of_0",
+        "You return at once where lr is 0, with which a warm-up begins. The parameter stays then, but the state takes "
+        "this gradient in like any other.",
+        adam(("beta1, beta2 = betas", "if lr == 0:\n        return\n    beta1, beta2 = betas")),
+    ),
+    wrong(
         "gradient_changed",
         "You change the gradient in place, or let it require a gradient of its own.",
         adam(("(1 - beta2) * g.square()", "(1 - beta2) * g.square_()")),

@@ -133,6 +133,12 @@ WRONG = (
         by_chance=True,
     ),
     wrong(
+        "lost_between_blocks",
+        "You go through the columns in blocks, and what one block loses never reaches the next. After each block take "
+        "its errors times the rows of U off all columns behind it.",
+        edit((FED, f"end = j // 128 * 128 + 128\n        {FED.replace('j:', 'j:end')}")),
+    ),
+    wrong(
         "not_cut_off",
         "Corrections push values beyond the range, and your codes go with them. Cut them off at the last code.",
         edit((CODE, CODE.replace(".clamp(-top, top)", ".clamp(-128, 127)"))),

@@ -79,6 +79,7 @@ BUFFER = 'self.register_buffer("codes", codes)'
 OWN_STEP = 'self.register_buffer("step", step)'
 OWN_BIAS = 'self.register_buffer("bias", None if bias is None else bias.detach().clone())'
 IN_HALF = f"{STEP}; {SAFE.replace('1.0)', '1.0).float()')}"
+ONLY_FLOAT16 = "rows = rows.float() if rows.dtype == torch.float16 else rows"
 ROWS_OF_X = "x.reshape(x.shape[:-1].numel(), x.shape[-1])"
 INPUT = f"codes, step = by_rows({ROWS_OF_X})"
 PRODUCT = "int8_product(codes, self.codes.T)"
@@ -169,6 +170,8 @@ WRONG = (
         layer(("rows = rows.float()", "pass"), (f"return {CODES}, step", f"return {CODES}, step.float()")),
         layer((WEIGHT, f"rows = weight.detach()\n        {IN_HALF}\n        codes = {CODES}")),
         layer((INPUT, f"rows = {ROWS_OF_X}\n        {IN_HALF}\n        codes = {CODES}")),
+        layer(("rows = rows.float()", ONLY_FLOAT16), (f"return {CODES}, step", f"return {CODES}, step.float()")),
+        layer((OWN_STEP, 'self.register_buffer("step", step.to(weight.dtype))')),
     ),
     wrong(
         "step_of_x_forgotten",
@@ -252,6 +255,7 @@ WRONG = (
         "float32_out",
         "y is in float32 whatever x is in.",
         layer(("y.to(x.dtype)", "y")),
+        layer(("y.to(x.dtype)", "(y if x.dim() == 1 else y.to(x.dtype))")),
     ),
     wrong(
         "attributes_not_saved",

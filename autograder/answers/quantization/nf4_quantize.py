@@ -169,11 +169,15 @@ WRONG = (
     ),
     wrong(
         "computed_in_half",
-        "You divide in the dtype of x. A quotient in bfloat16 is off by up to a part in 512, and near a midpoint that "
-        "is another code: compute in float32.",
+        "You divide in the dtype of x. A quotient in bfloat16 is off by up to a part in 512, in float16 by up to one "
+        "in 4,096, and near a midpoint that is another code: compute in float32.",
         nf4(
             (FLAT, "flat = x.detach().flatten()"),
             (VALUES, f"{VALUES}.to(x.dtype)"),
+            (OUT, ".to(torch.uint8), scales.float()"),
+        ),
+        nf4(
+            (FLAT, f"{FLAT} if x.dtype == torch.bfloat16 else x.detach().flatten()"),
             (OUT, ".to(torch.uint8), scales.float()"),
         ),
         fails=("least_error",),

@@ -53,6 +53,7 @@ HIGH = "wide.amax(dims, keepdim=dim is not None).clamp(min=0) if dims else wide.
 REST_LOW, REST_HIGH = " if dims else wide.clamp(max=0)", " if dims else wide.clamp(min=0)"
 STEP = "step = (high - low) / (2**bits - 1)"
 ONE = "step = torch.where(step > 0, step, 1.0)"
+ONE_AND_FIRST = "return torch.tensor(1.0), torch.tensor(-(2 ** (bits - 1)))"
 ZERO = "(-(2 ** (bits - 1)) - (low / step).round()).to(torch.int32)"
 
 WRONG = (
@@ -147,6 +148,7 @@ WRONG = (
         "You compute in the dtype of x. A float16 has three digits and ends at 65,504; the step is in float32 at "
         "least.",
         params((WIDE, "x.detach()")),
+        params((WIDE, f"{WIDE} if dim is None else x.detach()")),
     ),
     wrong(
         "another_dtype",
@@ -156,6 +158,8 @@ WRONG = (
         params((ZERO, ZERO.replace("int32", "int64"))),
         params((ZERO, ZERO.replace("int32", "int8"))),
         params((WIDE, "x.detach().double()")),
+        params((ZERO, ZERO.replace("int32", "int32 if dim is None else low.dtype"))),
+        params((DIMS, f"if dim is None and not x.any():\n        {ONE_AND_FIRST}\n    {DIMS}")),
         fails=("dtypes",),
     ),
     wrong(

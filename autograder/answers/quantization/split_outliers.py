@@ -47,7 +47,7 @@ RIGHT = (right(column_by_column, independent="numpy, a column at a time"), right
 
 split = partial(edited, split_outliers)
 by_mask = partial(edited, masked)
-OUTLIER = "outlier = (x.abs() >= threshold).any(0)"
+OUTLIER = "outlier = (x.float().abs() >= threshold).any(0)"
 PARTS = "(qx, dx), (qw, dw) = _codes(x[:, ~outlier]), _codes(w[:, ~outlier])"
 REST = "int8_product(qx, qw.T) * dx * dw.T"
 SUM = f"(exact + {REST})"
@@ -82,7 +82,7 @@ WRONG = (
     wrong(
         "positive_outliers_only",
         "Outliers may be negative: compare |x|.",
-        split(("x.abs() >= threshold", "x >= threshold")),
+        split(("x.float().abs() >= threshold", "x.float() >= threshold")),
     ),
     wrong(
         "every_row_must_be_large",
@@ -163,17 +163,21 @@ WRONG = (
         "float32_out",
         "y is in float32 whatever x is in.",
         split((".to(x.dtype)", "")),
+        split((OUTLIER, f"{OUTLIER}\n    if outlier.all():\n        return x.float() @ w.float().T")),
     ),
     wrong(
         "steps_in_half",
-        "You take steps, quotients or the scales of the product in the dtype of x. A float16 has three digits, and "
-        "fewer below 6e-5, where a step of small numbers becomes 0: turn the rows into float32 first, and stay there.",
+        "You take steps, quotients or the scales of the product in the dtype of x, or compare in it, which rounds the "
+        "threshold first: 7.97 is 7.96875 in bfloat16. A float16 has three digits, and fewer below 6e-5, where a step "
+        "of small numbers becomes 0: turn the rows into float32 first, and stay there.",
         split((REST, "int8_product(qx, qw.T) * dx.to(x.dtype).float() * dw.T.to(x.dtype).float()")),
         split(
             ("rows = rows.float()", "pass"),
             (CODES, "return (rows / step).clamp(-127, 127).round().to(torch.int8), step.float()"),
         ),
         split(OWN, (CODES, CODES.replace("step).round", "step).to(dtype).float().round"))),
+        split(("rows = rows.float()", "rows = rows.float() if rows.dtype == torch.float16 else rows")),
+        split((OUTLIER, OUTLIER.replace("x.float()", "x"))),
     ),
     wrong(
         "trains_what_came",

@@ -37,6 +37,8 @@ from course.performing.forms import cut, in_dtype, leaves, put, strided, transpo
 
 BOUND = 3.0  # in u sum |x|
 LEVELS = 7  # of the tree, so that the long sum has 2^7 terms
+CHUNK, CHUNKS = 64, 5  # 4,096 numbers would take seconds
+IN_CHUNKS = "chunks that are too small together"
 MADE_FOR_PAIRS = (
     *(0.004302978515625, -0.00121307373046875, 0.0013427734375, 0.006866455078125, 0.0025482177734375, 0.051513671875),
     *(0.0341796875, 0.042236328125, 0.8671875, 1.609375, 0.004180908203125, 0.003662109375, 1.2109375, 0.32421875),
@@ -74,6 +76,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             ("numbers of one size", _of_one_size(45, rng), "float16"),
             ("columns that differ", _side_by_side(rng), "bfloat16"),
             ("a long sum", _tree(rng), "float32"),
+            (IN_CHUNKS, _chunks(rng), "float64"),
             ("five numbers", torch.tensor([2048.0, 1, 1, 1, 1]), "float16"),
             ("no numbers", torch.zeros(0, 2, 3), "bfloat16"),
             ("one number", 1 + torch.rand(1, 3, generator=rng), "float16"),
@@ -140,6 +143,16 @@ def _leaves(v: int, level: int, rng: torch.Generator) -> list[int]:
     one = v + integer(rng, -(2**14), 2**14)
     one -= one % 2
     return _leaves(one, level - 1, rng) + _leaves(total - one, level - 1, rng)
+
+
+def _chunks(rng: torch.Generator) -> Tensor:
+    """(CHUNK CHUNKS,) in float64: a 1, and numbers of which a chunk is still less than half a distance at it. They are
+    lost where each chunk is compensated, and the sums of chunks are added as they are.
+    """
+    xs = 0.8 + 0.15 * torch.rand(CHUNK * CHUNKS, generator=rng, dtype=torch.float64)
+    xs *= torch.finfo(torch.float64).eps / 2 / CHUNK
+    xs[0] = 1
+    return xs
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -292,9 +305,9 @@ EXERCISE = Exercise(
         Property(
             "in_float64",
             "In float64 too the error stays below 3 u sum |x|. There is no wider dtype to compute in: an accurate sum "
-            "comes from keeping what each step loses, in the same dtype.",
+            "comes from keeping what each addition loses, between chunks as well, in the same dtype.",
             holds=_within_the_bound,
-            cases=("float64",),
+            cases=("float64", IN_CHUNKS),
         ),
         Property(
             "every_operation_in_dtype",
@@ -372,6 +385,7 @@ EXERCISE = Exercise(
         "the sum over the first dimension, in `dtype`": ("dtype_of_the_result", "one dimension"),
         "at most 3 u sum |x|": (
             *("small_after_large", "whatever_the_order", "does_not_grow", "in_float64", "each_column", "five numbers"),
+            IN_CHUNKS,
         ),
         "0 for n = 0; for n = 1 the number, rounded": ("no numbers", "one number"),
         "with tensors of `dtype` only": ("every_operation_in_dtype",),

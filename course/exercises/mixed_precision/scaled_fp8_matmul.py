@@ -98,6 +98,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("blocks of 4", (draw(5, 12, spread=2.0), draw(12, 7, spread=2.0)), formats="e5m2 e4m3", block=4),
         case("an outlier, blocks of 5", (outlier(3, 20, at=8, dim=1), outlier(20, 4, at=13, dim=0)), block=5),
         case("a ragged last block", (draw(5, 14), draw(14, 7, spread=2.0)), formats="e4m3 e5m2", block=4),
+        case("blocks of 1", (draw(3, 5, spread=2.0), draw(5, 4, spread=2.0)), block=1),
         case("a block longer than k", (draw(3, 5), draw(5, 4)), block=128),
         case("an empty history", small, grown, small, histories=[[], history(8.0, 5.0)]),
         case("an empty history of b", small, histories=[history(8.0, 5.0), []]),
@@ -292,7 +293,7 @@ def _grown(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 ONE_SCALE = ("one scale for each tensor", "a sum of 200")
 GRADIENTS = ("a gradient on the left", "a gradient on the right")
-BLOCKS = ("blocks of 4", "an outlier, blocks of 5", "a block longer than k")
+BLOCKS = ("blocks of 4", "an outlier, blocks of 5", "blocks of 1", "a block longer than k")
 HISTORIES = ("an empty history", "an empty history of b", "two empty histories", "full histories", "a history of zeros")
 HALF = ("small in float16, and bfloat16", "in float16, in blocks", "in float16, with histories")
 

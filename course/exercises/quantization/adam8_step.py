@@ -16,7 +16,7 @@ from course.lessons.dynamic_code import SIGNED, UNSIGNED
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
-FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG, TRAINED, DEFAULTS = (
+FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG, TRAINED, DEFAULTS, STILL = (
     "the first step",
     "the eighth step",
     "a shorter last block",
@@ -26,6 +26,7 @@ FIRST, LATER, RAGGED, BETWEEN, ZEROS, SINGLE, LONG, TRAINED, DEFAULTS = (
     "200 steps",
     "a parameter that requires a gradient",
     "nothing but lr is told",
+    "a first step at a rate of 0",
 )
 STEPS = 200
 VALUES = {"m": SIGNED, "v": UNSIGNED}
@@ -68,6 +69,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         SINGLE: drawn(block=4, t=2),
         LONG: long,
         TRAINED: {**drawn(3, 6, block=8, t=4), "trained": True},
+        STILL: {**drawn(3, 4, block=8), "lr": 0.0},
         DEFAULTS: {name: told[name] for name in ("param", "grad", "state", "lr")},
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
@@ -220,9 +222,10 @@ EXERCISE = Exercise(
         ),
         Property(
             "zeros",
-            "A block without a gradient keeps scale 0, and its numbers only decay: nothing is divided by it.",
+            "A block without a gradient keeps scale 0, and its numbers only decay: nothing is divided by it. At a rate "
+            "of 0, with which a warm-up begins, the parameter stays, and the moments move all the same.",
             keys=("param", "m/scales", "v/scales"),
-            cases=(ZEROS,),
+            cases=(ZEROS, STILL),
             needs=("first_step",),
         ),
         Property(
@@ -267,7 +270,7 @@ EXERCISE = Exercise(
             "gradient_unchanged",
         ),
         "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("first_step",),
-        "{} before the first step": ("first_step",),
+        "{} before the first step. After each": ("first_step", STILL),
         "an int, the number of steps": ("first_step",),
         "codes uint8, one for each number of param in row-major order": ("bytes", "nearest_codes"),
         "the last perhaps shorter": ("blocks",),

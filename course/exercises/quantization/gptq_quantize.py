@@ -21,7 +21,7 @@ USUAL = ("correlated inputs", "3 bits", "steps that differ")
 SINGULAR = ("fewer inputs than columns", "an input that is always 0")
 SCALES = ("tiny inputs", "large inputs")
 CUT_OFF = ("values beyond the range", "2 bits")
-ALONE, EIGHT = "independent inputs", "8 bits"
+ALONE, EIGHT, WIDE = "independent inputs", "8 bits", "more columns than the usual block of 128"
 SLACK = 1.02  # times our error
 CLEAR = 1e-3  # of a step
 TOLD, USED = 1e-4, 0.01  # a damping, and the one that people use
@@ -32,18 +32,26 @@ BETTER = 0.9  # times the error of plain rounding, which is far above ours in th
 
 def cases(rng: torch.Generator) -> list[Case]:
     """Inputs are mixtures of a few numbers, with a little noise."""
-    m, n = 24, 20
+    n = 20
 
-    def inputs(count: int, noise: float = 0.3) -> Tensor:
+    def inputs(count: int, n: int = n, noise: float = 0.3) -> Tensor:
         common = normal(rng, count, n // 4, dtype=torch.float64) @ normal(rng, n // 4, n, dtype=torch.float64)
         return common + noise * normal(rng, count, n, dtype=torch.float64)
 
     def case(
-        name: str, x: Tensor, bits: int = 4, *, fits: float = 1.0, damp: float = 0.01, far: int = 0, other: float = 0.0
+        name: str,
+        x: Tensor,
+        bits: int = 4,
+        *,
+        m: int = 24,
+        fits: float = 1.0,
+        damp: float = 0.01,
+        far: int = 0,
+        other: float = 0.0,
     ) -> Case:
         sizes = 10.0 ** (far * (torch.arange(m, dtype=torch.float64)[:, None] % 2))  # half of the rows make the error
         while True:
-            w = normal(rng, m, n, dtype=torch.float64) * sizes
+            w = normal(rng, m, x.shape[1], dtype=torch.float64) * sizes
             step = w.abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1) * fits
             ours, clear = _error(w, x.T @ x, step, bits, damp)
             if clear and (not other or _error(w, x.T @ x, step, bits, other)[0] >= LOSES * ours):
@@ -68,6 +76,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("2 bits", inputs(100), 2, fits=0.7),
         case("independent inputs", independent),
         case(EIGHT, inputs(100), 8),
+        case(WIDE, inputs(200, 140), m=2),  # few rows: of many some number would always lie near a tie
     ]
 
 
@@ -149,7 +158,7 @@ EXERCISE = Exercise(
             "inverse, over its diagonal entry.",
             points=3,
             holds=as_good,
-            cases=(*USUAL, EIGHT),
+            cases=(*USUAL, EIGHT, WIDE),
             needs=("better_than_rounding",),
         ),
         Property(
@@ -215,6 +224,7 @@ EXERCISE = Exercise(
         "codes lie from -(2**(bits - 1) - 1) to 2**(bits - 1) - 1": ("on_the_grid",),
         "this part of the mean of hessian's diagonal": ("damping_is_relative",),
         "also of values that the range cuts off": ("what_is_cut_off",),
+        "Columns are rounded from the first to the last": ("as_good_as_ours", WIDE),
         "at most 1.02 times ours": ("as_good_as_ours",),
         "less than rounding each number by itself leaves": ("better_than_rounding",),
     },

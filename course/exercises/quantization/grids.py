@@ -17,6 +17,11 @@ EXACT_AWAY = 0.2  # bfloat16 moves a number of 127 steps by a quarter of a step 
 SMALL = torch.tensor([[63, 63, 32, 33, 33, 32, 12, -12], [-63, 25, 2, 37, -48, 12, 49, -13]]).half() * 2**-24
 # Products with SMALL's first row: most cancels but for the four numbers whose codes such quotients change.
 SIGNS = torch.tensor([[-1, -1, 1, 1, 1, 1, 1, 1], [1, -1, 1, -1, -1, 1, 1, 1]]).half() * 2**10
+# bfloat16 rounds the step of both, 255 / 127, so far up that every code but 127 becomes one less; quotients in bfloat16
+# lie at ties, and become one less, too. Products of codes nearly cancel. BEYOND in bfloat16 is ROUGH's largest number.
+ROUGH = torch.tensor([[255, 242, 170, 162, 194, 178]]).bfloat16() / 32
+ROUGH_TOO = torch.tensor([[-226, -255, 138, 230, 150, 170]]).bfloat16() / 32
+BEYOND = 7.97
 
 
 def on_grid(rng: torch.Generator, rows: int, n: int, *, exact: bool = False) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course.exercises.quantization.grids import SIGNS, SMALL, multiplies_int8, on_grid
+from course.exercises.quantization.grids import ROUGH, ROUGH_TOO, SIGNS, SMALL, multiplies_int8, on_grid
 from course.meter import cycles_freed, kept_bytes, metered
 from course.performing.draws import normal
 from course.performing.exercise import (
@@ -36,6 +36,8 @@ USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "steps that half precision holds",
     "a few rows through a larger layer",
 )
+BELOW_HALF = ("steps of x below float16", "steps of the weight below float16")
+SINGLE_IN_HALF, ROUNDED = f"{SINGLE}, in float16", "steps that bfloat16 rounds"
 KEEPS = ("weight", "bias", "x")
 ROOM = 256  # bytes beside codes, step and bias that a layer may keep: numbers in tensors of shape ()
 
@@ -192,14 +194,14 @@ EXERCISE = Exercise(
             "codes (int8) and step (float32) are buffers, so that they are saved with the model, and nothing is a "
             "parameter. What came requires a gradient where it did before.",
             keys=("held", "parameters", "trains"),
-            cases=(USUAL, "parameters", "tensors that require a gradient"),
+            cases=(USUAL, "parameters", "tensors that require a gradient", "in bfloat16"),
             needs=("codes",),
         ),
         Property(
             "dtype_of_x",
             "y comes in the dtype of x.",
             holds=in_the_dtype_of("x", "y"),
-            cases=("in float16", "in bfloat16", "steps of x below float16", "steps of the weight below float16"),
+            cases=("in float16", "in bfloat16", SINGLE_IN_HALF, *BELOW_HALF),
         ),
         every_form(needs=("codes",), keys=("y", "codes", "step")),
         Property(
@@ -231,10 +233,10 @@ EXERCISE = Exercise(
     forms=(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
-        dataclasses.replace(put("steps of x below float16", x=SMALL, weight=SIGNS.float(), bias=None), alone=True),
-        dataclasses.replace(
-            put("steps of the weight below float16", weight=SMALL, bias=torch.zeros(len(SMALL)).half()), alone=True
-        ),
+        dataclasses.replace(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=None), alone=True),
+        dataclasses.replace(put(BELOW_HALF[1], weight=SMALL, bias=torch.zeros(len(SMALL)).half()), alone=True),
+        dataclasses.replace(put(ROUNDED, x=ROUGH, weight=ROUGH_TOO, bias=None), alone=True),
+        in_dtype(torch.float16, "weight", "bias", "x", of=SINGLE, name=SINGLE_IN_HALF),
         at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
         put("parameters", parameters=True),
         put("bias is left out", {"bias": None, "without bias": True}),
@@ -249,23 +251,14 @@ EXERCISE = Exercise(
     promises={
         "float32, float16 or bfloat16": ("in float16", "in bfloat16", "dtype_of_x"),
         "a view or not": ("views that are not contiguous", "transposed tensors"),
-        "in one of these dtypes, which may be another": (
-            "steps of x below float16",
-            "steps of the weight below float16",
-            "dtype_of_x",
-        ),
+        "in one of these dtypes, which may be another": (*BELOW_HALF, "dtype_of_x"),
         "in the weight's dtype, a parameter or not, or None": ("in float16", "in bfloat16", "parameters", BARE),
         "weight / step to the nearest integer, from -127 to 127": ("codes",),
         "the largest |weight| of the row, over 127; 1 where the row is all 0": ("codes", "zeros", "tiny numbers"),
         "with any number of leading dimensions, also none, and also without a row": ("any_input", "no row"),
         "Returns y (..., m) in the dtype of x": ("dtype_of_x", "value", "one number out"),
         "the integer product of codes": ("no_float_weight",),
-        "are in float32": (
-            "buffers",
-            "in float16",
-            "steps of x below float16",
-            "steps of the weight below float16",
-        ),
+        "are in float32": ("buffers", "in float16", ROUNDED, *BELOW_HALF),
         "and no other copy of the weight in any form": ("nothing_beside_the_codes",),
         "forward multiplies in int8, and makes no tensor with more bytes than codes has": ("no_float_weight",),
         "the layer has no parameters": ("buffers",),

@@ -6,6 +6,7 @@ are judged.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ USUAL, RAGGED, LARGE, FAR, ZERO, SINGLE, EACH, EMPTY, NEAR = (
     "no number",
     "bfloat16, also near midpoints",
 )
+ROUNDED = "quotients that float16 rounds"
+# 595 / 2037 and 1755 / 2037 lie just above midpoints, and their nearest numbers in float16 below.
+BESIDE = torch.tensor([2037, 595, 1755]).half()
 INSIDE = 0.8  # of the way from a value to the midpoint
 
 
@@ -122,7 +126,7 @@ EXERCISE = Exercise(
             "No other code of the block's scale would be nearer, neither in small blocks nor in large ones.",
             points=2,
             holds=_nearest,
-            cases=(USUAL, RAGGED, LARGE, FAR, NEAR),
+            cases=(USUAL, RAGGED, LARGE, FAR, NEAR, ROUNDED),
         ),
         Property(
             "ragged",
@@ -168,6 +172,7 @@ EXERCISE = Exercise(
         strided("x"),
         transposed("x"),
         put("one block for all", block=1000),
+        dataclasses.replace(put(ROUNDED, x=BESIDE, block=3), alone=True),
         times("small numbers", 2.0**-110, "x"),
     ),
     promises={
@@ -180,7 +185,7 @@ EXERCISE = Exercise(
         ),
         "the last one is shorter where block does not divide their number": ("ragged",),
         "at least 1, perhaps more than x has": (EACH, LARGE, "ragged", "one block for all"),
-        "the index in NF4 of the value nearest to number / scale": ("codes", "least_error", NEAR),
+        "the index in NF4 of the value nearest to number / scale": ("codes", "least_error", NEAR, ROUNDED),
         "its largest |number|": ("scales", "small numbers"),
         "scale 0 and the code 7": ("zeros",),
         "four of them 0 until two codes share a byte, and 32 for each block": ("dtypes", "scales"),

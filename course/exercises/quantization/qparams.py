@@ -46,6 +46,7 @@ POSITIVE, NEGATIVE, EQUAL, BELOW = (
 )
 ZEROS, ZERO_ROW = "zeros", "a row of zeros"
 SINGLE, TIE = "one number without dimensions", "0 halfway between two codes"
+IN_OTHERS = ("a grid for each row, in float16", "zeros in float64")  # where an answer may take another way
 ALLOWED = 4  # spacings of the dtype: a difference and two quotients round three times, and so may ours
 
 
@@ -213,7 +214,7 @@ EXERCISE = Exercise(
             "dtypes",
             "step is in float32, or in float64 where x is; zero in int32.",
             holds=_dtypes,
-            cases=(USUAL, "in float16", "in bfloat16", "in float64"),
+            cases=(USUAL, ROWS, ZEROS, "in float16", "in bfloat16", "in float64", *IN_OTHERS),
             needs=("step",),
         ),
         dataclasses.replace(every_form(needs=("step",)), keys=(), holds=_both),
@@ -230,6 +231,8 @@ EXERCISE = Exercise(
         in_dtype(torch.float64, "x"),
         in_dtype(torch.float16, "x", of=FOUR),
         in_dtype(torch.bfloat16, "x", of=FOUR),
+        in_dtype(torch.float16, "x", of=ROWS, name=IN_OTHERS[0]),
+        in_dtype(torch.float64, "x", of=ZEROS, name=IN_OTHERS[1]),
         at_once(
             "a range too long for float16",
             put("", x=torch.tensor([-30_000.0, 45_000.0, 7.0], dtype=torch.float16)),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.quantization.flags import flagged
-from course.exercises.quantization.grids import SIGNS, SMALL, on_grid
+from course.exercises.quantization.grids import BEYOND, ROUGH, ROUGH_TOO, SIGNS, SMALL, on_grid
 from course.performing.exercise import Case, Exercise, Property, every_form, in_the_dtype_of, one_call
 from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
 
@@ -28,6 +28,7 @@ USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF, CANCELS = (
     "steps that half precision holds",
     "large products that cancel",
 )
+ALL_IN_HALF, ROUNDED = f"{ALL}, in float16", "steps and a threshold that bfloat16 rounds"
 THRESHOLD = 6.0  # on_grid's numbers are below 127 * 0.04
 
 
@@ -114,7 +115,7 @@ EXERCISE = Exercise(
             "dtype",
             "y comes in the dtype of x.",
             holds=in_the_dtype_of("x", "y"),
-            cases=("in float16", "in bfloat16", "no row in float16"),
+            cases=("in float16", "in bfloat16", "no row in float16", ALL_IN_HALF),
             needs=("value",),
         ),
         every_form(needs=("value",)),
@@ -123,13 +124,15 @@ EXERCISE = Exercise(
         "Which columns of x have some row in which |x| is large? Are these rows or columns of w?",
         "A mask over columns, (n,): x[:, mask] and w[:, mask] go one way, x[:, ~mask] and w[:, ~mask] the other. Take "
         "the steps after the split.",
-        "mask = (x.abs() >= threshold).any(0); float product of the one half; of the other half codes, int8_product, "
-        "times (N, 1) steps, times (1, m) steps; the sum, in x's dtype.",
+        "mask = (x.float().abs() >= threshold).any(0); float product of the one half; of the other half codes, "
+        "int8_product, times (N, 1) steps, times (1, m) steps; the sum, in x's dtype.",
     ),
     keeps=("x", "w"),
     forms=(
         at_once("in float16", in_dtype(torch.float16, "x", "w"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "x", "w"), of=HALF),
+        in_dtype(torch.float16, "x", "w", of=ALL, name=ALL_IN_HALF),
+        dataclasses.replace(put(ROUNDED, x=ROUGH, w=ROUGH_TOO, threshold=BEYOND), alone=True),
         strided("x", "w"),
         transposed("x", "w"),
         cut("one row", x=(0, 1)),
@@ -146,10 +149,10 @@ EXERCISE = Exercise(
         "of one dtype": ("in float16", "in bfloat16", "value"),
         "views or not; N may be 0": ("views that are not contiguous", "transposed tensors", "no row"),
         "at least 0, perhaps infinite": (ALL, NONE, "all_outliers", "no_outlier"),
-        "at or above it": ("at_the_threshold", "value"),
+        "at or above it, compared in float32": ("at_the_threshold", "value", ROUNDED),
         "and 1 where these are all 0": ("zeros",),
         "to the nearest integer. The product of codes is exact": ("no_outlier", CANCELS),
-        "All of this is in float32": ("steps of x below float16", "steps of w below float16"),
+        "All of this is in float32": ("steps of x below float16", "steps of w below float16", ROUNDED),
         "in the dtype of x: the sum of both products. Either may be empty": ("dtype", "all_outliers", "no_outlier"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },

@@ -14,7 +14,7 @@ def split_outliers(x: Tensor, w: Tensor, threshold: float) -> Tensor:
     Steps are each row's largest magnitude over 127, of what is left; 1 where that is all 0, or nothing.
     Source: Dettmers et al., arXiv 2208.07339, section 3, equation 8.
     """
-    outlier = (x.abs() >= threshold).any(0)
+    outlier = (x.float().abs() >= threshold).any(0)
     (qx, dx), (qw, dw) = _codes(x[:, ~outlier]), _codes(w[:, ~outlier])
     exact = x[:, outlier].float() @ w[:, outlier].float().T
     return (exact + int8_product(qx, qw.T) * dx * dw.T).to(x.dtype)
