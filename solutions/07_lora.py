@@ -310,7 +310,7 @@ class LoRALinear(nn.Module):
                of base's weight, with any number of leading dimensions, also none; a batch may be empty. With B = 0 it
                is base(x) bit for bit. Gradients reach A, B and x. What base returned is not changed.
     Cost       no tensor of (m, n) is made, neither forward nor backward
-    Refused    with a ValueError, before base is touched: an r below 1, an alpha that is not above 0
+    Refused    with a ValueError, before base is touched: an r below 1, an alpha that is not above 0 (none is nan)
     Example    base with weight [[1, 1]] and no bias, r = 1, alpha = 2. When A = [[1, 0]] and B = [[3]], x = [1, 2]
                gives 3 + 2 * 1 * 3 = 9.
     """

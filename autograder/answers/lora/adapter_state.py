@@ -157,6 +157,7 @@ WRONG = (
         edit((COPY, "factor.detach()")),
         edit((COPY, "factor.detach().cpu().contiguous()")),
         edit((COPY, "factor.data")),
+        edit((COPY, f"{COPY} if factor.requires_grad else factor.data")),
     ),
     wrong(
         "gradient_kept",

@@ -206,6 +206,7 @@ WRONG = (
         "Your factors have another dtype than delta. The layer that they are added to would refuse them.",
         edit((BOTH, "(U[:, :r] * S[:r]).double(), Vh[:r].double()")),
         edit((B, "(U[:, :r] * S[:r]).double()")),
+        edit((BOTH, "*((U[:, :r] * S[:r], Vh[:r]) if r else (torch.zeros(len(U), 0), torch.zeros(0, len(Vh.T)))),")),
         fails=("dtype_of_delta",),
     ),
     wrong(

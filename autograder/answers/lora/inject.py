@@ -174,8 +174,9 @@ WRONG = (
     ),
     wrong(
         "just_this_class",
-        "You compare the type with nn.Linear. A derived class is a linear layer as well: isinstance.",
+        "You compare the type with nn.Linear, or with Adapted. A derived class is of this kind as well: isinstance.",
         edit((KIND, "type(module) is nn.Linear")),
+        edit(("if isinstance(each, Adapted)", "if type(each) is Adapted")),
     ),
     wrong(
         "every_module_with_a_weight",

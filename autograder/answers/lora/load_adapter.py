@@ -123,6 +123,7 @@ WRONG = (
         "merged_loaded",
         "You load into a merged layer. Its weight still holds the old adapter; unmerging will subtract the new one.",
         edit((MERGED, "if False:")),
+        edit((MERGED, "if path and module.merged:")),
     ),
     wrong(
         "first_slip_alone",

@@ -198,6 +198,7 @@ WRONG = (
         by_row((").to(A.dtype), ", ").float(), "), (".to(B.dtype)", ".float()")),
         by_row((").to(A.dtype), ", "), "), (".to(B.dtype)", "")),
         folded((RETURN, "return dA, dB.double()")),
+        folded((RETURN, "return (dA, dB) if rows else (dA.float(), dB.float())")),
         fails=("dtype_of_A",),
     ),
     wrong(

@@ -127,6 +127,7 @@ WEIGHT_AND_BIAS = (
 SCALE = "self.scale = alpha / r"
 SCALED = "y + self.scale * (x @ self.A.T @ self.B.T)"
 FORWARD = f"return y if self.merged else {SCALED}"
+MADE = "[self.scale * self.B @ self.A]"
 REFUSES = "if r < 1 or not alpha > 0:"
 Y = "y: Tensor = self.base(x)"
 
@@ -353,6 +354,16 @@ WRONG = (
         "set scale, A and B: read them each time.",
         layer((SCALE, f"{SCALE}\n        self.own = self.scale"), (SCALED, SCALED.replace("self.scale", "self.own"))),
         layer(("self.A.T", "self.At[0]"), (SCALE, f"{SCALE}\n        self.At = [self.A.T]")),
+    ),
+    wrong(
+        "kept_in_eval_mode",
+        "In eval mode you multiply the factors once, and keep the product. Factors from a file, or another scale, then "
+        "change nothing any more: make it from what is there in each call.",
+        layer(
+            (SCALE, f"{SCALE}\n        self.kept = None"),
+            (Y, f"{Y}\n        self.kept = None if self.training else self.kept or {MADE}"),
+            (SCALED, f"({SCALED} if self.training else y + x @ self.kept[0].T)"),
+        ),
     ),
     wrong(
         "weight_for_the_base",

@@ -296,11 +296,19 @@ WRONG = (
         rounds_to=torch.float32,
     ),
     wrong(
+        "empty_batch_in_float32",
+        "For an empty batch you make a tensor without a dtype, which is then in float32. It needs no case of its own: "
+        "what linear(x) returns has the right shape and dtype.",
+        edited(mixed_adapter_forward, ("return y", "return y if len(x) else torch.zeros(y.shape)")),
+        fails=("dtype_of_x",),
+    ),
+    wrong(
         "ids_unchecked",
         "An id that names no adapter is not refused as it should be: its row gets the base's result, or another error "
         "than a ValueError comes from somewhere inside. Look at all ids first, and raise a ValueError.",
         edited(mixed_adapter_forward, ("if ((ids < -1) | (ids >= len(adapters))).any():", "if False:")),
         edited(mixed_adapter_forward, ("(ids < -1) | (ids >= len(adapters))", "ids >= len(adapters)")),
         edited(mixed_adapter_forward, ("ids >= len(adapters)", "ids > len(adapters)")),
+        edited(mixed_adapter_forward, ("    if ((ids", "    if not adapters:\n        return linear(x)\n    if ((ids")),
     ),
 )

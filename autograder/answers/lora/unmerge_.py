@@ -61,6 +61,7 @@ PRODUCT = "layer.B.to(finer) @ layer.A.to(finer)"
 SUM = "weight.to(finer) - layer.scale * product"
 WRITE = f"weight.copy_({SUM})"
 FINER = "torch.promote_types(weight.dtype, torch.float32)"
+IN_HALF = "if weight.dtype != finer:\n        "
 
 WRONG = (
     wrong(
@@ -141,6 +142,8 @@ WRONG = (
         way((WRITE, f"layer.base.weight = torch.nn.Parameter({SUM})")),
         way((WRITE, f"layer.base.weight = torch.nn.Parameter(({SUM}).to(weight.dtype), requires_grad=False)")),
         way((WRITE, f"{WRITE}\n    layer.base.weight = torch.nn.Parameter(weight.detach(), weight.requires_grad)")),
+        way((WRITE, f"{IN_HALF}weight.data = ({SUM}).to(weight.dtype)\n    else:\n        {WRITE}")),
+        way((WRITE, f"weight.data = weight.data.contiguous()\n    {WRITE}")),
     ),
     wrong(
         "result_dropped",
@@ -185,7 +188,7 @@ WRONG = (
         "the next forward refuses them, or they take twice the memory. Convert copies.",
         way((WRITE, f"layer.A.data = layer.A.data.to(finer)\n    layer.B.data = layer.B.data.to(finer)\n    {WRITE}")),
         way((WRITE, f"{WRITE}\n    layer.B.data = layer.B.data.to(finer)")),
-        fails=("factors_unchanged",),
+        fails=("factors_unchanged", "nothing_kept"),
     ),
     wrong(
         "keeps_a_second_weight",
@@ -193,6 +196,7 @@ WRONG = (
         "A and B tell what was added.",
         way((WRITE, f"layer.before = weight.clone()\n    {WRITE}")),
         way((WRITE, f"{WRITE}\n    layer.product = product")),
+        way((WRITE, f"{IN_HALF}layer.before = weight.clone()\n    {WRITE}")),
     ),
     wrong(
         "computed_in_half_precision",

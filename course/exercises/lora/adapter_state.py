@@ -159,7 +159,7 @@ EXERCISE = Exercise(
             points=2,
             keys=("after the model changed/*", "after each was changed/*", "in the model then/*"),
             roundings=2,
-            cases=(SEVERAL, TIED),
+            cases=(SEVERAL, TIED, FROZEN),
             needs=("numbers",),
         ),
         Property(

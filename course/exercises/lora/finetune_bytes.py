@@ -54,7 +54,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         low = integer(rng, 1, 4)
         return {"weights": low, "gradients": low + 9, "states": low + 23, "base": 0.3125 + low / 4, "others": low + 5.5}
 
-    matrices: Shapes = {"q_proj": (24, 24), "up": (80, 24), "down": (24, 80)}
+    matrices: Shapes = {"q_proj": (24, 24), "gate": (80, 24), "up": (80, 24), "down": (24, 80)}
     rows, columns = (2 * integer(rng, 9, 19) + 1 for _ in range(2))
     odd: Shapes = {"q_proj": (rows, columns + 20 * (rows == columns)), "norm": (6,)}
     parts: Shapes = {"gate": (40, 24), "gate_up": (48, 24), "up": (56, 24), "up_gate": (72, 24), "g": (8, 24)}

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from course.errors import WrongOutput
-from course.exercises.lora.adapted_models import alternate_modes, modules_of
+from course.exercises.lora.adapted_models import LaterAdapted, alternate_modes, modules_of
 from course.lessons.adapted import Adapted
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
@@ -63,6 +63,7 @@ MAKERS: dict[str, Callable[..., nn.Module]] = {
     "norm": nn.LayerNorm,
     "embedding": nn.Embedding,
     "adapted": lambda n, m: Adapted(nn.Linear(n, m), torch.ones(R, n), torch.zeros(m, R), 0.5),
+    "later": lambda n, m: LaterAdapted(nn.Linear(n, m), torch.ones(R, n), torch.zeros(m, R), 0.5),
 }
 
 
@@ -108,7 +109,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             BASES,
             r".*base.*",
             *(layer("base"), norm("norm"), *block("body.base"), layer("body.base.base"), layer("up")),
-            *(layer("old.base", "adapted"), ["old.base.more", "sequence"], layer("old.base.more.0")),
+            *(layer("old.base", "later"), ["old.base.more", "sequence"], layer("old.base.more.0")),
         ),
         case(TWICE, ".*both|.*left|copy", *ears),
         case(LATER, "copy|ears.right", *ears),
@@ -315,8 +316,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "by_kind_and_not_by_name",
-            "A layer belongs to an adapter where it lies inside an `Adapted`, at any depth, not where it is called "
-            "base: any module may be.",
+            "A layer belongs to an adapter where it lies inside an `Adapted`, of a derived class too, at any depth, "
+            "not where it is called base: any module may be.",
             keys=("stands/*", "names"),
             cases=(BASES,),
             needs=("replaced",),

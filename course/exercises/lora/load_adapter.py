@@ -40,11 +40,12 @@ MERGED, MANY, EMPTY, BASE, SECOND = (
     "the state of a whole model",
     "the second name of a layer at two places",
 )
-TIED, NOTHING, DOUBLE, COARSE = (
+TIED, NOTHING, DOUBLE, COARSE, WHOLE = (
     "two adapters share a factor",
     "no adapter and an empty state",
     "all in float64",
     "factors finer than their bases",
+    "the model itself is merged",
 )
 USUAL = (SEVERAL, ORDER, ROOT, TWICE, LIKE, FROZEN, LATER)
 ONE_SLIP, SHAPES = (MISSING, UNEXPECTED, EMPTY, BASE, SECOND), (SHAPE, BROADCAST, TURNED, FLAT)
@@ -113,6 +114,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         slip(TURNED, shaped(other, lambda each: each.t()), other),
         slip(FLAT, shaped(other, lambda each: each.flatten()), other),
         slip(MERGED, lambda state: state, second, merged=[second]),
+        case(WHOLE, model(WHOLE, "", merged=[""]), ""),
         slip(
             MANY,
             all_at_once,
@@ -293,7 +295,7 @@ EXERCISE = Exercise(
             "The weight of a merged layer holds the old adapter: with new factors, unmerging would take off what was "
             "never added.",
             keys=("error/kind",),
-            cases=(MERGED,),
+            cases=(MERGED, WHOLE),
             needs=("loaded",),
         ),
         Property(

@@ -40,7 +40,7 @@ GRADIENTS = ("dA", "dB")
 USUAL, SQUARE, FIRST = "one leading dimension", "all sizes equal", "B is 0, as in the first step"
 NONE, TWO, THREE = "no leading dimension", "two leading dimensions", "three leading dimensions"
 WIDE, ONE, DOUBLE = "r above n and m", "r = 1", "in float64"
-LARGE = "a large weight"
+LARGE, EMPTY = "a large weight", "no rows, in float64"
 PEAK = 24 * 2**20  # bytes in grading: a matrix (m, n) has 64 MiB
 
 
@@ -135,7 +135,7 @@ EXERCISE = Exercise(
             "dtype_of_A",
             "Both gradients are tensors in the dtype of A: float64 where it is, and not otherwise.",
             holds=in_the_dtype_of("A", *GRADIENTS),
-            cases=(USUAL, DOUBLE, "in float16", "in bfloat16"),
+            cases=(USUAL, DOUBLE, "in float16", "in bfloat16", EMPTY),
             needs=("gradient_of_A", "gradient_of_B"),
         ),
         dataclasses.replace(
@@ -176,7 +176,7 @@ EXERCISE = Exercise(
         cut("a leading dimension of 1 beside another", x=(0, 1), dy=(0, 1), of=TWO),
         cut("n = 1", x=(1, 1), A=(1, 1)),
         cut("m = 1", dy=(1, 1), B=(0, 1)),
-        cut("no rows", x=(0, 0), dy=(0, 0)),
+        at_once(EMPTY, cut("", x=(0, 0), dy=(0, 0)), in_dtype(torch.float64, *ALL)),
     ),
     promises={
         "All four tensors have one floating dtype": ("in float16", "in bfloat16", DOUBLE),
@@ -186,7 +186,7 @@ EXERCISE = Exercise(
         "They may be views": ("views that are not contiguous", "transposed tensors"),
         "they may require a gradient": (LEAVES.name,),
         "r at least 1": (ONE, WIDE),
-        "of the shapes of A and B, in their dtype": ("dtype_of_A", "any_r", "n = 1", "m = 1", "no rows"),
+        "of the shapes of A and B, in their dtype": ("dtype_of_A", "any_r", "n = 1", "m = 1", EMPTY),
         "summed over all rows": ("any_number_of_leading_dimensions",),
         "no tensor of (m, n) is made": ("no_large_matrix",),
         "Nothing that was handed in is changed": ("arguments_unchanged",),

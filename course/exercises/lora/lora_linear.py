@@ -62,10 +62,12 @@ class Bent(nn.Linear):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__(in_features, out_features, bias)
         self.gain = nn.Parameter(torch.tensor(0.75))
+        self.said = torch.zeros(())
 
     def forward(self, input: Tensor) -> Tensor:
         """x (..., n) -> (..., m)."""
-        return (self.gain * super().forward(input)).tanh()
+        self.said = (self.gain * super().forward(input)).tanh()
+        return self.said
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -210,6 +212,7 @@ def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
             layer.merged = merged
             found[f"merged is {merged}"] = layer(inputs["x"][0])
     if "derived" in inputs:
+        found["what the base said"] = getattr(layer.base, "said", torch.zeros(())).clone()
         x = inputs["x"][0].clone().requires_grad_()
         layer(x).sum().backward()
         found["dx"] = x.grad
@@ -218,7 +221,7 @@ def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 
 
 def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the layer says when others have given it new factors, then another scale, and then put it in eval mode."""
+    """What the layer says when others have given it new factors, another scale, eval mode, and in it both once more."""
     layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone()))
     found: dict[str, Any] = {}
     with torch.no_grad():
@@ -228,6 +231,9 @@ def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         layer.scale = 0.375
         found["with another scale"] = layer(inputs["x"][0])
         found["in eval mode"] = layer.eval()(inputs["x"][0])
+        layer.B.neg_()
+        layer.scale = 1.25
+        found["changed in eval mode"] = layer(inputs["x"][0])
     return found
 
 
@@ -507,7 +513,7 @@ EXERCISE = Exercise(
         "no tensor of (m, n) is made": ("no_large_matrix",),
         "before base is touched": ("refused_before_any_change",),
         "an r below 1": ("refusals",),
-        "an alpha that is not above 0": ("refusals",),
+        "an alpha that is not above 0 (none is nan)": ("refusals",),
     },
     oracle=sample("y", "dA", "dB", "dx"),
     measured=(LARGE,),

@@ -1,6 +1,6 @@
 """What `merge_` and `unmerge_` share: the layers that they work on, what is seen of them, and how it is judged.
 
-The memory of the weight is looked at through another tensor, too: what is only put in its place does not show there.
+The weight must stand in the memory where it stood, in every dtype: a tensor that is put in its place lies elsewhere.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from course.performing.exercise import Answer, Case, Form, Inputs, Observation, 
 from course.performing.forms import at_once, in_dtype, put, strided
 
 USUAL, SQUARE, ONE, DOUBLE = "a wide weight", "all sizes equal", "r = 1, square", "in float64"
-TRAINABLE, TWICE, DONE, HALF, NOTHING = (
+TRAINABLE, TWICE, DONE, HALF, NOTHING, STRIDED = (
     "a weight that requires a gradient",
     "two calls",
     "done before",
     "many numbers in bfloat16",
     "B and scale are 0",
+    "views that are not contiguous",
 )
 FLOATS = ("weight", "A", "B")
 NOISE = 64  # roundings of float32, or of float64: far below one of half precision
@@ -73,10 +74,11 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     after = dict(layer.named_parameters())
     left: dict[str, Any] = {name: after[name].detach().clone() for name in ("A", "B", "base.bias") if name in after}
     same = " ".join(f"{name}: {after.get(name) is each}" for name, each in parameters.items())
+    same += f" memory: {layer.base.weight.data_ptr() == weight.data_ptr()}"
     flags = " ".join(f"{name}: {each.requires_grad}, {each.is_leaf}" for name, each in after.items())
     dtypes = " ".join(f"{name}: {after[name].dtype == weight.dtype}" for name in left)
     now = layer.base.weight.detach().clone()
-    found: dict[str, Any] = {"weight": now, "memory": weight.clone(), "merged": str(layer.merged), "scale": layer.scale}
+    found: dict[str, Any] = {"weight": now, "merged": str(layer.merged), "scale": layer.scale}
     found |= {"same": same, "flags": flags, "dtypes": dtypes, "left": left, "kept": meter.bytes_alive()}
     return observe(found)
 
@@ -127,8 +129,8 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
             "A parameter was replaced by another object, or its memory by another. Whoever holds the old one, an "
             "optimizer or a tied layer, would no longer hold the layer's: change the numbers in it.",
             points=2,
-            keys=("same", "memory"),
-            cases=(USUAL, TRAINABLE),
+            keys=("same",),
+            cases=(USUAL, DOUBLE, TRAINABLE, HALF, "in float16", STRIDED),
             needs=("weight",),
         ),
         bits(
@@ -152,7 +154,7 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
             "A tensor that you made is still alive after the call: a copy of the weight, or B A, kept to undo the sum. "
             "That is the memory of a second weight in each layer.",
             keys=("kept",),
-            cases=(USUAL, TRAINABLE),
+            cases=(USUAL, TRAINABLE, HALF),
             needs=("weight",),
         ),
         Property(
@@ -185,7 +187,7 @@ FORMS: tuple[Form, ...] = (
 PROMISES = {
     "all in one floating dtype": ("in float16", HALF, DOUBLE),
     "weight (m, n)": ("one column",),
-    "may be a view": ("views that are not contiguous",),
+    "may be a view": (STRIDED,),
     "r may be 1": (ONE,),
     "is changed in its own memory": ("weight", "same_parameters"),
     "no parameter is replaced": ("same_parameters",),

@@ -18,12 +18,12 @@ from course.exercises.lora.adapted_models import modules_of
 from course.meter import Run, metered
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.forms import at_once, cut, in_dtype, put, strided
 from course.performing.refusals import all_refused, refused
 from course.tree import Tree
 
 MIXED, UNUSED, NONE, SQUARE = "three adapters", "adapters that nobody uses", "rows without an adapter", "a square layer"
-COST, REFUSALS = "what it costs", "ids of no adapter"
+COST, REFUSALS, EMPTY = "what it costs", "ids of no adapter", "an empty batch in float64"
 TENSORS = ("x", "weight", "bias", "adapters")
 ROOM = 4  # times the numbers that products of own rows take element by element; right answers take up to 3 times
 
@@ -91,7 +91,9 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         if inputs.get("refusals"):
             call = partial(answer, x, linear=linear, adapters=adapters)
             unknown = {"an id of -2": -2, "an id of 2 where there are 2 adapters": 2, "an id of 9": 9}
-            values["refused"] = refused({words: partial(call, _with(ids, it)) for words, it in unknown.items()})
+            calls = {words: partial(call, _with(ids, it)) for words, it in unknown.items()}
+            calls["ids of 0 and 1 where there is no adapter"] = partial(answer, x, ids, linear, [])
+            values["refused"] = refused(calls)
         return observe({**values, "after": _flags(x, linear, adapters)})
     with metered(evaluations=[linear]) as run:
         y = answer(x, ids, linear, adapters)
@@ -163,7 +165,7 @@ FORMS = (
     strided("x", of=UNUSED, name="an x that is not contiguous"),
     cut("a batch of 1", x=(0, 1), ids=(0, 1), of=UNUSED),
     cut("one token", x=(1, 1), of=SQUARE),
-    cut("an empty batch", x=(0, 0), ids=(0, 0)),
+    at_once(EMPTY, cut("no rows", x=(0, 0), ids=(0, 0)), in_dtype(torch.float64, *TENSORS)),
     put("no adapters at all", adapters=[], of=NONE),
     cut("n = 1", of=MIXED, x=(2, 1), weight=(1, 1), **{f"adapters/{at}/A": (1, 1) for at in range(3)}),
     cut("m = 1", of=MIXED, weight=(0, 1), bias=(0, 1), **{f"adapters/{at}/B": (0, 1) for at in range(3)}),
@@ -194,7 +196,7 @@ EXERCISE = Exercise(
             "y comes in the dtype of x, which is that of the weight and of the factors. A buffer made without a dtype "
             "is in float32.",
             holds=_dtype,
-            cases=(MIXED, "in float64", *HALVES),
+            cases=(MIXED, "in float64", *HALVES, EMPTY),
             needs=("value",),
         ),
         Property(
@@ -246,7 +248,7 @@ EXERCISE = Exercise(
         "any floating dtype": ("in float64", *HALVES),
         "views too": ("an x that is not contiguous",),
         "(batch, time, n)": ("n = 1", "one token"),
-        "batch may be 0": ("an empty batch", "a batch of 1"),
+        "batch may be 0": (EMPTY, "a batch of 1"),
         "in any order": ("value",),
         "-1: none": ("rows_without_adapter",),
         "with its bias or without": (SQUARE,),
