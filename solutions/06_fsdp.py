@@ -943,7 +943,8 @@ def wrap_policy(model: nn.Module, min_params: int, blocks: tuple[type[nn.Module]
     Blocks      of these classes or derived from them: no module in it becomes a unit. It may become one itself.
     Lists       nn.ModuleList and nn.ModuleDict become none.
     Tied        A parameter with several names, by itself or in a shared module, waits for the innermost module in
-                which all of them are, that is, with whose name all begin. It counts in no other module.
+                which all of them are, that is, with whose name all begin. Further in it does not count; from there on
+                outwards it counts as any other.
     Counted     Frozen parameters count as all others; buffers do not.
     Root        The parameters that are left are the last unit, the root's, however few they are; where none is left
                 there is no such unit.
@@ -1379,8 +1380,8 @@ def save_sharded(
               those elements that count, which may be none, and n as an int64 tensor () under "n". When all ranks have
               written, and not before, rank 0, and no other, makes the file `latest` under folder, which holds the name
               of the step's folder: the old file is replaced, not written into.
-    Raises    an OSError where some rank's write did: on every rank, with a message that names all ranks which failed,
-              as in `rank 2`. `latest` and the files of other steps are then as they were.
+    Raises    an OSError where some rank's write did: on every rank, with a message that names all ranks which failed
+              and no other rank, as in `rank 2`. `latest` and the files of other steps are then as they were.
     Cost      at most 4 collectives and 1,000 bytes from each rank
     Example   5 elements on 2 ranks: shards of 3, of which rank 0 stores 3 and rank 1 stores 2.
     """

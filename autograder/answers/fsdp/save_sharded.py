@@ -146,6 +146,7 @@ WRONG = (
         "The files are right, but the ranks say more than they must: tensors travel, which nobody needs to write its "
         "own, or there are more than four collectives. How it went on each rank is all that they have to tell.",
         gathers_and_keeps_its_own,
+        edit((TOLD, "    for rank in range(comm.size):\n        comm.broadcast(failed[rank : rank + 1], rank)\n")),
         fails=("few_bytes",),
     ),
     wrong(
@@ -249,6 +250,7 @@ WRONG = (
         edit((NAMES, "[comm.rank]")),
         edit((NAMES, "[]")),
         edit((NAMES, "range(comm.size)")),
+        edit((CAUGHT, f"        if comm.size == 1:\n            raise\n{CAUGHT}")),
     ),
     wrong(
         "writes_into_latest",
@@ -333,6 +335,11 @@ WRONG = (
         edit(
             ("mine = {", 'tensors["n"] = torch.tensor(n); mine = {'),
             ("each[:real] for", "each[:real] if name != 'n' else each for"),
+        ),
+        edit(
+            ("mine = {", 'tensors["n"] = torch.tensor(n); mine = {'),
+            ("each[:real] for", "each[:real] if name != 'n' else each for"),
+            ('.safetensors")\n', '.safetensors")\n        del tensors["n"]\n'),
         ),
         fails=("tensors_stay",),
     ),

@@ -193,6 +193,7 @@ WRONG = (
         "Your piece is float32 (`torch.zeros(m)` is), whatever the parameters are. `flat.new_zeros(m)` has their "
         "dtype.",
         edit(("flat.new_zeros(m)", "torch.zeros(m)")),
+        edit((PADDED, f"if m == 0:\n        return torch.zeros(0)\n    {PADDED}")),
         edit(("each.detach().flatten()", "each.detach().flatten().float()"), (PADDED, f"{PADDED}.to(params[0].dtype)")),
         rounds_to=torch.float32,
     ),

@@ -353,6 +353,7 @@ WRONG = (
         "clears_gradients",
         "The step is right, but the gradients are gone or changed afterwards. The caller clears them.",
         edit((WRITE, WRITE.replace("p.copy_(part)", "p.copy_(part)\n        p.grad = None"))),
+        edit((M, f"for p in params:\n        p.grad = p.grad if p.requires_grad else None\n    {M}")),
         edit(
             ("part.copy_(p.grad)", "part.copy_(p.grad.div_(comm.size))"),
             (GRAD, "comm.reduce_scatter_single(grad, row)"),

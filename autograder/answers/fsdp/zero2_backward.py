@@ -387,7 +387,8 @@ WRONG = (
     ),
     wrong(
         "hooks_left",
-        "Your hooks are still there after the call. Keep what registering returns, and call remove() of each.",
+        "Something is left on the parameters after the call. Hooks: keep what registering returns, and call remove() "
+        "of each. Or, where a rank is alone, gradients, to which the next backward adds: set .grad to None there, too.",
         edit(("        hook.remove()", "        pass")),
         edit(
             (
@@ -399,6 +400,7 @@ WRONG = (
             ),
             ("        hook.remove()", "        pass"),
         ),
+        edit((FREED, f"            if comm.size > 1:\n    {FREED}")),
         fails=("nothing_left",),
     ),
 )

@@ -143,6 +143,12 @@ WRONG = (
         sums(("means = []", "means = xs"), ("means.append(total / count)", "means[count - 1] = total / count")),
     ),
     wrong(
+        "one_list_for_all_calls",
+        "You keep one list, outside of the function or as a default argument, and fill it in every call: what an "
+        "earlier caller holds changes with it. Begin with a new list inside of the function.",
+        sums(("means = []", 'means = running_mean.__dict__.setdefault("means", [])\n    means.clear()')),
+    ),
+    wrong(
         "hands_xs_back",
         "For an empty list you return `xs` itself. The same means belong into a new list: start with `[]`, and let the "
         "loop fill it.",

@@ -229,7 +229,7 @@ EXERCISE = Exercise(
             holds=few_words(calls=0, nbytes=0),
             beside=("*/loaded/*",),
             shows="bytes_sent",
-            cases=(FEWER, MORE),
+            cases=(FEWER, MORE, ALONE),
             needs=("other_ranks",),
         ),
     ),

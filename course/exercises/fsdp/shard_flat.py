@@ -46,6 +46,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     equal = case(EQUAL, 3, (2, 2), (2, 2), (4,), uses=[0, 1, 2, 3])  # 3 is a view of the last one
     values: Any = equal.inputs["values"]
     values[1] = values[0].clone()
+    empty = case(EMPTY, 2, (0,), (0, 3))
+    empty.inputs["values"] = [torch.zeros(0, dtype=torch.float64), torch.zeros(0, 3, dtype=torch.float64)]
     return [
         case(UNEVEN, 4, (2, 3), (4,)),
         case(EVEN, 4, (2, 4), (4,)),
@@ -55,7 +57,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(TIED, 3, (2, 3), (4,), (2,), uses=[1, 0, 2, 0, 1]),
         equal,
         case(ODD, 2, (3,), (), (0, 2), (2, 1)),
-        case(EMPTY, 2, (0,), (0, 3)),
+        empty,
     ]
 
 
@@ -185,7 +187,7 @@ EXERCISE = Exercise(
             "dtype",
             "The piece has the dtype of the parameters.",
             holds=_in_their_dtype,
-            cases=(UNEVEN, HALF.name, BRAIN.name, DOUBLE.name),
+            cases=(UNEVEN, EMPTY, HALF.name, BRAIN.name, DOUBLE.name),
             needs=("pieces",),
         ),
         dataclasses.replace(

@@ -56,7 +56,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs=inputs)
 
     inf, nan = math.inf, math.nan
-    huge = [[(6 + normal(rng, STEPS, 4).abs().clamp(max=1)) * 2.0**115] for _ in range(2)]  # 0.8 of the largest, scaled
+    huge = [(6 + normal(rng, STEPS, 4).abs().clamp(max=1)) * 2.0**115 for _ in range(2)]  # 0.8 of the largest, scaled
     few = [[(grid(STEPS, 4) * 16).remainder(8).div(16).bfloat16()] for _ in range(2)]
     return [
         case(GOOD, scale=2.0**17),  # float16 has no such number
@@ -66,7 +66,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(BOTH, {(1, 0): inf, (1, 1): -inf, (1, 2): nan, (3, 0): -inf, (3, 2): inf}),
         case(GROWTH, interval=2, ranks=5),
         case(EACH, interval=1, ranks=2, scale=2.0**22),
-        case(HUGE, shapes=[[(4,)]] * 2, grads=huge, scale=2.0**10),
+        case(HUGE, shapes=[[(4,), (4,)]] * 2, grads=[[each, each.bfloat16()] for each in huge], scale=2.0**10),
         case(NONE, {(1, 2): inf, (3, 3): inf}, shapes=[[], [(0,)], [(3,)], [(2, 2), ()]]),
         case(BFLOAT, {(2, 1): inf}, shapes=[[(4,)]] * 2, grads=few),
         case(VIEWS, {(1, 1): inf}, shapes=[[(2, 3), (4,)]] * 2, lies="strided"),

@@ -16,7 +16,7 @@ from course.errors import WrongOutput
 from course.exercises.fsdp import units
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
 
-USUAL, UNEVEN, ONE, DOUBLE = "2 ranks", "3 ranks, which do not divide", "one rank", "4 ranks, float64"
+USUAL, UNEVEN, ONE, DOUBLE = "2 ranks", "3 ranks, which do not divide, float64", "one rank", "4 ranks, float64"
 FEW, DEEP = "5 ranks, fewer numbers than fill them", "a deep stack"
 STAYS = 5.6  # units: more than anybody copies for one of them, less than six leave behind
 
@@ -25,7 +25,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Stacks of units of different sizes, and one whose memory is measured."""
     return [
         units.case(rng, USUAL, 2, [(4, 3), (2, 3)]),
-        units.case(rng, UNEVEN, 3, [(5, 4), (4, 4)]),  # 40 and 32 numbers
+        units.case(rng, UNEVEN, 3, [(5, 4), (4, 4)], dtype=torch.float64),  # 40 and 32 numbers
         units.case(rng, ONE, 1, [(3, 2), (2, 2)], batch=1),
         units.case(rng, DOUBLE, 4, [(6, 4), (3, 4), (2, 4)], dtype=torch.float64),
         units.case(rng, FEW, 5, [(1, 3), (2, 3)], positive=True),  # 6 numbers in shards of 2

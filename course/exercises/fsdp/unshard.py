@@ -201,7 +201,7 @@ EXERCISE = Exercise(
             "at the moment when most is held.",
             points=2,
             holds=_one_row,
-            cases=(EVEN, UNEVEN, MANY),
+            cases=(EVEN, UNEVEN, ONE, MANY),
             needs=("padding_dropped",),
         ),
         Property(

@@ -143,6 +143,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             ("mouth.a.weight", 50),
             ("mouth.b.weight", "= mouth.a.weight"),
             ("tongue.weight", "= mouth.a.weight"),
+            ("brow.left.a.weight", 25),  # too few for a unit of its own, and enough with what lies further out
+            ("brow.left.b.weight", "= brow.left.a.weight"),
+            ("brow.weight", 20),
             *layer("head"),
             ("scale", 2),
         ),

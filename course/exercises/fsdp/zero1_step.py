@@ -259,7 +259,7 @@ EXERCISE = Exercise(
             "A gradient of the caller's was changed, or dropped. Copy the gradients into a row of your own.",
             keys=("*/grads/*",),
             roundings=0,
-            cases=(*PLAIN, MISSING),
+            cases=(*PLAIN, MISSING, FROZEN, VIEW),
             needs=("the_first_step",),
         ),
         Property(

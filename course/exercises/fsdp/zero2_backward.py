@@ -42,7 +42,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(FEW, [[0, 1]] * 5, [[3], [2, 1, 0]], (2, 1), positive=True),
         case(ONE, [[0, 1]], [[3, 2], [1, 0]]),
         case(TIED, [[0, 1, 0, 2]] * 2, layerwise),
-        case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 3]], [[7, 6, 5, 4], [3, 2], [1, 0]], dtype=torch.float64),
+        case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 2, 3]], [[7, 6, 5, 4], [3, 2], [1, 0]], dtype=torch.float64),
         case(NOWHERE, [[0, 2]] * 2, layerwise),
         case(AFTERWARDS, [[0, 1, 2]] * 2, [[7, 6], *layerwise]),
         _with(
@@ -192,7 +192,7 @@ EXERCISE = Exercise(
             "After the call no parameter has a .grad, and none has a hook: what was scattered is freed, and the next "
             "backward begins anew.",
             keys=("*/left/*",),
-            cases=(USUAL, AFTERWARDS),
+            cases=(USUAL, AFTERWARDS, ONE, NOWHERE),
             needs=("shards",),
         ),
         Property(

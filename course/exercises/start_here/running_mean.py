@@ -10,8 +10,18 @@ from typing import Any
 import torch
 
 from course.errors import WrongOutput
-from course.performing.exercise import EVERY_FORM, Answer, Case, Exercise, Inputs, Observation, Property, observe
-from course.performing.forms import put
+from course.performing.exercise import (
+    EVERY_FORM,
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    call_once,
+    observe,
+)
+from course.performing.forms import between_calls, put
 
 FLOAT32 = 2**29  # roundings of float64 in one of float32: torch's default dtype is good enough for a warm-up
 
@@ -35,8 +45,8 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
-    """Calls `answer(xs)` once, and looks whether a list came back that was not handed in."""
-    result = answer(inputs["xs"])
+    """Calls `answer(xs)` once, in one form between two others, and looks whether what came back was not handed in."""
+    result = call_once(answer, inputs, inputs["xs"])
     return observe({"means": _vector(result), "new": result is not inputs["xs"]})
 
 
@@ -86,7 +96,7 @@ EXERCISE = Exercise(
         Property(
             EVERY_FORM,
             "Any numbers may come: equal ones, zeros, whole or tiny ones, and many of them. Each counts once, whatever "
-            "it is. The case says where yours goes wrong.",
+            "it is. And no other call may change what this one returned. The case says where yours goes wrong.",
             roundings=32 * FLOAT32,
             needs=("means_of_the_first_numbers",),
         ),
@@ -105,11 +115,12 @@ EXERCISE = Exercise(
         put("Python's integers", xs=[2, 3, 9]),
         put("tiny numbers", xs=[3e-9, 1e-9, 8e-9]),
         put("120 numbers", xs=[float(number % 7) for number in range(120)]),
+        between_calls("xs", of="decimal numbers"),
     ),
     promises={
         "n numbers": ("decimal numbers", "negative numbers", "equal numbers", "Python's integers", "120 numbers"),
         "n may be 0": ("no numbers",),
-        "a new list": ("a_new_list",),
+        "a new list": ("a_new_list", "between two other calls"),
         "entry k (counted from 1) is the mean of the first k numbers": ("means_of_the_first_numbers", EVERY_FORM),
         "An empty list gives an empty list": ("no_numbers_give_no_means",),
         "`xs` itself is not changed": ("arguments_unchanged",),
