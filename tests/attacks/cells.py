@@ -152,7 +152,7 @@ ATTACKS: list[Attack] = [
     changed("answer_turned_into_text", _retype(ANSWER, "markdown")),
     changed("every_cell_retyped", _retype_all),
     changed("reversed_order", _reverse),
-    changed("swapped_roles", _all(_wrong, _swap_roles), honest=NOTHING),
+    changed("swapped_roles", _all(_wrong, _swap_roles), honest=NO_ANSWER),
     changed("one_name_for_all", _all(_wrong, _one_name), honest=NO_ANSWER),
     changed("one_id_for_all", _one_id),
     changed("no_metadata", _no_metadata),
