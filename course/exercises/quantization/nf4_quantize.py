@@ -52,6 +52,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             stop = min(start + block, count)
             at = int(torch.randint(start, stop, (), generator=rng))
             units[at] = 1.0 if (start // block + negative) % 2 == 0 else -1.0
+            if units[at] < 0:  # so that the largest number is far below the largest magnitude, and no code is the same
+                units[start:stop] = units[start:stop].clamp(max=float(values[12]))
             units[start:stop] *= 0.05 + torch.rand((), generator=rng, dtype=torch.float64)
         return {"x": units.float().reshape(shape), "block": block}
 
