@@ -132,8 +132,8 @@ def main(control: socket.socket, program: bytes | None) -> None:
 
 
 def warm_up(*, with_display: bool, units: Collection[str] = ()) -> None:
-    """One thread; a step of an optimizer, which imports more; what displays need; the exercises of these units, of all
-    if there are none: a fork that needs another one loads it for itself.
+    """One thread; a step of an optimizer, which imports more; what displays need; the exercises of these units, or of
+    all: no other one is to come.
     """
     torch.set_num_threads(1)
     parameter = torch.nn.Parameter(torch.zeros(1))
