@@ -117,6 +117,7 @@ def _apart(work: _Work, cell: Cell) -> list[Cell]:
 
 
 def _changed(release: Sequence[Cell], submitted: Sequence[Cell]) -> frozenset[str]:
+    """The exercises whose check stands in none of these cells as it was released."""
     checks = {cell.exercise: f"\n{cell.source.strip()}\n" for cell in release if cell.role == "check"}
     cells = [cell for cell in submitted if cell.role == "check" and cell.exercise in checks]
     whole = (cell.exercise for cell in cells if checks[cell.exercise] in f"\n{cell.source}\n")

@@ -11,6 +11,7 @@
     times("large", 2.0**20, "x")           all numbers multiplied
     between_calls("x")                     the answer is called with other numbers before and after
     at_once("a view at 0", ...)            several of these under one name
+    alone(put(...))                        never together with another one
 
 A path names an input, or what lies in it: `params` is each tensor of that list, `options/lr` one entry of a dict. Each
 function makes a Form; `of` names the case that is changed, the first if left out.
@@ -61,6 +62,11 @@ def in_dtype(dtype: torch.dtype, *paths: str, of: str = "", name: str = "") -> F
         return leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
     return _changing(dict.fromkeys(paths, convert), of, name or f"in {str(dtype).removeprefix('torch.')}")
+
+
+def alone(form: Form) -> Form:
+    """The form, but never together with another one of its case."""
+    return dataclasses.replace(form, alone=True)
 
 
 def times(name: str, factor: float, *paths: str, of: str = "") -> Form:

@@ -23,6 +23,7 @@ from course.performing.exercise import (
     outputs,
 )
 from course.performing.forms import at_once, cut, in_dtype, leaves, offset, put, strided, times, transposed
+from course.tree import Tree
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -60,8 +61,11 @@ ANY_BATCH = ("no batch dimension", "two batch dimensions", "four batch dimension
 ALL = ("dout", "x", "w")
 LEAVES = at_once("pieces of a longer tensor that require a gradient", offset(*ALL), leaves(*ALL), of=ANY_BATCH[1])
 
-WIDE = {"dout": (300, 2), "x": (300, 3), "w": (2, 3)}
-WIDER = {"dout": (3000, 2), "x": (3000, 3), "w": (2, 3)}
+
+def _ones(rows: int, dtype: torch.dtype) -> dict[str, Tree]:
+    shapes = {"dout": (rows, 2), "x": (rows, 3), "w": (2, 3)}
+    return {name: torch.ones(shape, dtype=dtype) for name, shape in shapes.items()}
+
 
 EXERCISE = Exercise(
     id="computational_graphs.linear_vjp",
@@ -130,11 +134,11 @@ EXERCISE = Exercise(
         cut("no rows", dout=(0, 0), x=(0, 0)),
         put(
             "300 equal rows in bfloat16",  # one by one in bfloat16 they add up to 256
-            {name: torch.ones(shape, dtype=torch.bfloat16) for name, shape in WIDE.items()},
+            _ones(300, torch.bfloat16),
         ),
         put(
             "3,000 equal rows in float16",  # one by one in float16 they add up to 2048
-            {name: torch.ones(shape, dtype=torch.float16) for name, shape in WIDER.items()},
+            _ones(3000, torch.float16),
         ),
         in_dtype(torch.float16, *ALL, of="no batch dimension", name="no batch dimension, in float16"),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from course.exercises.quantization.grids import multiplies_int8
 from course.meter import metered
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.performing.forms import at_once, cut, put, strided, transposed
+from course.performing.forms import alone, at_once, cut, put, strided, transposed
 
 USUAL, EVERY, ONE_SIDE, SQUARE, LONG, LIMIT, ROWS, COLUMNS = (
     "a zero point for each row and column",
@@ -142,8 +141,8 @@ EXERCISE = Exercise(
         transposed("qa", "qb"),
         at_once("one row", cut("a row", qa=(0, 1), za=(0, 1))),
         at_once("one column", cut("a column", qb=(1, 1), zb=(1, 1)), transposed("qb")),
-        dataclasses.replace(put("qa with the zero point 0", za=NOUGHT), alone=True),
-        dataclasses.replace(put("qb with the zero point 0", zb=NOUGHT), alone=True),
+        alone(put("qa with the zero point 0", za=NOUGHT)),
+        alone(put("qb with the zero point 0", zb=NOUGHT)),
         at_once("one term", cut("a term", qa=(1, 1), qb=(0, 1)), transposed("qb")),
     ),
     promises={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +23,7 @@ from course.performing.exercise import (
     in_the_dtype_of,
     observe,
 )
-from course.performing.forms import at_once, cut, in_dtype, leaves, put, strided, times, transposed
+from course.performing.forms import alone, at_once, cut, in_dtype, leaves, put, strided, times, transposed
 
 USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "several rows",
@@ -233,9 +232,9 @@ EXERCISE = Exercise(
     forms=(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
-        dataclasses.replace(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=None), alone=True),
-        dataclasses.replace(put(BELOW_HALF[1], weight=SMALL, bias=torch.zeros(len(SMALL)).half()), alone=True),
-        dataclasses.replace(put(ROUNDED, x=ROUGH, weight=ROUGH_TOO, bias=None), alone=True),
+        alone(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=None)),
+        alone(put(BELOW_HALF[1], weight=SMALL, bias=torch.zeros(len(SMALL)).half())),
+        alone(put(ROUNDED, x=ROUGH, weight=ROUGH_TOO, bias=None)),
         in_dtype(torch.float16, "weight", "bias", "x", of=SINGLE, name=SINGLE_IN_HALF),
         at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
         put("parameters", parameters=True),

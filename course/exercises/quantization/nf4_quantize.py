@@ -6,7 +6,6 @@ are judged.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from course.exercises.quantization.flags import flagged
 from course.lessons.nf4 import NF4
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
-from course.performing.forms import in_dtype, put, strided, times, transposed
+from course.performing.forms import alone, in_dtype, put, strided, times, transposed
 
 USUAL, RAGGED, LARGE, FAR, ZERO, SINGLE, EACH, EMPTY, NEAR = (
     "several blocks in a matrix",
@@ -174,7 +173,7 @@ EXERCISE = Exercise(
         strided("x"),
         transposed("x"),
         put("one block for all", block=1000),
-        dataclasses.replace(put(ROUNDED, x=BESIDE, block=3), alone=True),
+        alone(put(ROUNDED, x=BESIDE, block=3)),
         times("small numbers", 2.0**-110, "x"),
     ),
     promises={

@@ -5,7 +5,6 @@ Numbers of the rest lie off ties, so that every right answer has the same codes.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from course.exercises.quantization.flags import flagged
 from course.exercises.quantization.grids import BEYOND, ROUGH, ROUGH_TOO, SIGNS, SMALL, on_grid
 from course.performing.exercise import Case, Exercise, Property, every_form, in_the_dtype_of, one_call
-from course.performing.forms import at_once, cut, in_dtype, put, strided, times, transposed
+from course.performing.forms import alone, at_once, cut, in_dtype, put, strided, times, transposed
 
 USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF, CANCELS = (
     "two columns with outliers",
@@ -132,7 +131,7 @@ EXERCISE = Exercise(
         at_once("in float16", in_dtype(torch.float16, "x", "w"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "x", "w"), of=HALF),
         in_dtype(torch.float16, "x", "w", of=ALL, name=ALL_IN_HALF),
-        dataclasses.replace(put(ROUNDED, x=ROUGH, w=ROUGH_TOO, threshold=BEYOND), alone=True),
+        alone(put(ROUNDED, x=ROUGH, w=ROUGH_TOO, threshold=BEYOND)),
         strided("x", "w"),
         transposed("x", "w"),
         cut("one row", x=(0, 1)),
@@ -141,8 +140,8 @@ EXERCISE = Exercise(
         at_once("no row in float16", in_dtype(torch.float16, "x", "w"), cut("", x=(0, 0))),
         times("small numbers", 2.0**-40, "x", "w", of=NONE),
         put("a whole number as threshold", threshold=6),
-        dataclasses.replace(put("steps of x below float16", x=SMALL, w=SIGNS, of=NONE), alone=True),
-        dataclasses.replace(put("steps of w below float16", x=SIGNS, w=SMALL, of=NONE), alone=True),
+        alone(put("steps of x below float16", x=SMALL, w=SIGNS, of=NONE)),
+        alone(put("steps of w below float16", x=SIGNS, w=SMALL, of=NONE)),
     ),
     promises={
         "float32, float16 or bfloat16": ("in float16", "in bfloat16", "dtype"),
