@@ -55,7 +55,7 @@ from course.performing.exercise import (
     every_form,
     observe,
 )
-from course.performing.forms import at_once, between_calls, in_dtype, put, strided
+from course.performing.forms import alone, at_once, between_calls, in_dtype, put, strided
 from course.performing.refusals import refused
 
 GIVEN = (*NAMES, "out", "lse", "dout")
@@ -269,9 +269,7 @@ EXERCISE = Exercise(
     ),
     keeps=GIVEN,
     forms=(
-        replace(
-            in_dtype(torch.float64, *GIVEN, of=RAGGED), alone=True
-        ),  # lse may not be wider than what is computed in
+        alone(in_dtype(torch.float64, *GIVEN, of=RAGGED)),  # lse may not be wider than what is computed in
         in_dtype(torch.float16, *(name for name in GIVEN if name != "lse"), of=RAGGED),
         in_dtype(torch.bfloat16, *(name for name in GIVEN if name != "lse"), of=MASKED),
         at_once(VIEWS, strided(*GIVEN), between_calls("dout"), of=MASKED),
