@@ -753,8 +753,8 @@ def clip_grad_norm_(grads: list[Tensor], max_norm: float) -> Tensor:
     max_norm  the limit, at least 0; inf is allowed where the norm is finite
     Returns   the norm *before*, a tensor of shape (), or a number: the Euclidean norm of all numbers in all tensors, as
               if they were one vector. Squares are added up in float32, because float16 ends at 65504, and in float64
-              where the tensors are; the norm of one tensor may then be rounded to its dtype, as torch does. 0 for an
-              empty list.
+              where the tensors are; norms may then be rounded to the tensors' dtype, as torch does. 0 for an empty
+              list.
     inf, nan  are no errors. If the norm is inf, the factor is 0: finite numbers become 0, and the infinite one becomes
               0 * inf = nan. If the norm is nan, the factor is nan, and so is everything then.
     Refused   with a ValueError, before anything is changed: a negative max_norm; a max_norm that is nan
@@ -1291,8 +1291,8 @@ from torch import Tensor
 def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
     """Adafactor's estimate of the moving average of g**2, from one number for each row and each column.
 
-    g         (r, c), in float32 or float64: this step's gradient, not 0 everywhere, and of any size of which that dtype
-              holds the square; it is not changed
+    g         (r, c), in float32 or float64: this step's gradient, not 0 everywhere, and of any size at which that dtype
+              holds the sum of all squares; it is not changed
     rows      (r,), in the dtype of g, updated *in place*: the moving average of the mean of g**2 along each row
     cols      (c,), updated *in place*: the same along each column. Nothing else is kept between the steps.
     beta2     the share of what was there before; this step's means get 1 - beta2

@@ -180,6 +180,7 @@ WRONG = (
         row_by_row(("dw.to(dtype)", "dw.float()")),
         row_by_row(("dw.to(dtype)", "dw.to(dtype) if x.dim() > 1 else dw.float()")),
         in_rows((DX, "dout.double() @ w.double()")),
+        in_rows((RETURN, "return (dx, dw, db) if x.numel() else (dx.float(), dw.float(), db.float())")),
         in_rows((RETURN, "return dx, dw, db.detach().double().numpy()")),
         fails=("dtype_of_the_inputs",),
     ),

@@ -243,5 +243,10 @@ WRONG = (
             (SHIFTED, f"{SHIFTED}\n    fine = torch.float32 if logits.dtype == torch.bfloat16 else logits.dtype"),
             ("shifted.exp().sum(dim=1, keepdim=True)", "sum(shifted.exp().to(fine).split(1, dim=1)).to(logits.dtype)"),
         ),
+        from_log_p(
+            (SHIFTED, f"{SHIFTED}\n    fine = torch.float32 if logits.dtype == torch.bfloat16 else logits.dtype"),
+            (".mean()", ".to(fine)"),
+            (RETURN, "return (sum(loss) / len(targets)).to(logits.dtype), dlogits / len(targets)"),
+        ),
     ),
 )

@@ -281,6 +281,7 @@ WRONG = (
         "The mean and the variance of half precision samples are computed in half precision, which keeps three digits. "
         "Compute and send them in float32, and round only y.",
         edit((FLOAT32, "x")),
+        edit((FLOAT32, f"({FLOAT32} if x.dim() == 2 else x)")),
         edit(("_gathered(comm, mine).unbind", "_gathered(comm, mine.to(x.dtype)).to(mine).unbind")),
         fails=("half_precision", "half_precision_gradient"),
     ),

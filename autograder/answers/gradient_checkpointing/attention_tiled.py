@@ -324,6 +324,7 @@ WRONG = (
         "A block of 0, or a mask for a matrix of scores that is not square, must raise ValueError.",
         mistaken(("if block < 1 or (causal and q.shape[-2] != k.shape[-2]):", "if block == 0:")),
         mistaken(("block < 1 or (causal", "block < 1 and (causal")),
+        mistaken(("q.shape[-2] != k.shape[-2]", "len(q) != len(k)")),
         fails=("refusals",),
     ),
 )

@@ -174,6 +174,7 @@ WRONG = (
         edit(("if not cuts or ", "if ")),
         edit(("cuts[0] != 0", "0 not in cuts")),
         edit(("start >= end for", "start > end for")),
+        edit(("    if not cuts or", "    if len(cuts) == 1:\n        return n, sum(sizes)\n    if not cuts or")),
         edit(("start >= end for start, end in segments", "start > end for start, end in segments[:-1]")),
         edit(("start >= end for start, end in segments", "start >= end for start, end in segments[:-1]")),
         fails=("refusals",),

@@ -235,10 +235,11 @@ WRONG = (
     ),
     wrong(
         "no_device_event_forgotten",
-        "There may be no device event at all: then the whole step is idle. Look at the first of them only if there is "
-        "one.",
+        "There may be no device event at all: then the whole step is idle, and a mark to blame all the same. Look at "
+        "the first of them only if there is one.",
         swept(("edges = sorted(", "first = device[0]\n    edges = sorted(")),
         swept(("edges = sorted(", "first = min(device)\n    edges = sorted(")),
+        swept(("edges = sorted(", 'if not device:\n        return end - begin, "step"\n    edges = sorted(')),
     ),
     wrong(
         "never_idle_forgotten",

@@ -307,6 +307,11 @@ WRONG = (
         branches(("lr < 0 or decay < 0 or", "lr <= 0 or decay <= 0 or")),
     ),
     wrong(
+        "skips_a_gradient_of_zeros",
+        "You do nothing where all of a gradient is 0. In RMSprop and Adadelta the averages go down all the same.",
+        together((FIRST, f"    if not grad.any():\n        return\n{FIRST}")),
+    ),
+    wrong(
         "nothing_noted_at_a_rate_of_0",
         "Where lr is 0 you leave not only the parameter alone but the state too. A schedule may begin with 0, and its "
         "later steps divide by squares of all gradients so far: bring the state up to date at every rate.",

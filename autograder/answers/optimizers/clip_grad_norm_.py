@@ -245,6 +245,7 @@ WRONG = (
         "and nothing else, before anything is changed. `max_norm < 0` is false of nan, `not max_norm >= 0` is true.",
         summed(("    _refuse(max_norm)\n", "")),
         summed(("not max_norm >= 0", "max_norm < 0")),
+        norm_of_norms((EMPTY, ""), (f"    {REFUSED}\n", f"{EMPTY}    {REFUSED}\n")),
         fails=("refuses_a_negative_limit",),
     ),
     wrong(

@@ -179,6 +179,12 @@ WRONG = (
         limited((UP, "floor + (peak - floor) * step / warmup")),
     ),
     wrong(
+        "floor_as_a_share_of_the_peak",
+        "You take the floor for a share of the peak, and none where the peak is 0. A floor may lie above it.",
+        limited((STRETCHED, f"peak * (floor / peak + (1 - floor / peak) * {FALL}) if peak else 0.0")),
+        limited((STRETCHED, f"{STRETCHED} if peak else 0.0")),
+    ),
+    wrong(
         "refuses_too_little",
         "Your rates are right, but not everything that makes no sense is refused with a ValueError: a negative "
         "step, peak, warmup or floor, and a total that is not greater than warmup. An `assert` raises another "

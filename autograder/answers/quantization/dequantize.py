@@ -93,6 +93,11 @@ WRONG = (
         rounds_to=torch.float32,
     ),
     wrong(
+        "nothing_in_float32",
+        "Where there is no code, nothing comes in float32. It, too, has the dtype of step.",
+        numbers((RETURN, f"if not codes.numel():\n        return codes.float()\n    {RETURN}")),
+    ),
+    wrong(
         "trains_what_came",
         "step requires a gradient after the call, and did not before: requires_grad_() changes the caller's own "
         "tensor. detach() makes one of your own.",

@@ -170,7 +170,19 @@ WRONG = (
         "another_dtype",
         "The numbers are right, and y is in another dtype than x.",
         fake(("return y + " + THROUGH, f"return (y + {THROUGH}).double()")),
+        fake((RAW, f"if not x.numel():\n        return torch.zeros(x.shape)\n    {RAW}")),
         fails=("dtype",),
+    ),
+    wrong(
+        "steps_in_float32",
+        "You compute in float32 where x and step are in float64, and half of their digits are lost.",
+        fake(("step = step.detach()", "step = step.detach() if step.dim() == 0 else step.detach().float()")),
+        fake(("step = step.detach()", "step = step.detach().float()")),
+    ),
+    wrong(
+        "times_the_inverse",
+        "You multiply by 1 / step, which is infinite for a step below 2**-128. Divide by step.",
+        fake((RAW, RAW.replace("/ step", "* (1 / step)"))),
     ),
     wrong(
         "trains_what_came",

@@ -82,6 +82,7 @@ IN_HALF = f"{STEP}; {SAFE.replace('1.0)', '1.0).float()')}"
 ONLY_FLOAT16 = "rows = rows.float() if rows.dtype == torch.float16 else rows"
 ROWS_OF_X = "x.reshape(x.shape[:-1].numel(), x.shape[-1])"
 INPUT = f"codes, step = by_rows({ROWS_OF_X})"
+NO_ROW = "if not x.numel():\n            return torch.zeros(*x.shape[:-1], len(self.codes))"
 PRODUCT = "int8_product(codes, self.codes.T)"
 Y = f"y = {PRODUCT} * step * self.step.T"
 BIAS = "y = y + self.bias"
@@ -224,6 +225,7 @@ WRONG = (
         layer((BUFFER, f"{BUFFER}\n        self.dense = codes * step")),
         layer((BUFFER, f"{BUFFER}\n        self.turned = codes.T.contiguous()")),
         layer((WEIGHT, "codes, step = by_rows(weight)")),  # its graph
+        layer((INPUT, f"self.turned = getattr(self, 'turned', self.codes.T.contiguous())\n        {INPUT}")),
         fails=("nothing_beside_the_codes",),
     ),
     wrong(
@@ -256,6 +258,8 @@ WRONG = (
         "y is in float32 whatever x is in.",
         layer(("y.to(x.dtype)", "y")),
         layer(("y.to(x.dtype)", "(y if x.dim() == 1 else y.to(x.dtype))")),
+        layer((BIAS, "y = y.to(x.dtype) + self.bias"), ("y.to(x.dtype).reshape", "y.reshape")),
+        layer((INPUT, f"{NO_ROW}\n        {INPUT}")),
     ),
     wrong(
         "attributes_not_saved",
@@ -295,6 +299,11 @@ WRONG = (
         "rows_only",
         "x may come without leading dimensions, or with several.",
         layer((INPUT, "codes, step = by_rows(x)")),
+    ),
+    wrong(
+        "view_of_a_view",
+        "`.view` raises where the numbers of x do not lie side by side. `.reshape` copies them then.",
+        layer((ROWS_OF_X, ROWS_OF_X.replace("reshape", "view"))),
     ),
     wrong(
         "quotients_in_half",

@@ -168,8 +168,13 @@ WRONG = (
     ),
     wrong(
         "another_dtype",
-        "Your factors are always in float32. They come in the dtype of x.",
+        "Your factors are in float32, or begin in it, and stay there where nothing is added. They come in the dtype of "
+        "x: begin with zeros like x.",
         edit(("return factors[0], factors[1]", "return factors[0].float(), factors[1].float()")),
+        edit(
+            ("factors = [torch.zeros_like(x), torch.zeros_like(x)]", "factors = 2 * [torch.zeros(x.shape)]"),
+            ("factors[basis] += part", "factors[basis] = factors[basis] + part"),
+        ),
         rounds_to=torch.float32,
     ),
     wrong(

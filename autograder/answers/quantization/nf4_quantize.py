@@ -47,6 +47,7 @@ VALUES = "values = torch.tensor(NF4, device=x.device)"
 BLOCKS = "blocks = torch.nn.functional.pad(flat, (0, -len(flat) % block)).reshape(-1, block)"
 FLAT = "flat = x.detach().flatten().float()"
 OUT = ".to(torch.uint8), scales"
+NOTHING = "return torch.zeros(x.shape, dtype=torch.uint8), x.new_zeros(0)"
 
 WRONG = (
     wrong(
@@ -151,6 +152,11 @@ WRONG = (
         nf4(("torch.where(scales > 0, scales, 1.0)[:, None]", "(scales + 1e-30)[:, None]")),
     ),
     wrong(
+        "times_the_inverse",
+        "You multiply by 1 / scale, which is infinite for a scale below 2**-128. Divide by the scale.",
+        nf4((UNITS, "units = blocks * (1 / torch.where(scales > 0, scales, 1.0))[:, None]")),
+    ),
+    wrong(
         "codes_from_minus_eight",
         "Codes are indices into NF4, from 0 to 15. Yours are counted from another place.",
         nf4((OUT, ".sub(8).to(torch.int8), scales")),
@@ -166,6 +172,7 @@ WRONG = (
         nf4((OUT, ", scales")),
         nf4((OUT, ".to(torch.int8), scales")),
         nf4((OUT, ".to(torch.uint8), scales.to(x.dtype)")),
+        nf4((FLAT, f"if not x.numel():\n        {NOTHING}\n    {FLAT}")),
     ),
     wrong(
         "computed_in_half",

@@ -53,7 +53,7 @@ HIGH = "wide.amax(dims, keepdim=dim is not None).clamp(min=0) if dims else wide.
 REST_LOW, REST_HIGH = " if dims else wide.clamp(max=0)", " if dims else wide.clamp(min=0)"
 STEP = "step = (high - low) / (2**bits - 1)"
 ONE = "step = torch.where(step > 0, step, 1.0)"
-ONE_AND_FIRST = "return torch.tensor(1.0), torch.tensor(-(2 ** (bits - 1)))"
+LEAST = "torch.tensor(-(2 ** (bits - 1)), dtype=torch.int32)"
 ZERO = "(-(2 ** (bits - 1)) - (low / step).round()).to(torch.int32)"
 
 WRONG = (
@@ -149,6 +149,7 @@ WRONG = (
         "least.",
         params((WIDE, "x.detach()")),
         params((WIDE, f"{WIDE} if dim is None else x.detach()")),
+        params(*((rest, rest.replace("wide", "x.detach()")) for rest in (REST_LOW, REST_HIGH))),
     ),
     wrong(
         "another_dtype",
@@ -159,7 +160,9 @@ WRONG = (
         params((ZERO, ZERO.replace("int32", "int8"))),
         params((WIDE, "x.detach().double()")),
         params((ZERO, ZERO.replace("int32", "int32 if dim is None else low.dtype"))),
-        params((DIMS, f"if dim is None and not x.any():\n        {ONE_AND_FIRST}\n    {DIMS}")),
+        params((DIMS, f"if dim is None and not x.any():\n        return torch.tensor(1.0), {LEAST}\n    {DIMS}")),
+        params((DIMS, f"if dim is None and not x.any():\n        return x.new_ones(()), {LEAST}\n    {DIMS}")),
+        params(("return step", "return step if dim is None else step.float()")),
         fails=("dtypes",),
     ),
     wrong(

@@ -140,6 +140,7 @@ WRONG = (
         "divide in the dtype of step.",
         codes((QUOTIENT, "x.detach().float() / step.float()")),
         codes((QUOTIENT, "x.detach().float() / step")),
+        codes((QUOTIENT, f"{QUOTIENT} if step.dim() == 0 else x.detach().float() / step.float()")),
     ),
     wrong(
         "trains_what_came",

@@ -57,6 +57,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 GRADIENTS = ("dx", "dw", "db")
 ONE_BATCH = ("one batch dimension", "square weight")
+NO_ROWS = "no rows, in float64"
 ANY_BATCH = ("no batch dimension", "two batch dimensions", "four batch dimensions")
 ALL = ("dout", "x", "w")
 LEAVES = at_once("pieces of a longer tensor that require a gradient", offset(*ALL), leaves(*ALL), of=ANY_BATCH[1])
@@ -104,7 +105,7 @@ EXERCISE = Exercise(
             "dtype_of_the_inputs",
             "All three gradients are tensors in the dtype of the inputs: float64 where those are, and not otherwise.",
             holds=tensors_in_the_dtype_of("x", *GRADIENTS),
-            cases=(*ONE_BATCH, "in float64", "in float16", "in bfloat16", "no batch dimension, in float16"),
+            cases=(*ONE_BATCH, "in float64", "in float16", "in bfloat16", "no batch dimension, in float16", NO_ROWS),
             needs=("gradient_of_the_input", "gradient_of_the_weight", "gradient_of_the_bias"),
         ),
         unchanged(
@@ -131,7 +132,7 @@ EXERCISE = Exercise(
         cut("a batch dimension of 1 beside another", dout=(0, 1), x=(0, 1), of="two batch dimensions"),
         cut("one input", x=(1, 1), w=(1, 1)),
         cut("one output", dout=(1, 1), w=(0, 1)),
-        cut("no rows", dout=(0, 0), x=(0, 0)),
+        at_once(NO_ROWS, in_dtype(torch.float64, *ALL), cut("", dout=(0, 0), x=(0, 0))),
         put(
             "300 equal rows in bfloat16",  # one by one in bfloat16 they add up to 256
             _ones(300, torch.bfloat16),
@@ -148,7 +149,7 @@ EXERCISE = Exercise(
         "(..., in)": ("any_number_of_batch_dimensions",),
         "any number of batch dimensions, also none": ("no batch dimension", "four batch dimensions"),
         "(out, in)": ("one input", "one output"),
-        "of the shapes of x, w and b": ("any_number_of_batch_dimensions", "one row", "no rows"),
+        "of the shapes of x, w and b": ("any_number_of_batch_dimensions", "one row", NO_ROWS),
         "in the dtype of the inputs": ("dtype_of_the_inputs", "every_digit_in_float64", "in float16", "in bfloat16"),
         "added up in float32 or finer": ("300 equal rows in bfloat16", "3,000 equal rows in float16"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),

@@ -121,6 +121,8 @@ EXERCISE = Exercise(
         put("a tiny point", x=3 * 2.0**-60, y=5 * 2.0**-60),  # far below the roundings of a step of 1; no sum cancels
         put("a tiny x", x=3 * 2.0**-60),
         put("a tiny y", y=5 * 2.0**-60),
+        put("a far larger a", a=2.0**60),
+        put("a far larger c", c=2.0**60),
     ),
     promises={
         "Any of them may be 0": (
@@ -133,7 +135,12 @@ EXERCISE = Exercise(
         ),
         "the point": ("any signs", "another point", "a tiny point"),
         "(value, dx, dy)": ("value", "derivative_by_x", "derivative_by_y"),
-        "exact to the roundings of float64": ("exact_to_rounding", "decimal numbers"),
+        "exact to the roundings of float64": (
+            "exact_to_rounding",
+            "decimal numbers",
+            "a far larger a",
+            "a far larger c",
+        ),
     },
     removes=("torch",),
     seconds=2.0,

@@ -144,6 +144,11 @@ EXERCISE = Exercise(
             targets=torch.zeros(300, dtype=torch.int64),
         ),
         put(
+            "3,000 equal rows in float16",  # added up one by one in float16 they come to 2048
+            logits=torch.tensor([[0.0, 0.5]] * 3000, dtype=torch.float16),
+            targets=torch.zeros(3000, dtype=torch.int64),
+        ),
+        put(
             "5,000 equal classes in float16",  # added up one by one in float16 they come to 2048
             logits=torch.full((2, 5000), 0.5, dtype=torch.float16),
             targets=torch.tensor([2049, 4999]),

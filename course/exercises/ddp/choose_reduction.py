@@ -60,10 +60,7 @@ def _size(*places: int) -> Fits:
 
 
 APART = {  # slips that take nearly as long as those of another kind
-    "one way inside": (
-        *("a tree too low inside", "a tree rounded inside", "a tree not rounded inside"),
-        "inside what is left of all",
-    ),
+    "one way inside": ("inside what is left of all", *(name for name in SLIPS if name.startswith("a tree"))),
     **{
         f"the size for the {name}": ("the algorithm for all bytes", "the algorithm for the smallest")
         for name in ALGORITHMS

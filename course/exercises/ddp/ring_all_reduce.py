@@ -2,8 +2,8 @@
 
 Sums may be formed in any order, so long as all ranks have the same one: values are compared with a tolerance, and the
 ranks with each other without. Where they have one or two numbers, these are drawn until ranks that begin with their
-own would disagree: one number may travel whole round the ring. For two ranks the bytes in all allow it, too, so that
-`bytes_in_half` tells what travels in float32.
+own would disagree: one number may travel whole round the ring. For two ranks the bytes in all allow it, too: there the
+length of a message tells, and `bytes_in_half` what travels in float32.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=small,
             beside=("*/sum",),
-            cases=(*UNEVEN, EMPTY),
+            cases=(*UNEVEN, EMPTY, VIEWS),
             needs=("sums",),
         ),
         Property(

@@ -19,7 +19,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 USUAL = ("4 ranks", "5 ranks", "3 ranks, sequences", "2 ranks, deviations below eps", "one rank")
 FAR = ("mean far above the deviation", "mean far above the deviation, float64")
 FEW = ("a rank without samples, float64", "one sample in all")
-HALF, TWICE = "float16", "two layers, and then backward"
+HALF, TWICE = ("float16", "float16, sequences"), "two layers, and then backward"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -45,11 +45,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         slope, spread = slopes
         dys = [(slope + spread * normal(rng, count, *shape, dtype=torch.float64)).to(dtype) for count in counts]
         inputs: Any = {"xs": xs, "dys": dys, "eps": eps, "twice": name == TWICE}
-        return Case(name=name, inputs=inputs, hard=name in (*FAR, HALF, TWICE))
+        return Case(name=name, inputs=inputs, hard=name in (*FAR, *HALF, TWICE))
 
     half: Any = {"dtype": torch.float16, "slopes": (9_000.0, 2_000.0)}
     four, five, sequences, small, alone = USUAL
     far, farther = FAR
+    in_half, long_in_half = HALF
     empty, single = FEW
     return [
         case(four, [6, 3, 8, 5], 4),
@@ -59,7 +60,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(alone, [6], 3),
         case(far, [16, 9, 12], 8, mean=1_000.0, eps=1e-5),
         case(farther, [16, 9, 12], 8, mean=1_000.0, eps=1e-5, dtype=torch.float64),
-        case(HALF, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, **half),
+        case(in_half, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, **half),
+        case(long_in_half, [12, 5, 9], 4, 2, mean=700.0, deviation=4.0, eps=1e-3, **half),
         case(empty, [4, 0, 3], 3, 2, dtype=torch.float64),
         case(single, [0, 1], 3),
         case(TWICE, [3, 5], 2, mean=0.0),
@@ -148,7 +150,7 @@ EXERCISE = Exercise(
             "In half precision what is computed of many samples, and what travels, is in float32.",
             keys=("*/y",),
             roundings=4,
-            cases=(HALF,),
+            cases=HALF,
             needs=("value",),
         ),
         Property(
@@ -156,7 +158,7 @@ EXERCISE = Exercise(
             "In backward the same holds: the sum of many dy in half precision is soon beyond 65,504.",
             keys=("*/grad",),
             roundings=4,
-            cases=(HALF,),
+            cases=HALF,
             needs=("gradient", "half_precision"),
         ),
         Property(
@@ -167,14 +169,14 @@ EXERCISE = Exercise(
             cases=(TWICE,),
             needs=("gradient",),
         ),
-        Property("dtype", "y has the dtype of x.", holds=_of_its_dtype, cases=(*USUAL, HALF), needs=("value",)),
+        Property("dtype", "y has the dtype of x.", holds=_of_its_dtype, cases=(*USUAL, *HALF), needs=("value",)),
         Property(
             "two_collectives",
             "One collective in forward and one in backward are enough: put what a rank has to say into one tensor.",
             points=2,
             evidence="ledger",
             holds=_twice,  # beside no values: those of usual cases are needed, and others may be wrong by rounding
-            cases=(*USUAL, HALF, *FAR),
+            cases=(*USUAL, *HALF, *FAR),
             needs=("value", "gradient"),
         ),
     ),
@@ -192,8 +194,8 @@ EXERCISE = Exercise(
     promises={
         "P = `comm.size`": ("one rank", "5 ranks"),
         "(n, C) or (n, C, L)": ("3 ranks, sequences", "4 ranks"),
-        "the rest of the shape and the dtype are": (HALF, *FAR, "3 ranks, sequences"),
-        "float16, float32 or float64": (HALF, *FAR),
+        "the rest of the shape and the dtype are": (*HALF, *FAR, "3 ranks, sequences"),
+        "float16, float32 or float64": (*HALF, *FAR),
         "n differs from rank to rank and may be 0 on some": ("value", "few_samples"),
         "added to the variance, above 0": ("2 ranks, deviations below eps", "5 ranks"),
         "in the dtype of x": ("dtype",),

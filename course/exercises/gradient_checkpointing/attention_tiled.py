@@ -86,7 +86,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     half: dict[str, Any] = {key: each.bfloat16() for key, each in fine.items()}
     later.inputs["q"][..., 0] = 16.0  # type: ignore[call-overload, index]
     later.inputs["k"][..., 0] = 16.0 * torch.arange(7)  # type: ignore[call-overload, index]
-    refusing = case(REFUSALS, (), (2, 2, 1))
+    refusing = case(REFUSALS, (2,), (2, 2, 1))
     refusing.inputs["refusals"] = True
     return [
         case(EVEN, (2,), (6, 6, 3)),  # as many queries as keys, and no mask
@@ -129,8 +129,8 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
             {
                 "a block of 0": partial(answer, q, k, v, 0),
                 "a block below 0": partial(answer, q, k, v, -2),
-                "causal with fewer queries than keys": partial(answer, q[:1], k, v, 1, causal=True),
-                "causal with more queries than keys": partial(answer, q, k[:1], v[:1], 1, causal=True),
+                "causal with fewer queries than keys": partial(answer, q[..., :1, :], k, v, 1, causal=True),
+                "causal with more queries than keys": partial(answer, q, k[..., :1, :], v[..., :1, :], 1, causal=True),
             }
         )
     return observe(values)

@@ -106,7 +106,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         drawn(SHAPES, (), (3, 3, 8), (1, 2), causal=True),
         drawn(SHAPES, (), (1, 1, 1), (4, 1), causal=True),
     ]
-    refusing = case(REFUSALS, (), (2, 2, 1))
+    refusing = case(REFUSALS, (2,), (2, 2, 1))
     refusing.inputs["refusals"] = True
     return [
         case(EVEN, (2,), (6, 6, 3)),  # as many queries as keys, and no mask
@@ -144,9 +144,11 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
             {
                 "a block of 0": partial(answer, *given, 0),
                 "a block below 0": partial(answer, *given, -2),
-                "causal with fewer keys than queries": partial(answer, q, k[:1], v[:1], *rest, 1, causal=True),
+                "causal with fewer keys than queries": partial(
+                    answer, q, k[..., :1, :], v[..., :1, :], *rest, 1, causal=True
+                ),
                 "causal with more keys than queries": partial(
-                    answer, q, k.repeat(2, 1), v.repeat(2, 1), *rest, 1, causal=True
+                    answer, q, k.repeat(1, 2, 1), v.repeat(1, 2, 1), *rest, 1, causal=True
                 ),
             }
         )

@@ -91,6 +91,8 @@ def _nonsense(n: int) -> dict[str, list[int]]:
     return {
         "no cuts": [],
         "a first cut of 1": [1, 4],
+        "a single cut of 1": [1],
+        "a single cut of n": [n],
         "a first cut of -1": [-1, 4],
         "a cut of -1 before 0": [-1, 0, 4],
         "the same cut twice": [0, 4, 4],

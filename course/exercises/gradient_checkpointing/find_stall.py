@@ -83,7 +83,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             "always": trace({"data": (10, 1_900), "item": (1_900, 2_000)}, [(2_000, 2_500)]),
         },
         "one lane almost empty": {
-            "no device event": trace({"data": (0, a)}, []),
+            "no device event": trace({"data": (0, 1_200 + a)}, []),
             "no mark but the step": trace({}, [(a, 1_900)]),
         },
     }

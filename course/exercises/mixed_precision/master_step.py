@@ -121,6 +121,7 @@ ONE_STEP = ("one step in bfloat16", "one step in float16")
 MASTERS, ROUNDINGS, SUMS = "masters_move", "parameters_are_roundings_of_masters", "tiny_steps_add_up"
 BOTH = ("p16/*", "p32/*")
 LEAVES, VIEWS = "parameters that require a gradient", "views that are not contiguous"
+AT_A_RATE_OF_0 = "inf and nan at a rate of 0"
 SMALL, STALE, ENDLESS = "one number, of shape (), and none", "a rate of 0, parameters out of step", "inf and nan"
 ZEROS = "gradients of 0, parameters out of step"
 exactly = partial(Property, roundings=0)
@@ -210,6 +211,7 @@ EXERCISE = Exercise(
         put(STALE, lr=0.0, stale=True, of="one step in float16"),
         put(ZEROS, grads=[torch.zeros(1, *shape) for shape in SHAPES], stale=True, of="one step in float16"),
         Form(name=ENDLESS, change=_with_inf_and_nan),
+        at_once(AT_A_RATE_OF_0, Form(name="spoilt", change=_with_inf_and_nan), put("rate", lr=0.0)),
     ),
     promises={
         "all float16 or all bfloat16": ONE_STEP,
@@ -219,7 +221,7 @@ EXERCISE = Exercise(
         "What they hold before the step does not matter": (STALE, ZEROS),
         "float32, the masters of p16: one for each": (MASTERS, SUMS),
         "in p16's dtype, as backward leaves them, or in float32": (*ONE_STEP, "gradients_in_float32"),
-        "inf and nan count like other numbers": (ENDLESS,),
+        "inf and nan count like other numbers": (ENDLESS, AT_A_RATE_OF_0),
         "They are not changed": ("gradients_unchanged",),
         "at least 0": (STALE,),
         "both in the tensors' own memory": (MASTERS, ROUNDINGS, VIEWS),

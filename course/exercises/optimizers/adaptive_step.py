@@ -27,7 +27,7 @@ from course.performing.exercise import (
     in_form,
     observe,
 )
-from course.performing.forms import at_once, cut, in_dtype, put, strided
+from course.performing.forms import at_once, cut, in_dtype, put, strided, times
 from course.performing.refusals import all_refused, refused_in_time
 from course.tree import Tree
 
@@ -174,8 +174,16 @@ FORMS = (
         cut("dimensions", of="", **CUTS),
         of="eps in adagrad",
     ),
+    put("RMSprop, with a gradient of zeros between", {"grads/2": torch.zeros(SHAPE)}, of="eps in rmsprop"),
+    at_once(
+        "Adadelta in float64, with tiny gradients and a tiny eps",
+        in_dtype(torch.float64, *TENSORS),
+        times("tiny", 1e-9, "grads"),
+        put("eps", eps=1e-20),
+        of="adadelta",
+    ),
 )
-NUMBER, DECAY_0, VIEWS, LEFT_OUT, RATE_0 = (form.name for form in FORMS)
+NUMBER, DECAY_0, VIEWS, LEFT_OUT, RATE_0, BETWEEN, TINY_EPS = (form.name for form in FORMS)
 STATE = "state_like_the_parameter"
 PROMISES = {
     '"adagrad", "rmsprop" or "adadelta"': ("adagrad", "rmsprop", "adadelta"),
@@ -188,9 +196,15 @@ PROMISES = {
     "after some steps of the check a deep copy of param and state goes on": ("adagrad", "rmsprop", "adadelta"),
     "also in Adadelta": ("adadelta",),
     "it may differ from step to step": (*RULES, RATE_0),
-    "of the moving averages, which start from 0; not used by Adagrad": ("rmsprop", "adagrad", DECAY_0, LEFT_OUT),
+    "of the moving averages, which start from 0; not used by Adagrad": (
+        "rmsprop",
+        "adagrad",
+        DECAY_0,
+        LEFT_OUT,
+        BETWEEN,
+    ),
     "outside the root in Adagrad and RMSprop": ("eps_outside_the_root", LEFT_OUT),
-    "inside both roots in Adadelta": ("adadelta",),
+    "inside both roots in Adadelta": ("adadelta", TINY_EPS),
     "nothing else is added to a denominator, and 0 is allowed": (NUMBER, DECAY_0),
     "before anything is changed": ("refused_before_any_change",),
     "another rule, lr < 0": ("refusals",),

@@ -31,6 +31,7 @@ NONSENSE = {"a negative max_norm": -1.0, "one just below 0": -1e-9, "nan": math.
 FOUR = {torch.float16: 300.0, torch.bfloat16: 1e5, torch.float32: 1e5, torch.float64: 1e4}
 BESIDE = "beside float32, and its squares beyond it"
 HALF = 4  # roundings: of two norms, the factor and the product; more of them in bfloat16 would allow anything
+ABOVE, REFUSING = ("one tensor", "several shapes"), ("one tensor", "no gradients")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -50,7 +51,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return math.sqrt(sum(float(g.double().square().sum()) for g in grads))
 
     def case(name: str, grads: list[Tensor], max_norm: float) -> Case:
-        inputs: dict[str, Any] = {"grads": grads, "max_norm": max_norm, "asks_for_refusals": name == "one tensor"}
+        inputs: dict[str, Any] = {"grads": grads, "max_norm": max_norm, "asks_for_refusals": name in REFUSING}
         return Case(name=name, inputs=inputs)
 
     def above(name: str, grads: list[Tensor]) -> Case:
@@ -112,8 +113,6 @@ def _refused_in_time(inputs: Inputs, got: Values, expected: Values) -> str | Non
             return f"{key.removeprefix(LEFT)}: a gradient was changed"
     return all_refused(inputs, got, expected)
 
-
-ABOVE = ("one tensor", "several shapes")
 
 EXERCISE = Exercise(
     id="optimizers.clip_grad_norm_",
@@ -195,7 +194,7 @@ EXERCISE = Exercise(
             "A norm is never negative, and a negative limit would turn every gradient around: raise a ValueError "
             "before anything is changed. nan is refused too, and `nan < 0` is false: ask `not max_norm >= 0`.",
             holds=_refused_in_time,
-            cases=("one tensor",),
+            cases=REFUSING,
             needs=("one_tensor",),
         ),
         every_form(needs=()),
@@ -229,7 +228,7 @@ EXERCISE = Exercise(
         "added up in float32": ("half_precision", "4,096 ones in float16", "4,096 ones in bfloat16"),
         "in float64 where the tensors are": ("digits_of_float64",),
         "may be rounded to a tensor's dtype": ("half_precision",),
-        "may then be rounded to its dtype": ("half_precision",),
+        "may then be rounded to the tensors' dtype": ("half_precision",),
         "0 for an empty list": ("no_gradients",),
         "If the norm is inf, the factor is 0": ("not_finite", "an infinity"),
         "If the norm is nan, the factor is nan": ("not_finite", "a nan"),

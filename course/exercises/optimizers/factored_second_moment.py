@@ -231,7 +231,7 @@ EXERCISE = Exercise(
     ),
     promises={
         "(r, c), in float32 or float64": ("estimates", "one row", "one column", "in float64"),
-        "of any size of which that dtype holds the square": ("entries of 1e-12", TINY),
+        "of any size at which that dtype holds the sum of all squares": ("entries of 1e-12", TINY),
         "not 0 everywhere": ("a row and a column of zeros",),
         "it is not changed": ("gradient_unchanged",),
         "the moving average of the mean of g**2 along each row": ("rows_and_cols_in_place",),

@@ -31,7 +31,7 @@ ABOUT = 1 / 16  # of bfloat16 it is up to 0.04 after two steps
 ROUNDINGS = 2_048  # a step takes a rounding up to 3.4 times as far, five up to 500 times; and sums of 8 products
 WIDE, TALL = ("square", "wide"), ("tall",)
 SCALES = {"entries of 1e-4": 1e-4, "entries of 1e12": 1e12}
-SMALL = {"a norm of 5e-8": 5e-8, "a norm of 2e-7": 2e-7}
+SMALL = {"a norm of 5e-8": (5e-8, 0), "a norm of 2e-7": (2e-7, 0), "a norm of 5e-8, two steps": (5e-8, 2)}
 STEPS = {"no step": 0, "one step": 1, "two steps": 2}
 MANY = "seven steps"
 FINE, ZEROS = "in float64", "zeros"
@@ -67,7 +67,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         *(case(name, matrix(4, 6) * scale) for name, scale in SCALES.items()),
         *(case(name, matrix(6, 4), steps=steps) for name, steps in STEPS.items()),
         case(MANY, torch.tensor([[3.0, 0.0, 0.0], [0.0, slow, 0.0]]), steps=7),
-        *(case(name, turn(norm), steps=0) for name, norm in SMALL.items()),
+        *(case(name, turn(norm), steps=steps) for name, (norm, steps) in SMALL.items()),
         case(FINE, matrix(3, 8, torch.float64) * 1e8),  # so large that 1e-7 beside the norm changes no digit
         case(ZEROS, torch.zeros(3, 2)),
     ]

@@ -183,6 +183,7 @@ EXERCISE = Exercise(
     ),
     forms=(
         _floored("a peak and a floor of 0", peak=0.0, floor=0.0, steps=FEW_STEPS),
+        _floored("a peak of 0 under a floor", peak=0.0, steps=FEW_STEPS),
         _floored("a floor as high as the peak", peak=AS_HIGH, floor=AS_HIGH, steps=FEW_STEPS),
         _floored("a floor above the peak", floor=2 * AS_HIGH, steps=FEW_STEPS),
         _floored("one step up and one down", warmup=1, total=2, steps=[0, 1, 2, 3]),
@@ -190,7 +191,7 @@ EXERCISE = Exercise(
     ),
     promises={
         "counts from 0": ("a_straight_line_up", "a floor above the peak"),
-        "it may be 0": ("a peak and a floor of 0",),
+        "it may be 0": ("a peak and a floor of 0", "a peak of 0 under a floor"),
         "grows by the same amount with each step": ("a_straight_line_up",),
         "there is no way up, and step 0 has the peak": ("no_warm_up", "every step without a warm-up"),
         "at least warmup + 1": ("one step up and one down",),

@@ -12,7 +12,7 @@ from course.exercises.quantization.affine import CODES, beyond, far, steps, zero
 from course.exercises.quantization.flags import flagged
 from course.performing.compare import EPS
 from course.performing.exercise import Case, Exercise, Inputs, Property, Values, every_form, in_the_dtype_of, one_call
-from course.performing.forms import cut, in_dtype, put, strided, transposed
+from course.performing.forms import at_once, cut, in_dtype, put, strided, transposed
 
 USUAL, EVERY, NARROW, HALF = (
     "one grid for all",
@@ -27,7 +27,7 @@ ROWS, SQUARE, MIDDLE, LAST, FAR = (
     "as many rows as columns, a grid for each column",
     "a row 1,000 times larger",
 )
-SINGLE, EMPTY = "one code without dimensions", "no code"
+SINGLE, EMPTY, NO_ROW = "one code without dimensions", "no code", "no row, in float64"
 NEAR_THE_END = torch.tensor([[127, 126, 125, 60, 20]], dtype=torch.int8)  # up to 106 steps from the code 126
 OUTERMOST = torch.tensor([[-128, -127, -1, 0, 1, 127]])
 
@@ -117,7 +117,7 @@ EXERCISE = Exercise(
             "dtype",
             "Numbers come in the dtype of step.",
             holds=in_the_dtype_of("step", "x"),
-            cases=(USUAL, HALF, "in float64"),
+            cases=(USUAL, HALF, "in float64", NO_ROW),
             needs=("value",),
         ),
         dataclasses.replace(every_form(needs=("value",)), keys=(), holds=_value),
@@ -143,6 +143,7 @@ EXERCISE = Exercise(
         cut("one row", codes=(0, 1), step=(0, 1), zero=(0, 1), of=ROWS),
         cut("rows of one code", codes=(1, 1), of=ROWS),
         cut("no row", codes=(0, 0), step=(0, 0), zero=(0, 0), of=ROWS),
+        at_once(NO_ROW, in_dtype(torch.float64, "step"), cut("", codes=(0, 0), step=(0, 0), zero=(0, 0)), of=ROWS),
     ),
     promises={
         "int8, any shape; it may be a view": (

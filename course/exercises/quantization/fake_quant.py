@@ -28,7 +28,7 @@ from course.performing.exercise import (
     in_the_dtype_of,
     observe,
 )
-from course.performing.forms import cut, in_dtype, leaves, put, strided, transposed
+from course.performing.forms import at_once, cut, in_dtype, leaves, put, strided, times, transposed
 
 USUAL, FOUR, TWO, ENDS = "numbers inside and outside", "4 bits", "2 bits", "the first and the last value"
 INSIDE, OUTSIDE = "all inside of the grid", "all outside of the grid"
@@ -47,6 +47,9 @@ SINGLE, EMPTY, TWICE, LEAF, PLAIN = (
     "x needs no gradient",
 )
 BEYOND, NEAR = 40, 0.8  # codes by which numbers lie outside at most; and by which one lies beyond each end
+IN_DOUBLE, NO_ROW = f"{ROWS}, in float64", "no row, in float64"
+FLOATING = ("x", "step", "gradient")
+TINY = 2.0**-130
 ALLOWED = 4  # roundings of a gradient that is multiplied by step and divided by it
 
 
@@ -240,7 +243,7 @@ EXERCISE = Exercise(
             "dtype",
             "y comes in the dtype of x.",
             holds=in_the_dtype_of("x", "y"),
-            cases=(USUAL, "in float64"),
+            cases=(USUAL, "in float64", IN_DOUBLE, NO_ROW),
             needs=("value",),
         ),
         dataclasses.replace(every_form(needs=("value",)), keys=(), holds=_both),
@@ -254,12 +257,32 @@ EXERCISE = Exercise(
     ),
     keeps=("x", "step", "zero", "gradient"),
     forms=(
-        in_dtype(torch.float64, "x", "step", "gradient"),
+        in_dtype(torch.float64, *FLOATING),
         strided("x", "step", "zero", of=ROWS),
         transposed("x", of=ROWS),
         cut("one row", x=(0, 1), step=(0, 1), zero=(0, 1), gradient=(0, 1), of=ROWS),
         cut("rows of one number", x=(1, 1), gradient=(1, 1), of=ROWS),
         cut("no row", x=(0, 0), step=(0, 0), zero=(0, 0), gradient=(0, 0), of=ROWS),
+        at_once(  # float32 holds no such step
+            IN_DOUBLE,
+            in_dtype(torch.float64, *FLOATING),
+            times("", 1 / 3, "x", "step"),
+            of=ROWS,
+        ),
+        at_once(
+            NO_ROW,
+            in_dtype(torch.float64, *FLOATING),
+            cut("", x=(0, 0), step=(0, 0), zero=(0, 0), gradient=(0, 0)),
+            of=ROWS,
+        ),
+        put(
+            "a step whose inverse is infinite",
+            x=torch.tensor([1.0, -1, 3, -4, 5, -6, 7]) * TINY,
+            step=torch.tensor(TINY),
+            zero=torch.tensor(1, dtype=torch.int32),
+            gradient=torch.ones(7),
+            of=FOUR,
+        ),
         leaves("step", name=LEAF),
         strided("x", name="a view, and one grid"),
         put(PLAIN, plain=True),

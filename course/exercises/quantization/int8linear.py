@@ -37,6 +37,7 @@ USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
 )
 BELOW_HALF = ("steps of x below float16", "steps of the weight below float16")
 SINGLE_IN_HALF, ROUNDED = f"{SINGLE}, in float16", "steps that bfloat16 rounds"
+NO_ROW = "no row, in float16"
 KEEPS = ("weight", "bias", "x")
 ROOM = 256  # bytes beside codes, step and bias that a layer may keep: numbers in tensors of shape ()
 
@@ -85,7 +86,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
             given = given[:1] if inputs.get("without bias") else given
             layer = answer(inputs["weight"], inputs["bias"]) if x.dim() != 2 else answer(*given)
             del given
-        layer(1 - 3 * x.detach())
+            layer(1 - 3 * x.detach())
         with metered() as run:
             y = layer(x)
     m, n = inputs["weight"].shape
@@ -200,7 +201,7 @@ EXERCISE = Exercise(
             "dtype_of_x",
             "y comes in the dtype of x.",
             holds=in_the_dtype_of("x", "y"),
-            cases=("in float16", "in bfloat16", SINGLE_IN_HALF, *BELOW_HALF),
+            cases=("in float16", "in bfloat16", SINGLE_IN_HALF, NO_ROW, *BELOW_HALF),
         ),
         every_form(needs=("codes",), keys=("y", "codes", "step")),
         Property(
@@ -232,7 +233,7 @@ EXERCISE = Exercise(
     forms=(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
-        alone(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=None)),
+        alone(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=torch.zeros(len(SIGNS)))),
         alone(put(BELOW_HALF[1], weight=SMALL, bias=torch.zeros(len(SMALL)).half())),
         alone(put(ROUNDED, x=ROUGH, weight=ROUGH_TOO, bias=None)),
         in_dtype(torch.float16, "weight", "bias", "x", of=SINGLE, name=SINGLE_IN_HALF),
@@ -241,9 +242,11 @@ EXERCISE = Exercise(
         put("bias is left out", {"bias": None, "without bias": True}),
         leaves("weight", "bias", "x", of=SINGLE),
         strided("weight", "bias", "x"),
+        strided("x", of=BARE, name="two leading dimensions, not contiguous"),
         transposed("weight", "x"),
         cut("one row", x=(0, 1)),
         cut("no row", x=(0, 0)),
+        at_once(NO_ROW, in_dtype(torch.float16, "weight", "bias", "x"), cut("", x=(0, 0)), of=HALF),
         cut("one number out", weight=(0, 1), bias=(0, 1)),
         cut("one number in", weight=(1, 1), x=(1, 1), of=HALF),
     ),

@@ -58,7 +58,7 @@ def cases(rng: torch.Generator) -> list[Case]:
                 return x, q
 
     def case(name: str, x: Tensor, q: Tensor, steps: int) -> Case:
-        dtype = torch.float64 if name in (*MANY, DOUBLE) else torch.float32
+        dtype = torch.float64 if name in (*MANY, DOUBLE, *NOTHING) else torch.float32
         return Case(name=name, inputs={"x": x.to(dtype), "q": q.to(dtype), "steps": steps})
 
     def settled(name: str, draw: Callable[[], tuple[Tensor, Tensor]], steps: int) -> Case:
@@ -214,7 +214,7 @@ EXERCISE = Exercise(
             "dtype_of_x",
             "Both factors come in the dtype of x.",
             holds=in_the_dtype_of("x", "u", "v"),
-            cases=(*FIRST, DOUBLE, *MANY),
+            cases=(*FIRST, DOUBLE, *MANY, *NOTHING),
             needs=("one_step",),
         ),
     ),

@@ -28,7 +28,7 @@ USUAL, RAGGED, LARGE, FAR, ZERO, SINGLE, EACH, EMPTY, NEAR = (
     "no number",
     "bfloat16, also near midpoints",
 )
-ROUNDED = "quotients that float16 rounds"
+ROUNDED, EMPTY_IN_HALF = "quotients that float16 rounds", f"{EMPTY}, in float16"
 # 595 / 2037 and 1755 / 2037 lie just above midpoints, and their nearest numbers in float16 below.
 BESIDE = torch.tensor([2037, 595, 1755]).half()
 INSIDE = 0.8  # of the way from a value to the midpoint
@@ -155,7 +155,7 @@ EXERCISE = Exercise(
             "dtypes",
             "Codes are uint8, scales float32, whatever x is in.",
             keys=("dtypes/*",),
-            cases=(USUAL, EMPTY, "in float16", "in bfloat16"),
+            cases=(USUAL, EMPTY, EMPTY_IN_HALF, "in float16", "in bfloat16"),
             needs=("scales",),
         ),
     ),
@@ -170,11 +170,12 @@ EXERCISE = Exercise(
     forms=(
         in_dtype(torch.float16, "x"),
         in_dtype(torch.bfloat16, "x"),
+        in_dtype(torch.float16, "x", of=EMPTY, name=EMPTY_IN_HALF),
         strided("x"),
         transposed("x"),
         put("one block for all", block=1000),
         alone(put(ROUNDED, x=BESIDE, block=3)),
-        times("small numbers", 2.0**-110, "x"),
+        times("small numbers", 2.0**-130, "x"),  # the inverse of a scale is infinite
     ),
     promises={
         "any shape, in float32, float16 or bfloat16, a view or not": (

@@ -16,7 +16,7 @@ from course.exercises.quantization.affine import AWAY, beyond, eps_of, far, off_
 from course.exercises.quantization.flags import flagged
 from course.performing.compare import as_numbers
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.performing.forms import at_once, cut, in_dtype, put, strided, transposed
+from course.performing.forms import alone, at_once, cut, in_dtype, put, strided, transposed
 
 USUAL, FOUR, TWO, DENSE, HALF, TIES = (
     "numbers within the range",
@@ -202,6 +202,15 @@ EXERCISE = Exercise(
             "a step whose inverse is infinite", x=SMALL[1:] * 2.0**-106, step=torch.tensor(2.0**-130), zero=ONE, of=FOUR
         ),
         put("numbers that float32 cannot hold", x=BESIDE, step=torch.ones_like(BELOW_ONE), zero=ONE, of=FOUR),
+        alone(
+            put(
+                "a grid for each of them",
+                x=BESIDE[:, None],
+                step=torch.ones(len(BESIDE), 1, dtype=torch.float64),
+                zero=torch.ones(len(BESIDE), 1, dtype=torch.int32),
+                of=FOUR,
+            )
+        ),
         strided("x", name="a view, one grid for all"),
         strided("x", "step", "zero", of=ROWS),
         transposed("x", of=ROWS),
@@ -228,6 +237,7 @@ EXERCISE = Exercise(
             "a step that float32 cannot hold",
             "a step whose inverse is infinite",
             "numbers that float32 cannot hold",
+            "a grid for each of them",
             "x alone in float64",
         ),
         "int32, in the shape of step": ("nearest", "for_each_channel"),

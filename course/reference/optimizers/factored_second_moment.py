@@ -16,7 +16,7 @@ from course.reference.optimizers.demands import below_one
 def factored_second_moment(g: Tensor, rows: Tensor, cols: Tensor, beta2: float) -> Tensor:
     """The rank-one estimate, shape (r, c), of the moving average of g**2, from r + c kept numbers.
 
-    g           (r, c), this step's gradient, of any size of which its dtype holds the square
+    g           (r, c), this step's gradient, of any size at which its dtype holds the sum of all squares
     rows, cols  (r,) and (c,), updated in place: moving averages of the means of g**2 along each row and each column
     Exact where g**2 keeps one rank-one shape over time. Not a number where all of g has been zero so far.
     Raises BadArgument on a beta2 outside of [0, 1) and on shapes that do not fit.
