@@ -145,6 +145,39 @@ def test_ci_is_make_test_and_gets_make_where_it_is_missing(debian):
 # The end of make test
 
 
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    [
+        ("course/exercises/ddp/tree.py", {"ddp"}),
+        ("autograder/answers/lora/new.py", {"lora"}),
+        ("solutions/05_ddp.py", {"ddp"}),
+        ("course/sheets/lora.safetensors.gz", {"lora"}),
+        ("course/judging/judge.py", {"ddp", "lora"}),
+        ("course/lessons/ddp.py", {"ddp", "lora"}),  # no unit's own
+        ("README.md", set()),
+    ],
+)
+def test_a_proof_is_made_again_where_what_it_can_read_has_changed(tmp_path, changed, again):
+    def write(name: str, text: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def marks() -> dict[str, str]:
+        show = ["make", "-s", "--eval", 'marks: ; @echo "$(PROVEN)"', "marks"]
+        said = subprocess.run(show, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+        return {each.split("-")[1]: each for each in said.split()}
+
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    write("constraints.txt", "torch==0")
+    for unit in ("ddp", "lora"):
+        write(f"autograder/answers/{unit}/__init__.py", "")
+    before = marks()
+    write(changed, "1")
+    assert {unit for unit, mark in marks().items() if mark != before[unit]} == again
+
+
 def test_the_last_line_says_again_what_was_left_out():
     assert ending.last_line(470.2, 0, 21, "") == "== all tests passed in 470 s (the rule for two quiet cores: 476 s)"
     assert ending.last_line(1, 0, 21, "Chromium is missing").endswith(" s), but Chromium is missing")

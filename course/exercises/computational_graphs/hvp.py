@@ -73,12 +73,12 @@ def cases(rng: torch.Generator) -> list[Case]:
     square, wavy = function(4, 0), function(5, 4)
     x, v, w = vector(5), vector(5), vector(5)
     rows = [
-        (square, vector(4), vector(4).abs() + 0.5),
+        (square, vector(4), vector(4).abs() + 1.5),
         (wavy, x, v),
         (wavy, x, w),
         (wavy, x, 2 * v - 3 * w),
         (wavy, vector(5), v),
-        (function(6, 3), vector(3, 2), vector(3, 2).abs() + 0.5),
+        (function(6, 3), vector(3, 2), vector(3, 2).abs() + 1.5),
         (function(3, 2), vector(1, 3, 1), vector(1, 3, 1)),
         (function(1, 1), vector(), vector() + 2),
     ]
