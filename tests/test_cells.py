@@ -240,6 +240,25 @@ def test_an_answer_cell_without_the_answer_is_told(monkeypatch):
     assert failure == Failure(type="NameError", message="`f` is not defined in the notebook")
 
 
+@pytest.mark.parametrize(
+    "completing",
+    [
+        "if not hasattr(f, 'of'): f.of = lambda: 7",
+        "for k in (1, 7): f.of = lambda k=k: k",
+        "with open('/dev/null'): f.of = lambda: 7",
+        "try: f.of = lambda: 7\nexcept ImportError: f.of = None",
+    ],
+)
+def test_what_completes_an_answer_counts_inside_of_other_statements(monkeypatch, completing):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    cells = [
+        CodeCell(source="def f(): return f.of()", answers="f"),
+        CodeCell(source=completing),
+        CodeCell(source="", answers="f"),
+    ]
+    assert load(cells, "f").answer() == 7
+
+
 @pytest.mark.parametrize("magic", ["%%time\n", "%%capture out\n\n%%time\n", "\n%%prun -q\n", "%time\n!ls\n"])
 def test_magics_do_not_hide_an_answer_or_a_helper(monkeypatch, magic):
     assert loaded(monkeypatch, f"{magic}TWO = 2", answer=f"{magic}def f(): return TWO").answer() == 2

@@ -10,9 +10,12 @@ import torch
 from hypothesis import given
 
 from course.cluster import Ledger, run_ranks
+from course.cluster.account.ledger import Event, Wait, costs
+from course.cluster.calls import Call
 
 SIZES = st.integers(0, 40)
 RANKS = st.integers(1, 9)
+STEPS = st.tuples(st.sampled_from(["begin", "wait", "compute"]), st.integers(0, 3), st.integers(0, 2))
 
 
 def ledger_of(step, ranks) -> Ledger:
@@ -159,3 +162,32 @@ def test_a_dtype_counts_with_the_bytes_of_its_items():
         comm.all_reduce(torch.zeros(6, dtype=torch.float64))
 
     assert sum(ledger_of(step, 3).sent.values()) == 4 * 6 * 2 + 4 * 6 * 8
+
+
+@given(st.lists(STEPS, max_size=30))
+def test_calls_count_as_open_where_a_rank_computes_until_it_has_waited_for_them(steps):
+    """Beside a count that looks at every call and every wait for each of them."""
+    ledger, now, begun = Ledger(size=2), 0.0, []
+    for order, (what, which, seconds) in enumerate(steps, start=1):
+        event = Event(rank=which % 2, verb="compute", called=now, start=now, end=now + seconds, order=order)
+        if what == "compute":
+            ledger.events.append(event)
+        elif what == "begin":
+            begun.append(event._replace(verb="all_gather", call=Call("all_gather", which % 2, (0, 1)), is_async=True))
+            ledger.events.append(begun[-1])
+        elif begun:
+            over = begun.pop(which % len(begun))
+            ledger.waits.append(Wait(rank=over.rank, start=now, end=now, verb=over.verb, order=over.order))
+        now += seconds
+
+    def is_open(call: Event, computes: Event) -> bool:
+        waited = any(each.order == call.order and each.start <= computes.start for each in ledger.waits)
+        return call.rank == computes.rank and call.order < computes.order and not waited
+
+    calls = [each for each in ledger.events if each.is_async]
+    computed = [each for each in ledger.events if each.call is None]
+    if calls and computed:
+        most = [
+            [sum(is_open(call, each) for call in calls) for each in computed if each.rank == rank] for rank in (0, 1)
+        ]
+        assert costs(ledger)["open/all_gather"].tolist() == [max(each, default=0) for each in most]

@@ -20,7 +20,7 @@ from autograder.engine.cells import Cell, Release, code_cells
 from autograder.engine.grade import Submission, sanitize
 from autograder.engine.read import MAX_BYTES, SMALL, Unreadable, bytes_of, read, read_file
 from autograder.engine.rebuild import CLEARLY, PERHAPS, defines, rebuild
-from autograder.engine.slim import CELL, MAX_PARTS, TOTAL
+from autograder.engine.slim import CELL, LEFT_OUT, MAX_PARTS, TOTAL
 from autograder.nbgrader_bridge.submitted import digest_of
 
 RELEASE = release()
@@ -56,7 +56,9 @@ def counts(book) -> dict[str, str]:
         (b'{"nbformat": 4}', "no list of cells"),
         (b"[" * 200_000, "nested too deeply"),
         (b'{"nbformat": 99, "cells": []}', "format 99, newer than 4; save it in format 4"),
-        (b'{"nbformat": "9", "cells": []}', "cannot be upgraded"),
+        (b'{"nbformat": "9", "cells": []}', "format of type str and cannot be upgraded"),
+        (b'{"nbformat": "\\u001bc\\ud800", "cells": []}', "format of type str and cannot be upgraded"),
+        (b'{"nbformat": 2.5, "cells": []}', "format of type float and cannot be upgraded"),
         (b'{"nbformat": 2}', "cannot be upgraded"),
         (b'{"cells": [' + b"{}," * 5_000 + b"{}]}", "more than 5000 cells"),
         (b" " * (MAX_BYTES + 1), "larger than"),
@@ -119,6 +121,14 @@ def test_all_cells_together_hold_no_more_than_one_page_can_show(letters):
     found = read(json.dumps({"cells": [*cells, {"cell_type": "code", "source": "y"}]}).encode())
     kept = [cell for cell in found if not cell.source.startswith("# left out")]
     assert (len(kept), kept[-1].source) == (TOTAL // CELL + 1, "y")
+
+
+def test_texts_have_the_room_that_code_leaves():
+    cells = [{"cell_type": "markdown", "source": "x" * CELL}] * 20
+    answer = {"cell_type": "code", "source": "y" * CELL}
+    found = read(json.dumps({"cells": [*cells, answer]}).encode())
+    assert found[-1].source == answer["source"]
+    assert sum(not cell.source.startswith("left out") for cell in found) == TOTAL // CELL
 
 
 def test_the_margin_of_a_text_that_is_shown_as_it_was_typed_counts():
@@ -352,6 +362,14 @@ def test_an_answer_too_long_to_be_read_is_told_among_the_repairs():
     assert said.startswith("The answer cell of `hvp` was left out: a cell may hold 200,000 bytes of HTML")
 
 
+@pytest.mark.parametrize(
+    "end", ["", " <img src=x>", "; this one held 200,001\n<b>1</b>", "; this one held 200,001 <b>"]
+)
+def test_a_student_who_writes_that_sentence_is_not_quoted_among_the_repairs(end):
+    book = notebook({**RIGHT, "hvp": f"# {LEFT_OUT}{end}"})
+    assert rebuilt(book)[1] == ()
+
+
 FOUND = "`{}` was not written in its answer cell; it was found in another cell."
 AGAIN = "`{}` was defined again between its answer cell and its check; that one was graded."
 BELOW = "`{}` was defined again below its check; the one in its answer cell was graded."
@@ -402,6 +420,17 @@ ELSEWHERE = {  # what stands in the answer cell and, so many cells below, in a f
     "in an expression": (stub("hvp"), 1, "print(hvp := lambda f, x, v: v)", FOUND),
     "a keyword": (stub("hvp"), 1, "print(dict(hvp=3), helper.hvp == 3)", None),
     "another name, of a written one": (RIGHT["hvp"], 1, "hvp = print", None),
+    "completed": (stub("hvp"), 1, "hvp.run = print", FOUND),
+    "an item": (stub("hvp"), 1, "hvp[0] = print", FOUND),
+    "with another": (stub("hvp"), 1, "other, hvp = make()", FOUND),
+    "before another": (stub("hvp"), 1, "hvp, other = make()", FOUND),
+    "beside its raise": (
+        f'{RIGHT["hvp"]}\n    # raise NotImplementedError("computational_graphs.hvp")',
+        2,
+        WRONG,
+        BELOW,
+    ),
+    "in place of a cell that is no longer run": (f"%%script false\n{WRONG}", 0, RIGHT["hvp"], FOUND),
     "no more than a use": ("assert hvp == 3", 0, RIGHT["hvp"], FOUND),
 }
 
@@ -433,6 +462,21 @@ def test_a_later_check_sees_the_later_definition():
     book = notebook({"hvp": WRONG})
     book.cells.append(nbformat.v4.new_code_cell(RIGHT["hvp"]))
     book.cells.append(nbformat.from_dict({**find(book, "check-hvp"), "id": "copy"}))
+    assert counts(book)["hvp"] == RIGHT["hvp"]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_check_that_was_typed_sees_what_stands_above_it(beside):
+    book, check = notebook({"hvp": WRONG}), find(notebook(), "check-hvp").source
+    typed = [f"{RIGHT['hvp']}\n\n{check}"] if beside else [RIGHT["hvp"], check]
+    book.cells += map(nbformat.v4.new_code_cell, typed)
+    assert counts(book)["hvp"].startswith(RIGHT["hvp"])
+
+
+def test_where_only_a_typed_check_is_left_what_stands_below_it_does_not_count():
+    book, check = notebook(RIGHT), find(notebook(), "check-hvp").source
+    at = [cell.id for cell in book.cells].index("check-hvp")
+    book.cells[at : at + 1] = map(nbformat.v4.new_code_cell, [check, WRONG])
     assert counts(book)["hvp"] == RIGHT["hvp"]
 
 

@@ -43,11 +43,13 @@ DEFINES = r"^(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"  # at the left margin
 BINDS = r"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]*)?=(?!=))"  # or in another way
 PERHAPS = (  # anywhere in a line, as after a prompt: what may be no more than a keyword of a call
     r"(?<![\w.(]){name}[ \t]*(?::[^=\n]{{0,200}})?=(?!=)|\b{name}[ \t]*:=|\b(?:as|for|def|class)[ \t\\\n]+{name}\b"
+    r"|^[ \t(\[*]*(?:\w+[ \t]*,[ \t]*)*{name}[ \t]*[.,)\]\[][^=\n(]{{0,200}}=(?!=)"  # what is in it, or with others
 )
 CLEARLY = (  # neither a keyword of a call nor a part of a line
     r"^(?:[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]{{0,200}})?=(?!=))"
 )
 ENDS = r"^[ \t]*(?:return|yield)\b"
+OURS = re.compile(rf"(?:# )?({re.escape(slim.LEFT_OUT)}; this one held [\d,]{{1,20}})")  # nothing that a student wrote
 
 
 def defines(source: str, name: str, how: str = DEFINES) -> bool:
@@ -125,14 +127,17 @@ def _changed(release: Sequence[Cell], submitted: Sequence[Cell]) -> frozenset[st
 
 
 def _match(work: _Work) -> None:
-    """Matches by exercise and role, then nbgrader's name, then cell id, then equal source."""
+    """Matches by exercise and role, then nbgrader's name, then cell id, then equal source, as a check may be typed."""
     roles = {(cell.exercise, cell.role): index for index, cell in enumerate(work.release) if cell.role}
     names = {cell.grade_id: index for index, cell in enumerate(work.release) if cell.grade_id}
     plain = {index: cell for index, cell in enumerate(work.release) if index not in roles.values()}
     ids = {(cell.id, cell.kind): index for index, cell in plain.items()}
     texts = {(cell.source.strip(), cell.kind): index for index, cell in reversed(plain.items())}
+    typed = {cell.source.strip(): index for index, cell in enumerate(work.release) if cell.role == "check"}
     for number, cell in enumerate(work.submitted):
         named = roles.get((cell.exercise, cell.role), names.get(cell.grade_id))
+        if named is None and cell.kind == "code":
+            named = typed.get(cell.source.strip())
         if named is not None:
             work.matched[named].append(number)
             continue
@@ -164,13 +169,14 @@ def _take_answer(work: _Work, index: int) -> None:
     if work.submitted[chosen].kind != "code":
         work.repairs.append(f"The answer cell of `{name}` had become a text cell; it was read as code.")
     source = work.submitted[chosen].source
-    if (said := source.removeprefix("# ")).startswith(slim.LEFT_OUT):
-        work.repairs.append(f"The answer cell of `{name}` was {said}.")
+    if said := OURS.fullmatch(source):
+        work.repairs.append(f"The answer cell of `{name}` was {said[1]}.")
     work.sources[index] = source
 
 
 def _own_cell(work: _Work, index: int) -> int | None:
     """The answer cell; of several, the last above the check that is written, or that leaves it to a free cell there.
+    None where there is none, or where it no longer runs and the answer stands in such a cell.
 
     The others become free cells, since what counts may need what stands in them, but for those that are as released.
     """
@@ -188,13 +194,21 @@ def _own_cell(work: _Work, index: int) -> int | None:
         )
         work.dropped |= {n for n in numbers if work.submitted[n].source.strip() == cell.source.strip()}
         work.matched[index] = [chosen]
-    return chosen
+    ours = work.submitted[chosen]
+    off = ours.kind != "code" or not _is_run(ours.source)
+    return None if off and _seen(work, cell, DEFINES) else chosen
 
 
 def _checked(work: _Work, cell: Cell) -> int:
     """The number of the last check cell of this answer; -1 where there is none."""
     checks = [at for at, each in enumerate(work.release) if (each.exercise, each.role) == (cell.exercise, "check")]
-    return max((number for at in checks for number in work.matched[at]), default=-1)
+    typed = [number + 1 for number in _free(work) if _ends_in(work.submitted[number], f"check({cell.name})")]
+    return max((*(number for at in checks for number in work.matched[at]), *typed), default=-1)
+
+
+def _ends_in(cell: Cell, check: str) -> bool:
+    """Whether a code cell has the check for its last line: it sees what stands above it there."""
+    return cell.kind == "code" and cell.source.rstrip().endswith(f"\n{check}")
 
 
 def _seen(work: _Work, cell: Cell, how: str) -> list[int]:
@@ -215,8 +229,9 @@ def _written(work: _Work, number: int, cell: Cell, like: Cell, how: str = DEFINE
     if source.strip() == like.source.strip() or not defines(source, cell.name, how):
         return False
     stub, ours = _definition(cell.source, cell.name), _definition(source, cell.name)
-    raises = f'raise NotImplementedError("{cell.exercise}")'
-    still = ours.count(raises) >= stub.count(raises) > 0
+    raises = rf'^[ \t]*raise NotImplementedError\("{re.escape(cell.exercise)}"\)'
+    there, before = (len(re.findall(raises, each, re.MULTILINE)) for each in (ours, stub))
+    still = there >= before > 0
     return not still or len(re.findall(ENDS, ours, re.MULTILINE)) > len(re.findall(ENDS, stub, re.MULTILINE))
 
 

@@ -12,7 +12,6 @@ import html
 import json
 import resource
 import sys
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 MAX_CELLS = 5_000
@@ -51,7 +50,7 @@ def slim(data: bytes, *, upgrade: bool = True) -> list[dict[str, Any]]:
         raise Refused("the file is JSON, but no notebook: it has no list of cells")
     if len(cells) > MAX_CELLS:
         raise Refused(f"a notebook must not have more than {MAX_CELLS} cells, got {len(cells)}")
-    return [*_without_long_ones(_needed(cell) for cell in cells if isinstance(cell, dict))]
+    return _without_long_ones([_needed(cell) for cell in cells if isinstance(cell, dict)])
 
 
 def _parts(data: bytes) -> int:
@@ -89,17 +88,20 @@ def _short(given: dict[str, Any], *fields: str) -> dict[str, Any]:
     return {field: value for field, value in found.items() if value is True or 0 < len(text_of(value)) <= LONGEST}
 
 
-def _without_long_ones(cells: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A sentence in place of a source that is too long by itself, or with those above it."""
-    room = TOTAL
-    for cell in cells:
-        margins = 0 if cell.get("cell_type") == "code" else MARGIN * len(cell["source"].splitlines()[1:])
+def _without_long_ones(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A sentence in place of a source that is too long by itself, or with those above it. Texts, which decide nothing,
+    have the room that code leaves.
+    """
+    room, kept = TOTAL, [*cells]
+    for at in sorted(range(len(cells)), key=lambda at: cells[at].get("cell_type") != "code"):
+        cell, is_code = cells[at], cells[at].get("cell_type") == "code"
+        margins = 0 if is_code else MARGIN * len(cell["source"].splitlines()[1:])
         if (size := len(html.escape(cell["source"]).encode()) + margins) > min(CELL, room):
             said = f"{LEFT_OUT}; this one held {size:,}"
-            yield {**cell, "source": f"# {said}" if cell.get("cell_type") == "code" else said}
+            kept[at] = {**cell, "source": f"# {said}" if is_code else said}
         else:
             room -= size
-            yield cell
+    return kept
 
 
 def _parse(data: bytes) -> dict[str, Any]:
@@ -125,8 +127,8 @@ def _small(digits: str) -> int:
 def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
     """The notebook in format 4."""
     version = notebook["nbformat"]
-    if isinstance(version, int) and version > 4:
-        raise Refused(f"the notebook has format {str(version)[:20]}, newer than 4; save it in format 4")
+    if type(version) is int and version > 4:
+        raise Refused(f"the notebook has format {version}, newer than 4; save it in format 4")
     import nbformat
 
     try:
@@ -139,7 +141,8 @@ def _latest(notebook: dict[str, Any]) -> dict[str, Any]:
             node = nbformat.v3.rwbase.rejoin_lines(node)  # type: ignore[no-untyped-call]
         upgraded: dict[str, Any] = nbformat.convert(node, 4)  # type: ignore[no-untyped-call]
     except Exception as error:
-        said = f"has format {str(version)[:20]} and cannot be upgraded to 4 ({type(error).__name__})"
+        shown = version if type(version) is int else f"of type {type(version).__name__}"  # nothing that somebody wrote
+        said = f"has a format {shown} and cannot be upgraded to 4 ({type(error).__name__})"
         raise Refused(f"the notebook {said}") from None
     return upgraded
 

@@ -21,7 +21,8 @@ class ProgressReport:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
-        columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        told = TextColumn("{task.description}", markup=False)  # a student's name is no markup
+        columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), told)
         self._bar = Progress(*columns, console=self._console, transient=True)
         self._live = self._console.is_terminal
         self._count = self._done = 0

@@ -481,7 +481,7 @@ def _counts(each: _Statement, answer: str, own: int) -> bool:
     if each.cell == own:
         return True
     if not isinstance(each.node, DEFINITIONS):
-        return answer in each.binds
+        return answer in each.binds or answer in map(_root, ast.walk(each.node))
     return each.cell < own or answer not in each.binds or not _is_stub(each.node)
 
 

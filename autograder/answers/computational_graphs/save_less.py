@@ -275,6 +275,7 @@ WRONG = (
         "forward returns back: `.to(x.dtype)`.",
         only_x((VALUE, "return x.double() * torch.sigmoid(x.double())")),
         only_x((VALUE, "return x.float() * torch.sigmoid(x.float())")),
+        only_x((VALUE, "x = x.float() if x.dtype == torch.float16 else x\n        return x * torch.sigmoid(x)")),
     ),
     wrong(
         "rounds_to_float32",

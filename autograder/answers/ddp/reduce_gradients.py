@@ -235,11 +235,13 @@ WRONG = (
         ),
     ),
     wrong(
-        "multiplies_before_it_divides",
-        "You multiply by the number of samples first, and divide at the end. In float16 the product, or the sum, is "
-        "beyond 65,504 and becomes infinite. Multiply by the share of the samples, which is at most 1.",
+        "not_by_the_share",
+        "You multiply by one number of samples and divide by another, in turn. In float16 the product, or the sum, is "
+        "beyond 65,504 and becomes infinite; and what is divided first may become 0. Multiply by the share of the "
+        "samples, one factor of at most 1.",
         edit((SCALED, "grad = grad * weight"), (REDUCED, f"{REDUCED}\n            grad = grad / samples")),
         edit((SCALED, "grad = grad * (torch.tensor(weight).to(grad) / torch.tensor(samples).to(grad))")),
+        edit((SCALED, "grad = grad / samples * weight")),
         fails=("large_weights",),
     ),
     wrong(

@@ -68,6 +68,7 @@ RIGHT = (
 
 edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
 SEEDED, PLACES = "10_007 * seed + epoch", "places = torch.arange(rank, -(-n // size) * size, size)"
+NEEDED = "-(-n // size) * size"
 DRAWN = "order = torch.randperm(n, generator=generator)"
 ONE_BLOCK = "torch.randperm(min(25, n - at), generator=generator)"
 STEP = "(19, 23, 29, 31, 37, 41, 43)[(seed + epoch) % 7]"
@@ -142,6 +143,13 @@ WRONG = (
             (REPEATED, "    order += order[: steps * size - len(order)]"), (DEALT, "torch.tensor(order[rank::size])")
         ),
         fails=("fewer_samples_than_ranks",),
+    ),
+    wrong(
+        "fills_up_with_too_much",
+        "You repeat more of the order than the last step needs: all of it where ranks outnumber the samples, or one "
+        "step more where n is a multiple of size. Some ranks then read more than ceil(n / size) samples.",
+        edit((NEEDED, f"{NEEDED} if n >= size else -(-size // n) * n")),
+        edit((NEEDED, "n + size - n % size if size > 1 else n")),
     ),
     wrong(
         "blocks_for_turns",

@@ -145,6 +145,7 @@ DX = "dx = scale * (rows - by_mean - unit * by_variance)"
 REDUCED = "ctx.comm.all_reduce(sums)"
 OF_SQUARES = (GATHERED, GATHERED.replace("(rows - mean).square()", "rows.square()"))
 LESS_SQUARE = "m2s.sum(0) / total - mean.square()"
+TORCHS = "return torch.nn.functional.batch_norm(x, None, None, training=True, eps=eps)"
 EMPTY = "rows.sum(0) / max(len(rows), 1)"
 FLOAT32 = "x.to(torch.promote_types(x.dtype, torch.float32))"
 
@@ -261,12 +262,13 @@ WRONG = (
         "A rank without samples sends nan: the mean of nothing. Send 0 there, with the count 0.",
         edit((EMPTY, "rows.mean(0)")),
         edit((EMPTY, "rows.sum(0) / len(rows)")),
-        fails=("few_samples",),
+        fails=("few_samples", "half_precision", "half_precision_gradient"),
     ),
     wrong(
         "nothing_in_float32",
         "A rank without samples sends float32 beside the others' float64. Let what it sends have their dtype.",
         edit((UNPACKED, f"mine = mine if len(x) else mine.float()\n        {UNPACKED}")),
+        edit((UNPACKED, f"mine = mine if len(x) else mine.to(x.dtype)\n        {UNPACKED}")),
         edit((REDUCED, f"sums = sums if len(dy) else sums.float()\n        {REDUCED}")),
     ),
     wrong(
@@ -274,7 +276,18 @@ WRONG = (
         "A rank without samples returns at once, and the others wait for it in the collective for ever. It must join "
         "in, forward and backward.",
         edit(("y: Tensor = _", "if not len(x):\n        return x * 1.0\n    y: Tensor = _")),
-        fails=("few_samples", "arguments_unchanged"),
+        fails=(
+            "few_samples",
+            "half_precision",
+            "half_precision_gradient",
+            "dtype",
+            "arguments_unchanged",
+        ),
+    ),
+    wrong(
+        "torchs_own_where_alone",
+        "One rank alone takes torch's batch norm, which refuses a single sample in training. Its y is 0, as elsewhere.",
+        edit(("    y: Tensor = _", f"    if comm.size == 1:\n        {TORCHS}\n    y: Tensor = _")),
     ),
     wrong(
         "statistics_in_half",

@@ -63,7 +63,8 @@ def leftovers_returned(model: nn.Module, min_params: int, blocks: tuple[type[nn.
 
     def collect(module: nn.Module, splits: bool) -> dict[int, tuple[nn.Parameter, int]]:
         met: dict[int, tuple[nn.Parameter, int]] = {}
-        inner = [collect(child, splits and not isinstance(module, blocks)) for child in module.children()]
+        children = [child for child in module._modules.values() if child is not None]  # one may stand here twice
+        inner = [collect(child, splits and not isinstance(module, blocks)) for child in children]
         own = [{id(p): (p, 1)} for p in module._parameters.values() if p is not None]
         for each in own + inner:
             for key, (p, count) in each.items():
@@ -156,6 +157,12 @@ WRONG = (
                 "not (path and len(names) > 1 and len({n.rpartition('.')[0] for n in names}) == 1)]",
             )
         ),
+    ),
+    wrong(
+        "each_child_once",
+        "You count the uses of a shared module by `children()`, which leaves out one that it has given before, and so "
+        "never meet its other name in the same module. `named_parameters(remove_duplicate=False)` tells all.",
+        edited(leftovers_returned, ("module._modules.values() if child is not None", "module.children()")),
     ),
     wrong(
         "blocks_split",

@@ -437,6 +437,14 @@ WRONG = (
         scaler(("return self._finite", "return not self._finite")),
     ),
     wrong(
+        "whole_numbers_stay_whole",
+        "torch.tensor of a whole number is int64, and `*=` by a half fails: the factor is in float32, however it came.",
+        scaler(
+            (FACTOR, "self.factor = torch.tensor(init_scale)"),
+            ("self.factor = _times(self.factor, self._backoff)", "self.factor *= self._backoff"),
+        ),
+    ),
+    wrong(
         "shared_by_all",
         "What your scaler remembers belongs to all scalers: it stands in the class or in a global. Put it into self.",
         scaler(

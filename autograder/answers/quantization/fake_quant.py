@@ -149,6 +149,7 @@ WRONG = (
         "step gets a gradient from the product at the end. It is given, and stays as it is: detach it.",
         fake(("step = step.detach()", "pass")),
         clamping(("size = 2 ** (bits - 1), step.detach()", "size = 2 ** (bits - 1), step")),
+        fake(("step = step.detach()", "step = step.detach() if x.requires_grad else step")),
         fails=("none_for_step",),
     ),
     wrong(

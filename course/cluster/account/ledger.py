@@ -9,6 +9,7 @@ collectives are those of the algorithm that `traffic.py` assumes.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -183,10 +184,7 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
         found["computed"] = _by_rank(size, ((each.rank, each.end - each.start) for each in computed), add, 0.0)
         found["computed_at"] = _by_rank(size, ((each.rank, each.end) for each in computed), max, 0.0)
         for verb in sorted({each.verb for each in calls if each.is_async} - {"send"}):
-            most = [0] * size
-            for each in computed:
-                most[each.rank] = max(most[each.rank], _open(ledger, verb, each))
-            found[f"open/{verb}"] = torch.tensor(most)
+            found[f"open/{verb}"] = torch.tensor([_most_open(ledger, verb, rank) for rank in range(size)])
     orders = ledger.orders()
     counted = [Counter(order) for order in orders]
     for verb in sorted({verb for order in orders for verb in order}):
@@ -198,14 +196,20 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
     return found
 
 
-def _open(ledger: Ledger, verb: str, computes: Event) -> int:
-    """How many calls of a verb a rank has begun, and not yet waited for, when it computes."""
-
-    def before(each: Event | Wait) -> bool:
-        return each.rank == computes.rank and each.verb == verb and each.order < computes.order
-
-    begun = sum(each.is_async and before(each) for each in ledger.events)
-    return begun - sum(each.start <= computes.start and before(each) for each in ledger.waits)
+def _most_open(ledger: Ledger, verb: str, rank: int) -> int:
+    """How many calls of a verb the rank has at most begun, and not yet waited for, when it computes."""
+    mine = sorted((each for each in ledger.events if each.rank == rank), key=lambda each: each.order)
+    waits = sorted((each.order, each.start) for each in ledger.waits if (each.rank, each.verb) == (rank, verb))
+    begun, at, most = 0, 0, 0
+    waited: list[float] = []  # when it began to wait for those begun before, in order
+    for each in mine:
+        begun += each.is_async and each.verb == verb
+        if each.call is None:
+            while at < len(waits) and waits[at][0] < each.order:
+                bisect.insort(waited, waits[at][1])
+                at += 1
+            most = max(most, begun - bisect.bisect_right(waited, each.start))
+    return most
 
 
 def _by_rank(

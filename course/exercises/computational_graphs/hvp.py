@@ -226,7 +226,7 @@ EXERCISE = Exercise(
             "dtype_of_x",
             "The result is a tensor in the dtype of x, whatever that is: float32 where x is, and not otherwise.",
             holds=tensors_in_the_dtype_of("x", "hv"),
-            cases=("quadratic", "waves", "in float32", "in bfloat16"),
+            cases=("quadratic", "waves", "in float32", "in bfloat16", "x of shape (1, 3, 1)", "x is a number"),
             needs=("curvature_at_x",),
         ),
         Property(

@@ -268,7 +268,7 @@ EXERCISE = Exercise(
             "y comes in the dtype of x: backward may compute in a finer one, and forward too, but what it returns is "
             "rounded back.",
             holds=in_the_dtype_of("x", "y"),
-            cases=("value", "in float64", "in bfloat16"),
+            cases=("value", "in float64", "in bfloat16", "far from zero in float16", "twice in float16", "no numbers"),
             needs=("value",),
         ),
         Property(

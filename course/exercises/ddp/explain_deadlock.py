@@ -108,6 +108,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             "a shape": trace(4, last(4), "shape", 5),
             "a message's shape": trace(3, last(3), "shape", 0),
             "an op": trace(4, 0, "op", 2),
+            "an op beside a root": trace(4, last(4), "op", 3),
+            "a shape beside a root": trace(4, last(4), "shape", 4),
+            "a received shape": trace(4, last(4), "shape", 1),
         },
         LATER: {
             "missing at the end of a step": trace(4, last(4), "missing", 5),

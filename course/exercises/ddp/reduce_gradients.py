@@ -28,7 +28,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Equal and unequal shards, with and without gradients on some and on all ranks, and two judged by cost.
 
     Gradients are from 1 to 4, so that no sum cancels, and that 70,000 times any of them is beyond float16; those of
-    `zero` are 0. Those of 140,000 samples are whole numbers, whose mean is exact in float16 and not in bfloat16. Where
+    `zero` are 0. Those of 140,000 samples are whole numbers, whose mean is exact in float16 and not in bfloat16, and so
+    small ones that 140,000th parts of them are 0 in float16. Of several dtypes float32's are beyond float16. Where
     cost is judged they are float64, so that no answer sends wider numbers than it was given. Where ranks have no
     samples the others' number is odd, so that no share of it is exact in float32.
     """
@@ -59,8 +60,22 @@ def cases(rng: torch.Generator) -> list[Case]:
     frozen = (part("fixed", "frozen"), (3,))  # before `scale`, in the order of parameters()
     tied = (part("head.weight", "tied", "embed.weight"), (0,))
     few = integer(rng, 1, 4)
-    half = case(HALF, [70_000] * 2, (part("body.0.weight"), (3, 2), torch.float16))
-    half.inputs["grads"] = [{"body.0.weight": 2 * between_bfloat16(rng, 3, 2)} for _ in range(2)]
+    halves = [(part(name), (3, 2), torch.float16) for name in ("body.0.weight", "scale")]
+    half = case(HALF, [70_000] * 2, *halves)
+    half.inputs["grads"] = [
+        {"body.0.weight": 2 * between_bfloat16(rng, 3, 2), "scale": 2.0**-20 * between_bfloat16(rng, 3, 2)}
+        for _ in range(2)
+    ]
+    several = case(
+        DTYPES,
+        [few + 1, few + 3],
+        (part("a"), (6,), torch.float16),  # in bfloat16 the tolerance would be a quarter
+        second,
+        (part("b", "transposed"), (2, 3)),
+        (part("c"), (5,), torch.float64),
+    )
+    for mine in several.inputs["grads"]:  # type: ignore[union-attr]
+        mine["body.1.bias"] *= 2.0**20  # type: ignore[index, call-overload, operator]
     return [
         case(EQUAL, [few] * 2, first, second),
         case(UNEQUAL, [few + 7, few, few + 2], first, second, third),
@@ -84,14 +99,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             none=[(0, "body.1.bias"), (1, "body.1.bias"), (1, "scale")],
             zero="scale",
         ),
-        case(
-            DTYPES,
-            [few + 1, few + 3],
-            (part("a"), (6,), torch.float16),  # in bfloat16 the tolerance would be a quarter
-            second,
-            (part("b", "transposed"), (2, 3)),
-            (part("c"), (5,), torch.float64),
-        ),
+        several,
         case(DOUBLE, [few, few + 1], (part("c"), (5,), torch.float64)),  # shares that float32 cannot hold
         half,
         case(TIED, [few, few + 2, few + 5, few, few], (part("embed.weight"), (20, 20), torch.float64), tied, second),

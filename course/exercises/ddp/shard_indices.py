@@ -165,6 +165,8 @@ def _begins_again(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 
 def _few(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    if max(map(len, _shards(inputs, got))) > 1:
+        return f"a shard of 2 samples or more, where {inputs['n']} samples are fewer than {inputs['size']} ranks"
     return _places(inputs, got, 0, inputs["size"])
 
 
@@ -300,9 +302,9 @@ EXERCISE = Exercise(
         Property(
             "begins_again",
             "Where n is no multiple of size, the last step has too few samples. The missing ones are those at the "
-            "beginning of the same order, and no more of them than that step needs.",
+            "beginning of the same order, and no more of them than that step needs: none where n is a multiple.",
             holds=_begins_again,
-            cases=(UNEVEN, MANY, FROM_0),
+            cases=(EVEN, UNEVEN, MANY, FROM_0),
         ),
         Property(
             "fewer_samples_than_ranks",

@@ -18,7 +18,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 USUAL = ("4 ranks", "5 ranks", "3 ranks, sequences", "2 ranks, deviations below eps", "one rank")
 FAR = ("mean far above the deviation", "mean far above the deviation, float64")
-FEW = ("a rank without samples, float64", "one sample in all")
+FEW = ("a rank without samples, float64", "one sample in all", "one rank, one sample")
 HALF, TWICE = ("float16", "float16, sequences"), "two layers, and then backward"
 
 
@@ -51,7 +51,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     four, five, sequences, small, alone = USUAL
     far, farther = FAR
     in_half, long_in_half = HALF
-    empty, single = FEW
+    empty, single, alone_with_it = FEW
     return [
         case(four, [6, 3, 8, 5], 4),
         case(five, [3, 1, 4, 1, 5], 3, mean=0.0, deviation=1e-4, eps=1e-8),
@@ -61,9 +61,10 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(far, [16, 9, 12], 8, mean=1_000.0, eps=1e-5),
         case(farther, [16, 9, 12], 8, mean=1_000.0, eps=1e-5, dtype=torch.float64),
         case(in_half, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, **half),
-        case(long_in_half, [12, 5, 9], 4, 2, mean=700.0, deviation=4.0, eps=1e-3, **half),
+        case(long_in_half, [12, 0, 9], 4, 2, mean=700.0, deviation=4.0, eps=1e-3, **half),
         case(empty, [4, 0, 3], 3, 2, dtype=torch.float64),
         case(single, [0, 1], 3),
+        case(alone_with_it, [1], 3),
         case(TWICE, [3, 5], 2, mean=0.0),
     ]
 
@@ -169,7 +170,7 @@ EXERCISE = Exercise(
             cases=(TWICE,),
             needs=("gradient",),
         ),
-        Property("dtype", "y has the dtype of x.", holds=_of_its_dtype, cases=(*USUAL, *HALF), needs=("value",)),
+        Property("dtype", "y has the dtype of x.", holds=_of_its_dtype, cases=(*USUAL, *HALF, *FEW), needs=("value",)),
         Property(
             "two_collectives",
             "One collective in forward and one in backward are enough: put what a rank has to say into one tensor.",

@@ -15,6 +15,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 from course.performing.forms import laid_out
 
 ABOVE, FIVE, ONE = "3 ranks", "5 ranks, large shards", "one rank"
+NO_LIMIT = "no limit"
 BELOW, ZERO, TINY = "below the limit", "all zero", "tiny, and just below the limit"
 UNEVEN, NONE, VIEWS = "a rank without shards, three dtypes", "no shards at all", "views that are not contiguous"
 HALF, MANY, DOUBLE = "float16, squares beyond 65,504", "bfloat16, many numbers", "float64"
@@ -86,6 +87,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(FIVE, large, share()),
         case(ONE, [draw((4,), (3,))], share()),
         case(BELOW, [draw((4,), (3,)), draw((4,), (3,), size=2.0)], 1.1),
+        case(NO_LIMIT, [draw((4,), (3,)), draw((4,), (3,))], math.inf),
         case(ZERO, [[torch.zeros(4)], [torch.zeros(4)]], 1.0),
         case(TINY, [draw((4,), size=1e-6), draw((4,), size=2e-6)], 1.1),
         case(UNEVEN, uneven, share()),
@@ -170,7 +172,7 @@ EXERCISE = Exercise(
             "Where max_norm / (norm + 1e-6) is above 1, the factor is 1 and no number changes.",
             keys=("*/clipped/*",),
             roundings=0,
-            cases=(BELOW,),
+            cases=(BELOW, NO_LIMIT),
             needs=("clipped",),
         ),
         Property(
@@ -231,7 +233,7 @@ EXERCISE = Exercise(
         "also views": (VIEWS,),
         "The list may be empty": ("any_shards",),
         "all of this may differ from rank to rank": ("any_shards",),
-        "the same float on all ranks, above 0": (BELOW, ABOVE),
+        "the same float on all ranks, above 0": (BELOW, ABOVE, NO_LIMIT),
         "before anything is scaled": ("norm",),
         "in place": ("clipped",),
         "the smaller of 1 and max_norm / (norm + 1e-6)": ("every_digit_of_the_factor", "untouched_below_the_limit"),

@@ -22,7 +22,8 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 from course.performing.forms import laid_out
 
 EVEN, UNEVEN, ONE, MANY = "3 ranks, 12 elements", "4 ranks, 9 elements", "one rank", "5 ranks, 3 elements"
-ODD, HALF, FINE, VIEW = "a number and empty ones", "bfloat16", "float64", "a shard that is a view"
+NONE = "no elements at all, in float64"
+ODD, HALF, FINE, VIEW = "a number and empty ones, in float64", "bfloat16", "float64", "a shard that is a view"
 DEEP = "a deep stack"
 PLAIN = (EVEN, UNEVEN, ONE, MANY)
 STAYS = 4.5  # units: more than anybody copies for one of them, less than six leave behind
@@ -51,7 +52,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(UNEVEN, 4, (2, 3), (1, 2), (1,), zeros=(0, 8)),
         case(ONE, 1, (3, 2), (2,)),
         case(MANY, 5, (2,), (1, 1)),
-        case(ODD, 2, (0, 3), (2, 2), (), (0,), (3,), (0,)),
+        case(ODD, 2, (0, 3), (2, 2), (), (0,), (3,), (0,), dtype=torch.float64),
+        case(NONE, 2, (0,), (0, 3), dtype=torch.float64),
         case(HALF, 3, (2, 2), (3,), dtype=torch.bfloat16),
         case(FINE, 2, (2, 2), (3,), dtype=torch.float64),
         case(VIEW, 2, (2, 3), (5,), lies="strided"),
@@ -176,7 +178,7 @@ EXERCISE = Exercise(
             "places.",
             keys=("*/tensors/*",),
             roundings=0,
-            cases=(ODD,),
+            cases=(ODD, NONE),
             needs=("gathered",),
         ),
         Property(
@@ -192,7 +194,7 @@ EXERCISE = Exercise(
             "kind_of_the_result",
             "You return a list, of tensors that have the dtype of the shard: `shard.new_empty` makes one that has it.",
             holds=_list_in_its_dtype,
-            cases=(*PLAIN, HALF, FINE),
+            cases=(*PLAIN, HALF, FINE, ODD, NONE),
             needs=("any_shard",),
         ),
         Property(

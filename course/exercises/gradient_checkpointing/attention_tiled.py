@@ -60,6 +60,7 @@ from course.performing.refusals import refused
 
 HIGH = "scores of hundreds"
 BOTH = ("out", "lse")
+IN_ONE_TILE = ("one tile in bfloat16", "one tile in float64")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -156,7 +157,8 @@ FORMS = (
     at_once(VIEWS, strided(*NAMES), between_calls("v"), of=MASKED),
     cut("one query", q=(2, 1), of=RAGGED),
     cut("one key", k=(2, 1), v=(2, 1), of=RAGGED),
-    put("one tile in bfloat16", block=16, of=HALF),
+    put(IN_ONE_TILE[0], block=16, of=HALF),
+    in_dtype(torch.float64, *NAMES, of=ONE_TILE, name=IN_ONE_TILE[1]),
 )
 
 EXERCISE = Exercise(
@@ -199,7 +201,7 @@ EXERCISE = Exercise(
         ),
         replace(
             every_form(needs=("value",), keys=("*out", "*lse")),
-            cases=(SHAPES, *(form.name for form in FORMS[1:])),
+            cases=(SHAPES, *(form.name for form in FORMS[1:-1])),
             in_half=16,  # of scores of thousands float32 has few digits behind the point
         ),
         Property(
@@ -207,15 +209,15 @@ EXERCISE = Exercise(
             "Where q is in half precision its numbers are exact, and what is computed from them is not: convert to "
             "float32 before the first product, and round only out. A q in float64 needs float64 all the way.",
             holds=rounded_once,
-            cases=(HALF, "in float64", "one tile in bfloat16"),
+            cases=(HALF, "in float64", *IN_ONE_TILE),
             needs=("value",),
         ),
-        replace(arguments_unchanged(needs=("value",)), cases=(RAGGED, MASKED, ONE_TILE, VIEWS)),
+        replace(arguments_unchanged(needs=("value",)), cases=(RAGGED, MASKED, ONE_TILE, VIEWS, "in float64")),
         Property(
             "dtypes",
             "Sums are kept in float32 where q is in half precision, and so is lse. Only out is rounded to q's dtype.",
             holds=_dtypes,
-            cases=(RAGGED, "in float64", "in float16", "in bfloat16", "one tile in bfloat16"),
+            cases=(RAGGED, "in float64", "in float16", "in bfloat16", *IN_ONE_TILE),
             needs=("value",),
         ),
         refusals("value"),
@@ -248,7 +250,7 @@ EXERCISE = Exercise(
         "views too": (VIEWS,),
         "They are not changed": ("arguments_unchanged",),
         "any size of scores": ("any_size_of_scores", BEYOND),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, "one tile in bfloat16"),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, *IN_ONE_TILE),
         "query i sees keys 0 to i": ("causal",),
         "in q's dtype": ("dtypes",),
         "in float32, or in float64 where q is": ("dtypes",),

@@ -60,6 +60,7 @@ from course.performing.refusals import refused
 
 GIVEN = (*NAMES, "out", "lse", "dout")
 GRADS = ("dq", "dk", "dv")
+IN_ONE_TILE = ("one tile in bfloat16", "one tile in float64")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -236,15 +237,15 @@ EXERCISE = Exercise(
             "Where q is in half precision its numbers are exact, and what is computed from them is not: convert to "
             "the dtype of lse before the first product, and round only the three gradients.",
             holds=_rounded_once,
-            cases=(HALF, "in float64", "one tile in bfloat16"),
+            cases=(HALF, "in float64", *IN_ONE_TILE),
             needs=("dq", "dk"),
         ),
-        replace(arguments_unchanged(needs=("dq",)), cases=(RAGGED, MASKED, ONE_TILE, VIEWS)),
+        replace(arguments_unchanged(needs=("dq",)), cases=(RAGGED, MASKED, ONE_TILE, VIEWS, "in float64")),
         Property(
             "dtypes",
             "A gradient has the dtype of its tensor: round at the end.",
             holds=_dtypes,
-            cases=(RAGGED, "in float64", "in float16"),
+            cases=(RAGGED, BEYOND, HALF, "in float64", "in float16", "in bfloat16", *IN_ONE_TILE),
             needs=("dq",),
         ),
         refusals("dq"),
@@ -275,14 +276,15 @@ EXERCISE = Exercise(
         in_dtype(torch.float16, *(name for name in GIVEN if name != "lse"), of=RAGGED),
         in_dtype(torch.bfloat16, *(name for name in GIVEN if name != "lse"), of=MASKED),
         at_once(VIEWS, strided(*GIVEN), between_calls("dout"), of=MASKED),
-        put("one tile in bfloat16", block=16, of=HALF),
+        put(IN_ONE_TILE[0], block=16, of=HALF),
+        alone(in_dtype(torch.float64, *GIVEN, of=ONE_TILE, name=IN_ONE_TILE[1])),
     ),
     promises={
         "any number of leading dimensions": (RAGGED, MASKED, ONE_TILE, SHAPES),
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
         "views too": (VIEWS,),
         "None of them is changed": ("arguments_unchanged",),
-        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, "one tile in bfloat16"),
+        "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, *IN_ONE_TILE),
         "hides the same scores as forward did": ("causal",),
         "each in its tensor's dtype": ("dtypes",),
         "no tensor has more numbers than": ("one_tile_at_a_time",),

@@ -324,7 +324,7 @@ EXERCISE = Exercise(
             "The sum has the dtype that was asked for, whatever that of xs, and for n of 0 and 1 too: cast xs before "
             "you return anything.",
             holds=_in_dtype,
-            cases=(*HALVES, "float64", "numbers of one size", "no numbers", "one number"),
+            cases=(*HALVES, "float64", "numbers of one size", "no numbers", "one number", "no columns"),
             needs=("small_after_large",),
         ),
         Property(

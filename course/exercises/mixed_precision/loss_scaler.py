@@ -302,6 +302,11 @@ VIEWS = strided("grads", of="clipped between")
 BFLOAT = Form(name="bfloat16 gradients", change=_by_15, of="clipped between")
 NO_NUMBERS = cut("a gradient without numbers", **{"grads/1": (1, 0), "params/1": (0, 0)}, of="no inf")
 HALF_LOSS = put("a bfloat16 loss", loss_dtype="bfloat16", of="no inf")
+WHOLE = put(
+    "whole numbers",
+    options={"init_scale": 2**16, "growth_factor": 2, "growth_interval": 3},
+    of="an inf in each third step",
+)
 bits = functools.partial(Property, roundings=0)
 
 EXERCISE = Exercise(
@@ -455,9 +460,9 @@ EXERCISE = Exercise(
         "an underscore. step: refuse, call or not, return the note. update: refuse; on a skip shrink the factor and "
         "set the count to 0, else add 1 to it, and at growth_interval grow and set it to 0.",
     ),
-    forms=(VIEWS, BFLOAT, NO_NUMBERS, HALF_LOSS),
+    forms=(VIEWS, BFLOAT, NO_NUMBERS, HALF_LOSS, WHOLE),
     promises={
-        "the first loss scale, above 0": ("refusals", "a scale below 1", LEFT_OUT),
+        "the first loss scale, above 0": ("refusals", "a scale below 1", "whole numbers", LEFT_OUT),
         "what it is multiplied by to grow, above 1": ("numbers_of_the_caller",),
         "what it is multiplied by after a skipped step, between 0 and 1": ("numbers_of_the_caller",),
         "how many good steps in a row make it grow, an int, at least 1": ("grows_in_time", "a scale below 1", LEFT_OUT),

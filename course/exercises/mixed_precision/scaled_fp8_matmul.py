@@ -17,7 +17,7 @@ from torch import Tensor
 from course.lessons.experiments.formats import dtypes
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
-from course.performing.forms import leaves, strided, transposed
+from course.performing.forms import in_dtype, leaves, strided, transposed
 from course.performing.refusals import all_refused, refused, refused_in_time
 
 FORMATS = dtypes("e4m3", "e5m2")
@@ -296,6 +296,7 @@ GRADIENTS = ("a gradient on the left", "a gradient on the right")
 BLOCKS = ("blocks of 4", "an outlier, blocks of 5", "blocks of 1", "a block longer than k")
 HISTORIES = ("an empty history", "an empty history of b", "two empty histories", "full histories", "a history of zeros")
 HALF = ("small in float16, and bfloat16", "in float16, in blocks", "in float16, with histories")
+ZEROS_IN_HALF = "zeros in float16"
 
 EXERCISE = Exercise(
     id="mixed_precision.scaled_fp8_matmul",
@@ -374,7 +375,7 @@ EXERCISE = Exercise(
             "amax, scale, quotient and sum are float32 whatever a and b are in: an amax of 1e-3 over 57,344 "
             "is 0 in float16. The product is float32.",
             holds=_float32,
-            cases=HALF,
+            cases=(*HALF, ZEROS_IN_HALF),
         ),
         Property(
             "every_size",
@@ -422,6 +423,7 @@ EXERCISE = Exercise(
         strided("a", "b", of="one scale for each tensor"),
         transposed("a", "b", of="a ragged last block"),
         leaves("a", "b", of="an empty history"),
+        in_dtype(torch.float16, "a", "b", of="zeros", name=ZEROS_IN_HALF),
     ),
     promises={
         "float32, float16 or bfloat16, which may differ": ("half_precision",),

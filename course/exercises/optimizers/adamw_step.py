@@ -247,6 +247,7 @@ EXERCISE = Exercise(
             "it or report its norm: work on a new tensor.",
             keys=("grads/*",),
             roundings=0,
+            hard=True,
             needs=("two_moments_kept",),  # who does nothing changes nothing
         ),
         Property(

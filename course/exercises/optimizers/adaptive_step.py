@@ -265,7 +265,7 @@ EXERCISE = Exercise(
             "underscore, and +=, change the tensor on their left: use them on param and on your state only.",
             keys=("grads/*",),
             roundings=0,
-            cases=RULES,
+            cases=(*RULES, "adagrad in float64", DECAY_0, VIEWS, TINY_EPS),
             needs=(STATE,),  # who does nothing changes nothing
         ),
         Property(

@@ -119,7 +119,7 @@ EXERCISE = Exercise(
             "dtype_of_the_gradients",
             "The estimate has the dtype of `grads`: float64 where that is, and not otherwise.",
             holds=in_the_dtype_of("grads", "gradient"),
-            cases=(*ONE_DRAW, "in float16", "in bfloat16"),
+            cases=(*ONE_DRAW, "in float16", "in bfloat16", "one draw", "one number in each gradient", "one example"),
             needs=("equal_probabilities",),
         ),
     ),

@@ -18,7 +18,7 @@ from course.exercises.optimizers.trajectory import (
 )
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
-from course.performing.forms import put
+from course.performing.forms import in_dtype, put
 from course.performing.refusals import all_refused, other_shapes, refused_in_time
 
 RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.3
@@ -50,7 +50,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         _case(rng, "momentum and decay", STEPS, several, options=momentum | decay),
         _case(rng, "Nesterov", STEPS, several, options=nesterov),
         _case(rng, "a falling rate", STEPS, several, options=momentum, rates=falling),
-        _case(rng, "gradients in the same memory", 4, several, options=momentum, same_memory=True),
+        _case(rng, SAME, 4, several, options=momentum, same_memory=True),
         _case(rng, "all together", STEPS, several, options=nesterov | decay, rates=falling),
     ]
 
@@ -87,6 +87,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 on_params = partial(Property, keys=("params/*",))
 many_steps = partial(on_params, roundings=64)
+SAME = "gradients in the same memory"
 RATE_0 = "a rate of 0 in the first step, weight decay, dimensions of 1 and of 0"
 TURNS = "two models in turns, loaded before each step; a momentum near 1, a rate of 2"
 NESTEROV_ALONE = "Nesterov without momentum, a weight decay above 1, gradients of zeros"
@@ -99,6 +100,7 @@ FORMS = (
         {"options/nesterov": True, "options/weight_decay": 1.5, "grads/0": torch.zeros(4, *MATRIX)},
         of="weight decay",
     ),
+    in_dtype(torch.float64, "params", "grads", of=SAME, name=f"{SAME}, in float64"),
     put(TURNS, {"in_turns": True, "options/momentum": 0.9999, "rates/1": 2.0}, of="momentum"),
 )
 STATE = "one_buffer_with_momentum_none_without"
@@ -172,7 +174,7 @@ EXERCISE = Exercise(
             "buffers_own_their_memory",
             "Here the caller writes each step's gradients into the same tensors. A buffer that *is* such a tensor "
             "changes with it: start it from a copy.",
-            cases=("gradients in the same memory",),
+            cases=(SAME,),
             needs=("momentum",),
         ),
         Property(
@@ -187,6 +189,7 @@ EXERCISE = Exercise(
             "report its norm: work on a new tensor.",
             keys=("grads/*",),
             roundings=0,
+            hard=True,
             needs=("plain_steps",),
         ),
         Property(

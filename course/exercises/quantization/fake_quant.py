@@ -47,6 +47,7 @@ SINGLE, EMPTY, TWICE, LEAF, PLAIN = (
     "x needs no gradient",
 )
 BEYOND, NEAR = 40, 0.8  # codes by which numbers lie outside at most; and by which one lies beyond each end
+STEP_ALONE = f"{PLAIN}, but step"
 IN_DOUBLE, NO_ROW = f"{ROWS}, in float64", "no row, in float64"
 FLOATING = ("x", "step", "gradient")
 TINY = 2.0**-130
@@ -236,7 +237,7 @@ EXERCISE = Exercise(
             "none_for_step",
             "step gets no gradient, also where it requires one.",
             holds=_step_gets_none,
-            cases=(LEAF,),
+            cases=(LEAF, STEP_ALONE),
             needs=("value", "gradient_inside"),
         ),
         Property(
@@ -286,6 +287,7 @@ EXERCISE = Exercise(
         leaves("step", name=LEAF),
         strided("x", name="a view, and one grid"),
         put(PLAIN, plain=True),
+        at_once(STEP_ALONE, put("", plain=True), leaves("step")),
     ),
     promises={
         "any shape, float32 or float64; it may be a view": (

@@ -30,7 +30,7 @@ USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
     "a channel 1,000 times larger",
     "a channel of zeros",
     "a row of zeros",
-    "no bias, two leading dimensions",
+    "no bias, three leading dimensions",
     "no leading dimension",
     "steps that half precision holds",
     "a few rows through a larger layer",
@@ -56,7 +56,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     far["weight"][2] *= 1000
     zero["weight"][1] = 0
     still["x"][2] = 0
-    bare |= {"bias": None, "x": bare["x"].reshape(2, 3, 7)}
+    bare |= {"bias": None, "x": bare["x"].reshape(2, 1, 3, 7)}
     half = drawn(4, 24, 5, exact=True)
     half["x"][0] = half["weight"][0]  # the product of codes is beyond float16's largest number
     single = drawn(1, 6, 4)
@@ -242,7 +242,7 @@ EXERCISE = Exercise(
         put("bias is left out", {"bias": None, "without bias": True}),
         leaves("weight", "bias", "x", of=SINGLE),
         strided("weight", "bias", "x"),
-        strided("x", of=BARE, name="two leading dimensions, not contiguous"),
+        strided("x", of=BARE, name="three leading dimensions, not contiguous"),
         transposed("weight", "x"),
         cut("one row", x=(0, 1)),
         cut("no row", x=(0, 0)),

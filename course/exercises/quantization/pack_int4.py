@@ -87,7 +87,6 @@ EXERCISE = Exercise(
             "uint8",
             "Bytes are in uint8, also where there are none.",
             keys=("dtype",),
-            cases=(EVEN, NONE),
             needs=("bytes",),
         ),
     ),

@@ -50,6 +50,7 @@ IN_OTHERS = (  # where an answer may take another way
     "a grid for each row, in float16",
     "a grid for each row, in float64",
     "a grid for each number, in float16",
+    "a grid for each number, in float64",
     "zeros in float64",
     "zeros in bfloat16",
 )
@@ -240,8 +241,9 @@ EXERCISE = Exercise(
         in_dtype(torch.float16, "x", of=ROWS, name=IN_OTHERS[0]),
         in_dtype(torch.float64, "x", of=ROWS, name=IN_OTHERS[1]),
         in_dtype(torch.float16, "x", of=EACH, name=IN_OTHERS[2]),
-        in_dtype(torch.float64, "x", of=ZEROS, name=IN_OTHERS[3]),
-        in_dtype(torch.bfloat16, "x", of=ZEROS, name=IN_OTHERS[4]),
+        in_dtype(torch.float64, "x", of=EACH, name=IN_OTHERS[3]),
+        in_dtype(torch.float64, "x", of=ZEROS, name=IN_OTHERS[4]),
+        in_dtype(torch.bfloat16, "x", of=ZEROS, name=IN_OTHERS[5]),
         at_once(
             "a range too long for float16",
             put("", x=torch.tensor([-30_000.0, 45_000.0, 7.0], dtype=torch.float16)),

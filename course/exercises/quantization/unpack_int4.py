@@ -65,7 +65,6 @@ EXERCISE = Exercise(
             "int8",
             "Codes are in int8, also where there are none.",
             keys=("dtype",),
-            cases=(EVEN, NONE),
             needs=("codes",),
         ),
     ),
