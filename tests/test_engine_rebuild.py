@@ -473,6 +473,14 @@ def test_a_check_that_was_typed_sees_what_stands_above_it(beside):
     assert counts(book)["hvp"].startswith(RIGHT["hvp"])
 
 
+def test_what_stands_between_two_checks_is_seen_by_the_last_of_them():
+    book, check = notebook(RIGHT), find(notebook(), "check-hvp").source
+    at = [cell.id for cell in book.cells].index("check-hvp")
+    book.cells[at:at] = map(nbformat.v4.new_code_cell, [check, "hvp = mend(hvp)"])
+    sources = [cell.source for cell in rebuilt(book)[0].cells]
+    assert sources.index("hvp = mend(hvp)") < sources.index(check)
+
+
 def test_where_only_a_typed_check_is_left_what_stands_below_it_does_not_count():
     book, check = notebook(RIGHT), find(notebook(), "check-hvp").source
     at = [cell.id for cell in book.cells].index("check-hvp")

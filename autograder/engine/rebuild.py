@@ -315,8 +315,12 @@ def _count_missing(work: _Work) -> None:
 
 
 def _assemble(work: _Work) -> Iterator[Cell]:
-    """The release's cells in order, each followed by the free cells that followed it or what was missing behind it."""
-    place = {numbers[0]: index for index, numbers in work.matched.items() if numbers}
+    """The release's cells in order, each followed by the free cells that followed it or what was missing behind it.
+
+    Of several copies of a check the last one is where it stands: it sees what stands between them.
+    """
+    last_of = {index: -1 if cell.role == "check" else 0 for index, cell in enumerate(work.release)}
+    place = {numbers[last_of[index]]: index for index, numbers in work.matched.items() if numbers}
     following: dict[int, list[int]] = defaultdict(list)
     last = -1
     free = set(_free(work))
