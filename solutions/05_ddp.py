@@ -132,8 +132,8 @@ def ring_reduce_scatter(comm: Comm, x: Tensor) -> Tensor:
 
     comm     rank `comm.rank` of P = `comm.size`; it has send and recv, isend and irecv, and no collective. Each
              isend is waited for, and what it sends stays as it is until then.
-    x        this rank's tensor, x.shape[0] = P * m with any further dims, any dtype that can be added; the same shape
-             on every rank. Chunk c is its rows c * m to (c + 1) * m - 1.
+    x        this rank's tensor, x.shape[0] = P * m with m at least 1 and any further dims, any dtype that can be added;
+             the same shape on every rank. Chunk c is its rows c * m to (c + 1) * m - 1.
     Returns  (m, ...), chunk comm.rank of the sum over all ranks, in the dtype of x
     Cost     P - 1 messages of one chunk from each rank, all to rank + 1 (modulo P), in P - 1 steps in which all ranks
              send at once
