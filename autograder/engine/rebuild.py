@@ -43,12 +43,14 @@ DEFINES = r"^(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"  # at the left margin
 BINDS = r"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]*)?=(?!=))"  # or in another way
 PERHAPS = (  # anywhere in a line, as after a prompt: what may be no more than a keyword of a call
     r"(?<![\w.(]){name}[ \t]*(?::[^=\n]{{0,200}})?=(?!=)|\b{name}[ \t]*:=|\b(?:as|for|def|class)[ \t\\\n]+{name}\b"
-    r"|^[ \t(\[*]*(?:\w+[ \t]*,[ \t]*)*{name}[ \t]*[.,)\]\[][^=\n(]{{0,200}}=(?!=)"  # what is in it, or with others
+    # and what is in it, or beside it in a row
+    r"|^[ \t(\[*]*(?:\w+[ \t]*,[ \t]*)*{name}[ \t]*[.,)\]\[][^=\n(]{{0,200}}(?<![!<>])=(?!=)"
 )
 CLEARLY = (  # neither a keyword of a call nor a part of a line
     r"^(?:[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]{{0,200}})?=(?!=))"
 )
 ENDS = r"^[ \t]*(?:return|yield)\b"
+OFF = r"\s*%%(?:script|bash|sh|html|svg|latex|markdown|javascript|js|writefile|file)\b"  # how a cell is switched off
 OURS = re.compile(rf"(?:# )?({re.escape(slim.LEFT_OUT)}; this one held [\d,]{{1,20}})")  # nothing that a student wrote
 
 
@@ -127,17 +129,14 @@ def _changed(release: Sequence[Cell], submitted: Sequence[Cell]) -> frozenset[st
 
 
 def _match(work: _Work) -> None:
-    """Matches by exercise and role, then nbgrader's name, then cell id, then equal source, as a check may be typed."""
+    """Matches by exercise and role, then nbgrader's name, then cell id, then equal source."""
     roles = {(cell.exercise, cell.role): index for index, cell in enumerate(work.release) if cell.role}
     names = {cell.grade_id: index for index, cell in enumerate(work.release) if cell.grade_id}
     plain = {index: cell for index, cell in enumerate(work.release) if index not in roles.values()}
     ids = {(cell.id, cell.kind): index for index, cell in plain.items()}
     texts = {(cell.source.strip(), cell.kind): index for index, cell in reversed(plain.items())}
-    typed = {cell.source.strip(): index for index, cell in enumerate(work.release) if cell.role == "check"}
     for number, cell in enumerate(work.submitted):
         named = roles.get((cell.exercise, cell.role), names.get(cell.grade_id))
-        if named is None and cell.kind == "code":
-            named = typed.get(cell.source.strip())
         if named is not None:
             work.matched[named].append(number)
             continue
@@ -195,20 +194,14 @@ def _own_cell(work: _Work, index: int) -> int | None:
         work.dropped |= {n for n in numbers if work.submitted[n].source.strip() == cell.source.strip()}
         work.matched[index] = [chosen]
     ours = work.submitted[chosen]
-    off = ours.kind != "code" or not _is_run(ours.source)
+    off = ours.kind != "code" or re.match(OFF, ours.source) is not None
     return None if off and _seen(work, cell, DEFINES) else chosen
 
 
 def _checked(work: _Work, cell: Cell) -> int:
     """The number of the last check cell of this answer; -1 where there is none."""
     checks = [at for at, each in enumerate(work.release) if (each.exercise, each.role) == (cell.exercise, "check")]
-    typed = [number + 1 for number in _free(work) if _ends_in(work.submitted[number], f"check({cell.name})")]
-    return max((*(number for at in checks for number in work.matched[at]), *typed), default=-1)
-
-
-def _ends_in(cell: Cell, check: str) -> bool:
-    """Whether a code cell has the check for its last line: it sees what stands above it there."""
-    return cell.kind == "code" and cell.source.rstrip().endswith(f"\n{check}")
+    return max((number for at in checks for number in work.matched[at]), default=-1)
 
 
 def _seen(work: _Work, cell: Cell, how: str) -> list[int]:
@@ -231,8 +224,14 @@ def _written(work: _Work, number: int, cell: Cell, like: Cell, how: str = DEFINE
     stub, ours = _definition(cell.source, cell.name), _definition(source, cell.name)
     raises = rf'^[ \t]*raise NotImplementedError\("{re.escape(cell.exercise)}"\)'
     there, before = (len(re.findall(raises, each, re.MULTILINE)) for each in (ours, stub))
-    still = there >= before > 0
+    still = there >= before > 0 or (before > 0 and _lines(ours) <= _lines(stub))
     return not still or len(re.findall(ENDS, ours, re.MULTILINE)) > len(re.findall(ENDS, stub, re.MULTILINE))
+
+
+def _lines(source: str) -> set[str]:
+    """Its lines but for comments and what does nothing."""
+    lines = (line.strip() for line in source.splitlines())
+    return {line for line in lines if not line.startswith("#")} - {"", "pass", "..."}
 
 
 def _definition(source: str, name: str) -> str:
@@ -250,7 +249,9 @@ def _holder(work: _Work, cell: Cell, chosen: int | None) -> int | None:
     seen = [number for number in free if number < checked]
     if chosen is None or not _written(work, chosen, cell, cell, BINDS):
         found = seen or _seen(work, cell, CLEARLY) or sorted([*free, *_others(work, cell)])
-        found = found or [number for number in code if _written(work, number, cell, cell, PERHAPS)]
+        untouched = chosen is None or work.submitted[chosen].source.strip() == cell.source.strip()
+        maybe = (number for number in code if untouched or number < checked)
+        found = found or [number for number in maybe if _written(work, number, cell, cell, PERHAPS)]
         holder = _last_above(found, checked) if found else None
         if holder is not None:
             work.repairs.append(f"`{name}` was not written in its answer cell; it was found in another cell.")
@@ -315,12 +316,8 @@ def _count_missing(work: _Work) -> None:
 
 
 def _assemble(work: _Work) -> Iterator[Cell]:
-    """The release's cells in order, each followed by the free cells that followed it or what was missing behind it.
-
-    Of several copies of a check the last one is where it stands: it sees what stands between them.
-    """
-    last_of = {index: -1 if cell.role == "check" else 0 for index, cell in enumerate(work.release)}
-    place = {numbers[last_of[index]]: index for index, numbers in work.matched.items() if numbers}
+    """The release's cells in order, each followed by the free cells that followed it or what was missing behind it."""
+    place = {numbers[0]: index for index, numbers in work.matched.items() if numbers}
     following: dict[int, list[int]] = defaultdict(list)
     last = -1
     free = set(_free(work))

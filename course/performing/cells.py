@@ -481,7 +481,8 @@ def _counts(each: _Statement, answer: str, own: int) -> bool:
     if each.cell == own:
         return True
     if not isinstance(each.node, DEFINITIONS):
-        return answer in each.binds or answer in map(_root, ast.walk(each.node))
+        parts = (part for part in ast.walk(each.node) if isinstance(part, (ast.Attribute, ast.Subscript)))
+        return answer in each.binds or answer in map(_root, parts)
     return each.cell < own or answer not in each.binds or not _is_stub(each.node)
 
 
