@@ -66,6 +66,7 @@ in_lists = partial(edited, row_by_row)
 
 RETURN, ONE_HOT = "return loss, dlogits / len(targets)", "torch.zeros_like(logits).scatter(1, targets[:, None], 1.0)"
 SHIFTED = "logits - logits.amax(dim=1, keepdim=True)"
+FINE = (SHIFTED, f"{SHIFTED}\n    fine = torch.float32 if logits.dtype == torch.bfloat16 else logits.dtype")
 LOG_OF_P = ("logits - top - total.log()", "p.log()")
 EPSILONS = (1e-7, 1e-8, 1e-10, 1e-12)
 SUM_OF_LOSSES, SUM_OF_GRADIENTS = (".mean()", ".sum()"), ("dlogits / len(targets)", "dlogits")
@@ -240,11 +241,11 @@ WRONG = (
         from_log_p(("shifted.exp().sum(dim=1, keepdim=True)", "sum(shifted.exp().split(1, dim=1))")),
         from_log_p(("-log_p[rows, targets].mean()", "-sum(log_p[rows, targets]) / len(targets)")),
         from_log_p(
-            (SHIFTED, f"{SHIFTED}\n    fine = torch.float32 if logits.dtype == torch.bfloat16 else logits.dtype"),
+            FINE,
             ("shifted.exp().sum(dim=1, keepdim=True)", "sum(shifted.exp().to(fine).split(1, dim=1)).to(logits.dtype)"),
         ),
         from_log_p(
-            (SHIFTED, f"{SHIFTED}\n    fine = torch.float32 if logits.dtype == torch.bfloat16 else logits.dtype"),
+            FINE,
             (".mean()", ".to(fine)"),
             (RETURN, "return (sum(loss) / len(targets)).to(logits.dtype), dlogits / len(targets)"),
         ),

@@ -67,8 +67,8 @@ RIGHT = (
 )
 
 edit, table = partial(edited, shard_indices), partial(edited, columns_of_a_table)
-SEEDED, PLACES = "10_007 * seed + epoch", "places = torch.arange(rank, -(-n // size) * size, size)"
 NEEDED = "-(-n // size) * size"
+SEEDED, PLACES = "10_007 * seed + epoch", f"places = torch.arange(rank, {NEEDED}, size)"
 DRAWN = "order = torch.randperm(n, generator=generator)"
 ONE_BLOCK = "torch.randperm(min(25, n - at), generator=generator)"
 STEP = "(19, 23, 29, 31, 37, 41, 43)[(seed + epoch) % 7]"

@@ -18,6 +18,7 @@ from course.exercises.gradient_checkpointing.tiles import (
     EVEN,
     FAR,
     HALF,
+    IN_ONE_TILE,
     LATER,
     LONG,
     MASKED,
@@ -60,7 +61,6 @@ from course.performing.refusals import refused
 
 HIGH = "scores of hundreds"
 BOTH = ("out", "lse")
-IN_ONE_TILE = ("one tile in bfloat16", "one tile in float64")
 
 
 def cases(rng: torch.Generator) -> list[Case]:

@@ -15,6 +15,7 @@ from course.exercises.gradient_checkpointing.tiles import (
     EVEN,
     FAR,
     HALF,
+    IN_ONE_TILE,
     LATER,
     LONG,
     MASKED,
@@ -60,7 +61,6 @@ from course.performing.refusals import refused
 
 GIVEN = (*NAMES, "out", "lse", "dout")
 GRADS = ("dq", "dk", "dv")
-IN_ONE_TILE = ("one tile in bfloat16", "one tile in float64")
 
 
 def cases(rng: torch.Generator) -> list[Case]:

@@ -47,12 +47,12 @@ POSITIVE, NEGATIVE, EQUAL, BELOW = (
 ZEROS, ZERO_ROW = "zeros", "a row of zeros"
 SINGLE, TIE = "one number without dimensions", "0 halfway between two codes"
 IN_OTHERS = (  # where an answer may take another way
-    "a grid for each row, in float16",
-    "a grid for each row, in float64",
-    "a grid for each number, in float16",
-    "a grid for each number, in float64",
-    "zeros in float64",
-    "zeros in bfloat16",
+    in_dtype(torch.float16, "x", of=ROWS, name=f"{ROWS}, in float16"),
+    in_dtype(torch.float64, "x", of=ROWS, name=f"{ROWS}, in float64"),
+    in_dtype(torch.float16, "x", of=EACH, name=f"{EACH}, in float16"),
+    in_dtype(torch.float64, "x", of=EACH, name=f"{EACH}, in float64"),
+    in_dtype(torch.float64, "x", of=ZEROS, name="zeros in float64"),
+    in_dtype(torch.bfloat16, "x", of=ZEROS, name="zeros in bfloat16"),
 )
 ALLOWED = 4  # spacings of the dtype: a difference and two quotients round three times, and so may ours
 
@@ -221,7 +221,7 @@ EXERCISE = Exercise(
             "dtypes",
             "step is in float32, or in float64 where x is; zero in int32.",
             holds=_dtypes,
-            cases=(USUAL, ROWS, ZEROS, "in float16", "in bfloat16", "in float64", *IN_OTHERS),
+            cases=(USUAL, ROWS, ZEROS, "in float16", "in bfloat16", "in float64", *(form.name for form in IN_OTHERS)),
             needs=("step",),
         ),
         dataclasses.replace(every_form(needs=("step",)), keys=(), holds=_both),
@@ -238,12 +238,7 @@ EXERCISE = Exercise(
         in_dtype(torch.float64, "x"),
         in_dtype(torch.float16, "x", of=FOUR),
         in_dtype(torch.bfloat16, "x", of=FOUR),
-        in_dtype(torch.float16, "x", of=ROWS, name=IN_OTHERS[0]),
-        in_dtype(torch.float64, "x", of=ROWS, name=IN_OTHERS[1]),
-        in_dtype(torch.float16, "x", of=EACH, name=IN_OTHERS[2]),
-        in_dtype(torch.float64, "x", of=EACH, name=IN_OTHERS[3]),
-        in_dtype(torch.float64, "x", of=ZEROS, name=IN_OTHERS[4]),
-        in_dtype(torch.bfloat16, "x", of=ZEROS, name=IN_OTHERS[5]),
+        *IN_OTHERS,
         at_once(
             "a range too long for float16",
             put("", x=torch.tensor([-30_000.0, 45_000.0, 7.0], dtype=torch.float16)),
