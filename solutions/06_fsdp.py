@@ -451,10 +451,10 @@ def zero2_backward(comm: Comm, loss: Tensor, buckets: Sequence[Sequence[Paramete
     comm     rank `comm.rank` of P = `comm.size`; it has reduce_scatter (and reduce_scatter_single), all_reduce, reduce
              and all_gather
     loss     this rank's loss, a tensor of shape ()
-    buckets  lists of parameters, all of one dtype, float32 or float64, and each contiguous and in one bucket, which
-             all require a gradient and have none yet. The buckets are the same on every rank, and stand in the order in
-             which they are to be scattered. A parameter may be used several times, or not at all on some ranks or on
-             all.
+    buckets  lists of parameters of any shapes, all of one dtype, float32 or float64, and each contiguous and in one
+             bucket, which all require a gradient and have none yet. The buckets are the same on every rank, and stand
+             in the order in which they are to be scattered. A parameter may be used several times, or not at all on
+             some ranks or on all.
     Returns  for each bucket a tensor (m,) of their dtype on rank r: part r of the mean over all ranks of the bucket's
              gradients, flat and one after the other, cut into P parts of m elements, with zeros at the end where P does
              not divide its elements; a rank that did not use it counts with zeros

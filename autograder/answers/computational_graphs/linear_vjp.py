@@ -65,6 +65,7 @@ one_at_a_time = partial(edited, broadcasts_then_sums)
 
 IN_FLOAT32 = (("= dout.reshape", "= dout.float().reshape"), ("= x.reshape", "= x.float().reshape"))
 IN_FLOAT64 = "torch.zeros_like(w, dtype=torch.float64), torch.zeros_like(w[:, 0], dtype=torch.float64)"
+ZEROS = "(torch.zeros_like(each, dtype={} if x.dim() > 2 else torch.float64) for each in (w, w[:, 0]))"
 ONLY_BFLOAT16 = "torch.float32 if w.dtype == torch.bfloat16 else w.dtype"
 RETURN = "return dx, dw, db"
 DX, DW, DB = "dout @ w", "rows_of_dout.T @ rows_of_x", "rows_of_dout.sum(dim=0)"
@@ -188,6 +189,7 @@ WRONG = (
         "digits_lost_in_float64",
         DIGITS,
         in_rows((RETURN, f"{RETURN.replace(', ', '.to(x.dtype), ')}.to(x.dtype)"), *IN_FLOAT32),
+        row_by_row((IN_FLOAT64, ZEROS.format("torch.float32"))),
         fails=(EVERY_DIGIT,),
     ),
     wrong(
@@ -196,6 +198,7 @@ WRONG = (
         "2048: a sum of many rows stands still there. torch's sum and `@` add up in float32, NumPy's do not; where you "
         "add yourself, convert first, and back at the end.",
         row_by_row((IN_FLOAT64, "torch.zeros_like(w), torch.zeros_like(w[:, 0])")),
+        row_by_row((IN_FLOAT64, ZEROS.format("dtype"))),
         row_by_row((IN_FLOAT64, f"(torch.zeros_like(each, dtype={ONLY_BFLOAT16}) for each in (w, w[:, 0]))")),
     ),
     wrong(

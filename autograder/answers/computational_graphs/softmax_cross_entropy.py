@@ -231,7 +231,13 @@ WRONG = (
             (RETURN, "return loss.to(logits.dtype), dlogits.to(logits.dtype) / len(targets)"),
         ),
         from_log_p((".mean()", ".float().mean().to(logits.dtype)")),
-        fails=(EVERY_DIGIT,),
+        fails=(EVERY_DIGIT, "every_form"),
+    ),
+    wrong(
+        "one_over_n_in_float32",
+        "torch.tensor(1 / N) is a float32 number, and 1/3 has 7 digits there: what you multiply by it keeps the dtype "
+        "of the logits, and no more digits than that. Divide by N, or use the Python number.",
+        from_log_p((RETURN, "return loss, dlogits * torch.tensor(1 / len(targets))")),
     ),
     wrong(
         "added_up_in_half_precision",

@@ -167,6 +167,13 @@ WRONG = (
         edit((FLAGS, CLAIMS), (TRAINED, "list(model.parameters())")),
     ),
     wrong(
+        "nothing_to_concatenate",
+        "Where no rank has any gradient there is nothing to put into one tensor, and torch.cat raises for no tensors. "
+        "Return before it.",
+        flat(("    if not chosen:\n        return\n", "")),
+        fails=("unused_by_all",),
+    ),
+    wrong(
         "zeros_in_float32",
         "Your zeros for a gradient that is missing are in float32, whatever the parameters are in. Take zeros_like(p).",
         edit(("torch.zeros_like(each)", "torch.zeros(each.shape)")),

@@ -185,6 +185,7 @@ WRONG = (
         edit((LAST, "return padded")),
         edit((LAST, "return padded[:n]")),
         edit((LAST, f"{LAST}.squeeze()")),
+        edit((LAST, f"{LAST} if size > 1 else padded")),
     ),
     wrong(
         "rest_not_added",

@@ -286,8 +286,12 @@ WRONG = (
     ),
     wrong(
         "torchs_own_where_alone",
-        "One rank alone takes torch's batch norm, which refuses a single sample in training. Its y is 0, as elsewhere.",
-        edit(("    y: Tensor = _", f"    if comm.size == 1:\n        {TORCHS}\n    y: Tensor = _")),
+        "One rank alone takes another way: torch's batch norm, which refuses a single sample in training, where y is 0 "
+        "as elsewhere; or x.mean(0), which leaves every position of (n, C, L) a mean of its own.",
+        *(
+            edit(("    y: Tensor = _", f"    if comm.size == 1:\n        {own}\n    y: Tensor = _"))
+            for own in (TORCHS, "return (x - x.mean(0)) / (x.var(0, correction=0) + eps).sqrt()")
+        ),
     ),
     wrong(
         "statistics_in_half",

@@ -153,6 +153,7 @@ WRONG = (
         "Your tensors keep more alive than one row: copies, which are a full unit once more where views cost nothing, "
         "or a row that is longer than all shards together.",
         edit((VIEW, "piece.view(shape).clone()")),
+        edit((VIEW, "piece.view(shape) if shape else piece[0].clone()")),
         edit((VIEW, "piece.view(shape) if comm.size > 1 else piece.clone().view(shape)")),
         edit((MAKE, "row = shard.new_empty((comm.size + 1) * len(shard))[: comm.size * len(shard)]")),
         fails=("one_row",),

@@ -141,6 +141,12 @@ WRONG = (
         edit((ALL_USES, "all(name.startswith(path) for name in names[:2])")),
     ),
     wrong(
+        "blocks_take_what_is_tied",
+        "A block takes with it what it shares with a module outside of it, and frees that before the other use. A "
+        "block is whole, but what is tied waits for the module in which all of its uses are, as anywhere else.",
+        edit((ALL_USES, f"(any if isinstance(module, blocks) else all){ALL_USES.removeprefix('all')}")),
+    ),
+    wrong(
         "tied_to_the_root",
         "You leave tied parameters to the root in any case. Where an inner module has all uses in it, it is enough.",
         edit(
@@ -208,9 +214,18 @@ WRONG = (
     wrong(
         "root_first",
         "Your units are right, but not in their order: inner modules come before outer ones, in the order of "
-        "named_children(), and the root's unit comes last.",
+        "named_children(), blocks as all others, and the root's unit comes last.",
         edit(("units.append([", "units.insert(0, [")),
         edit(("in module.named_children()", "in reversed([*module.named_children()])")),
+        edit(
+            (
+                '    visit(model, "")\n',
+                "    for path, module in model.named_modules():\n"
+                "        if path and isinstance(module, blocks):\n"
+                '            visit(module, f"{path}.")\n'
+                '    visit(model, "")\n',
+            )
+        ),
         fails=("order",),
     ),
     wrong(

@@ -335,6 +335,15 @@ WRONG = (
         fails=("one_of_each", "bytes", "few_buckets", "memory"),
     ),
     wrong(
+        "sizes_of_the_first",
+        "You take all parameters of a bucket to be as large as the first, or of as many dimensions. A bucket holds "
+        "what comes one after the other in a model: ask each parameter for its numel(), and flatten each gradient.",
+        edit((NEW, NEW.replace("sum(p.numel() for p in bucket)", "len(bucket) * bucket[0].numel()"))),
+        edit(("start += p.numel()", "start += bucket[0].numel()")),
+        edited(one_on_its_way, ("*(part.reshape(-1) for part in parts)", "torch.cat(parts).flatten()")),
+        edited(one_on_its_way, ("*(part.reshape(-1) for part in parts)", "torch.stack(parts).flatten()")),
+    ),
+    wrong(
         "sum_for_mean",
         "Every gradient is the sum over ranks. Divide by their number, or say so to reduce_scatter.",
         edit((REDUCE, REDUCE.replace("mean", "sum"))),

@@ -165,12 +165,14 @@ WRONG = (
         "Your running maximum starts at 0, or at a number such as -1e9. Where all scores are far below it every exp is "
         "0, and 0 / 0 is nan. Before the first tile there is no largest score: start at -inf.",
         mistaken((START, "x.new_full((*q.shape[:-1], 1), -1e9)")),
+        mistaken((START, START.replace("-torch.inf", "torch.finfo(q.dtype).min"))),
     ),
     wrong(
         "hidden_scores_get_a_number",
         "You set the scores that a query may not see to a number such as -1e9. Scores that it sees may be lower still: "
         "set hidden ones to -inf.",
         mistaken((MASK, MASK.replace("-torch.inf", "-1e9"))),
+        mistaken((MASK, MASK.replace("-torch.inf", "torch.finfo(q.dtype).min"))),
     ),
     wrong(
         "no_largest_subtracted",

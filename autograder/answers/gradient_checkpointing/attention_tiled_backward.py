@@ -220,6 +220,7 @@ WRONG = (
         "You set the scores that a query may not see to a number such as -1e9. lse may be lower still, and exp of "
         "their difference is then inf: set hidden scores to -inf.",
         mistaken((MASK, MASK.replace("-torch.inf", "-1e9"))),
+        mistaken((MASK, MASK.replace("-torch.inf", "torch.finfo(q.dtype).min"))),
     ),
     wrong(
         "mask_shifted",

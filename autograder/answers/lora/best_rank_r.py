@@ -72,6 +72,7 @@ edit = partial(edited, best_rank_r)
 SVD = "torch.linalg.svd(delta, full_matrices=False)"
 B, A = "U[:, :r] * S[:r]", "Vh[:r]"
 BOTH = f"{B}, {A}"
+KEPT = f"({B})[:, kept], {A}[kept]"
 
 WRONG = (
     wrong(
@@ -135,6 +136,13 @@ WRONG = (
         "one_less",
         "The slice ends before r - 1. [:r] has r entries.",
         edit((BOTH, "U[:, :max(r - 1, 0)] * S[:max(r - 1, 0)], Vh[:max(r - 1, 0)]")),
+    ),
+    wrong(
+        "fewer_where_the_rank_is_smaller",
+        "Where delta has a smaller rank than r, your factors have fewer columns and rows. Whoever puts them into a "
+        "layer asked for r: the others are zeros.",
+        edit((f"U, S, Vh = {SVD}", f"r = min(r, int(torch.linalg.matrix_rank(delta)))\n    U, S, Vh = {SVD}")),
+        edit((f"return {BOTH}", f"kept = S[:r] > 8 * torch.finfo(S.dtype).eps * S[:1]\n    return {KEPT}")),
     ),
     wrong(
         "one_more",

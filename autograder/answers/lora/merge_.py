@@ -58,6 +58,7 @@ UNLESS = "    if layer.merged:\n        return\n"
 FLAG = "    layer.merged = True\n"
 RECORDS = ("@torch.no_grad()\n", "")
 PRODUCT = "layer.B.to(finer) @ layer.A.to(finer)"
+OUTER = "torch.outer(layer.B.to(finer).squeeze(), layer.A[0].to(finer))"
 SUM = "weight.to(finer) + layer.scale * product"
 WRITE = f"weight.copy_({SUM})"
 FINER = "torch.promote_types(weight.dtype, torch.float32)"
@@ -121,9 +122,10 @@ WRONG = (
     ),
     wrong(
         "column_squeezed_away",
-        "A weight may have one column, which `.squeeze()` takes away: what is left spreads over a square, and does not "
-        "fit. B A has the shape of the weight as it is.",
+        "A weight may have one column or one row, which `.squeeze()` takes away: what is left spreads over a square, "
+        "or does not fit. B A has the shape of the weight as it is.",
         way((PRODUCT, f"({PRODUCT}).squeeze()")),
+        way((PRODUCT, f"{OUTER} if len(layer.A) == 1 else {PRODUCT}")),
     ),
     wrong(
         "transposed",
@@ -187,6 +189,15 @@ WRONG = (
         way((WRITE, f"layer.A.data = layer.A.data.to(finer)\n    layer.B.data = layer.B.data.to(finer)\n    {WRITE}")),
         way((WRITE, f"{WRITE}\n    layer.B.data = layer.B.data.to(finer)")),
         fails=("factors_unchanged", "nothing_kept"),
+    ),
+    wrong(
+        "factors_scaled_in_float64",
+        "Where all is in float64, `.double()` makes no copy: it is the factor itself, and `mul_` changes that. "
+        "Multiply without an underscore.",
+        way(
+            (PRODUCT, "layer.B.double().mul_(layer.scale) @ layer.A.double()"), ("+ layer.scale * product", "+ product")
+        ),
+        fails=("factors_unchanged",),
     ),
     wrong(
         "keeps_a_second_weight",

@@ -298,6 +298,7 @@ WRONG = (
             ("return s + losses", "return (s + losses).to(dtype)"),
         ),
         at_the_end(("return s + losses", "return torch.stack([s, losses]).sum(0)")),
+        at_the_end(("return s + losses", "return s + losses if len(xs) > 8 else xs.sum(0)")),
         fixed_point,
         fused,
         beside_the_sum,

@@ -235,8 +235,10 @@ WRONG = (
     ),
     wrong(
         "one_gradient_looked_at",
-        "You look at one of the gradients only, the first or the last. Note whether *all* are finite: one overflow "
-        "anywhere is enough.",
+        "You look at one of the gradients only, the first or the last, or at one of their numbers. Note whether *all* "
+        "are finite: one overflow anywhere is enough.",
+        scaler(("g.isfinite().all()", "g.flatten()[:1].isfinite().all()")),
+        scaler(("g.isfinite().all()", "g.flatten()[-1:].isfinite().all()")),
         scaler((FINITE, "self._finite = bool(present[0].isfinite().all())")),
         scaler((FINITE, "self._finite = bool(present[-1].isfinite().all())")),
         python(("self.good = self.good and not", "self.good = not")),
@@ -466,6 +468,7 @@ WRONG = (
         "list there: numbers of the constructor, float16 gradients, calls out of turn.",
         scaler(("if not (init_scale > 0", "if False and not (init_scale > 0")),
         scaler((HALF, "if False:")),
+        scaler((HALF, HALF.replace("in present", "in present[-1:]"))),
         scaler((SECOND, "if False:\n            raise")),
         scaler((EARLY, "if self._finite is None:")),
         scaler(("self._stepped = True", "self._stepped = self._finite")),

@@ -172,6 +172,13 @@ WRONG = (
         mistaken((STEP, f"if lr == 0 or not grad.any():\n            continue\n        {STEP}")),
     ),
     wrong(
+        "moved_by_a_difference",
+        "You bring a parameter to its master by what it lacks, or by way of 0 times what it holds. What it holds does "
+        "not matter, and may be inf or nan, from which no sum leads back. Copy the master into it.",
+        mistaken((CAST, "param += master - param")),
+        mistaken((CAST, "param.mul_(0).add_(master)")),
+    ),
+    wrong(
         "a_graph_is_recorded",
         "Parameters of a model require a gradient, and torch refuses to change such a tensor in place while it "
         "records. Put the function under torch.no_grad().",

@@ -207,6 +207,7 @@ WRONG = (
         with_helpers((".sum(dim=0)", ".sum(dim=0).to(a.dtype)")),
         sliced(("return near[0] @ near[1]", "return (near[0] @ near[1]).to(b.dtype)")),
         sliced(("(part / scale)", "(part / scale).to((a, b)[side].dtype).float()")),
+        sliced(("detach().to(torch.float32)", "detach().to(torch.promote_types(a.dtype, b.dtype))")),
         fails=("half_precision",),
     ),
     wrong(
@@ -336,6 +337,7 @@ WRONG = (
         "You add a small number to amax, or keep the scale above one, and tensors of small numbers lose their bits: "
         "gradients of 1e-12 are usual. Nothing is added, and where amax is 0 the scale is 1.",
         with_helpers((SCALE, "(amaxes + 1e-12) / largest")),
+        with_helpers((SCALE, f"amaxes.clamp(min=1e-12) / largest if block else {SCALE}")),
         with_helpers((SCALE, "(amaxes / largest).clamp(min=1e-12)")),
     ),
     wrong(

@@ -223,6 +223,12 @@ WRONG = (
         in_place(("torch.zeros_like(p)", "torch.zeros(p.shape)")),
         in_place(("torch.zeros_like(p)", "torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))")),
         formulas(('momentum * kept["b"]', 'momentum * (kept["b"].float() if p.itemsize == 2 else kept["b"])')),
+        formulas(
+            (
+                "g = grad + weight_decay * p",
+                "g = grad\n        if weight_decay:\n            g = g.float() + weight_decay * p",
+            )
+        ),
         rounds_to=torch.float32,
     ),
     wrong(

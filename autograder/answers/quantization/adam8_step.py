@@ -212,9 +212,12 @@ WRONG = (
         adam(("(v_hat.sqrt() + eps)", "(v_hat + eps).sqrt()")),
     ),
     wrong(
-        "scale_of_zeros_is_one",
+        "zeros_with_a_scale",
         "A block of zeros has scale 0, its largest magnitude. Put something else in its place for the division only.",
-        adam((UNITS, "scales = torch.where(scales > 0, scales, 1.0)\n    units = blocks / scales[:, None]")),
+        *(
+            adam((UNITS, f"scales = torch.where(scales > 0, scales, {scale})\n    units = blocks / scales[:, None]"))
+            for scale in (1.0, 1e-12)
+        ),
     ),
     wrong(
         "no_state_at_a_rate_of_0",

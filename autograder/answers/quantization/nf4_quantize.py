@@ -138,10 +138,13 @@ WRONG = (
         nf4((UNITS, "units = blocks / scales[:, None]")),
     ),
     wrong(
-        "scale_of_zeros_is_one",
+        "zeros_with_a_scale",
         "A block of zeros has scale 0, the largest magnitude in it. Put something else in its place for the division "
         "only.",
-        nf4((UNITS, "scales = torch.where(scales > 0, scales, 1.0)\n    units = blocks / scales[:, None]")),
+        *(
+            nf4((UNITS, f"scales = torch.where(scales > 0, scales, {scale})\n    units = blocks / scales[:, None]"))
+            for scale in (1.0, 1e-12)
+        ),
     ),
     wrong(
         "small_scales_raised",

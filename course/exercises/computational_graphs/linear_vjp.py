@@ -22,7 +22,7 @@ from course.performing.exercise import (
     observe,
     outputs,
 )
-from course.performing.forms import at_once, cut, in_dtype, leaves, offset, put, strided, times, transposed
+from course.performing.forms import alone, at_once, cut, in_dtype, leaves, offset, put, strided, times, transposed
 from course.tree import Tree
 
 
@@ -46,6 +46,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("two batch dimensions", (2, 5), 3, 4),
         case("four batch dimensions", (2, 3, 1, 2), 4, 2),
         case("in float64", (3,), 2, 4, torch.float64),
+        case(BATCHES_IN_FLOAT64, (2, 3), 2, 4, torch.float64),
     ]
 
 
@@ -57,14 +58,15 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 GRADIENTS = ("dx", "dw", "db")
 ONE_BATCH = ("one batch dimension", "square weight")
-NO_ROWS = "no rows, in float64"
+NO_ROWS, BATCHES_IN_FLOAT64 = "no rows, in float64", "two batch dimensions, in float64"
 ANY_BATCH = ("no batch dimension", "two batch dimensions", "four batch dimensions")
+HALVES = ("in float16", "in bfloat16")
 ALL = ("dout", "x", "w")
 LEAVES = at_once("pieces of a longer tensor that require a gradient", offset(*ALL), leaves(*ALL), of=ANY_BATCH[1])
 
 
-def _ones(rows: int, dtype: torch.dtype) -> dict[str, Tree]:
-    shapes = {"dout": (rows, 2), "x": (rows, 3), "w": (2, 3)}
+def _ones(dtype: torch.dtype, *rows: int) -> dict[str, Tree]:
+    shapes = {"dout": (*rows, 2), "x": (*rows, 3), "w": (2, 3)}
     return {name: torch.ones(shape, dtype=dtype) for name, shape in shapes.items()}
 
 
@@ -100,12 +102,12 @@ EXERCISE = Exercise(
             keys=GRADIENTS,
             cases=ANY_BATCH,
         ),
-        every_digit_in_float64(*GRADIENTS),
+        every_digit_in_float64(*GRADIENTS, cases=("in float64", BATCHES_IN_FLOAT64)),
         Property(
             "dtype_of_the_inputs",
             "All three gradients are tensors in the dtype of the inputs: float64 where those are, and not otherwise.",
             holds=tensors_in_the_dtype_of("x", *GRADIENTS),
-            cases=(*ONE_BATCH, "in float64", "in float16", "in bfloat16", "no batch dimension, in float16", NO_ROWS),
+            cases=(*ONE_BATCH, "in float64", BATCHES_IN_FLOAT64, *HALVES, "no batch dimension, in float16", NO_ROWS),
             needs=("gradient_of_the_input", "gradient_of_the_weight", "gradient_of_the_bias"),
         ),
         unchanged(
@@ -135,12 +137,13 @@ EXERCISE = Exercise(
         at_once(NO_ROWS, in_dtype(torch.float64, *ALL), cut("", dout=(0, 0), x=(0, 0))),
         put(
             "300 equal rows in bfloat16",  # one by one in bfloat16 they add up to 256
-            _ones(300, torch.bfloat16),
+            _ones(torch.bfloat16, 300),
         ),
         put(
             "3,000 equal rows in float16",  # one by one in float16 they add up to 2048
-            _ones(3000, torch.float16),
+            _ones(torch.float16, 3000),
         ),
+        alone(put("300 sequences of a row in bfloat16", _ones(torch.bfloat16, 300, 1))),
         in_dtype(torch.float16, *ALL, of="no batch dimension", name="no batch dimension, in float16"),
     ),
     promises={
@@ -151,7 +154,7 @@ EXERCISE = Exercise(
         "(out, in)": ("one input", "one output"),
         "of the shapes of x, w and b": ("any_number_of_batch_dimensions", "one row", NO_ROWS),
         "in the dtype of the inputs": ("dtype_of_the_inputs", "every_digit_in_float64", "in float16", "in bfloat16"),
-        "added up in float32 or finer": ("300 equal rows in bfloat16", "3,000 equal rows in float16"),
+        "added up in float32 or finer": ("300 equal rows in bfloat16", "300 sequences of a row in bfloat16"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },
     removes=("torch.autograd", "torch.func"),

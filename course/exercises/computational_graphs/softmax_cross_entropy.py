@@ -159,6 +159,12 @@ EXERCISE = Exercise(
             targets=torch.tensor([2]),
         ),
         put(
+            "three rows in float64",
+            logits=torch.tensor([[0.5, 1.5, -0.25], [1.0, -0.5, 0.75], [-1.0, 0.25, 0.5]], dtype=torch.float64),
+            targets=torch.tensor([0, 2, 1]),
+            of="in float64",
+        ),
+        put(
             "one row of one class in float64",
             logits=torch.tensor([[-1e4]], dtype=torch.float64),
             targets=torch.tensor([0]),

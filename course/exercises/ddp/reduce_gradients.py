@@ -19,6 +19,7 @@ from course.performing.exercise import Answer, Case, Exercise, Inputs, Observati
 
 EQUAL, UNEQUAL, ONE = "equal shards", "unequal shards", "one rank"
 MISSING, EMPTY, UNUSED = "unused by some ranks", "ranks without samples", "unused by all ranks"
+NOWHERE = "no gradient on any rank"
 DTYPES, DOUBLE, HALF = "three dtypes, and a transposed weight", "float64", "float16, 140,000 samples"
 TIED, MANY = "tied weights", "8 ranks, many small parameters"
 SLACK, FLAG = 1_000, 16  # bytes for what the ranks must agree on, in all and for each parameter
@@ -99,6 +100,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             none=[(0, "body.1.bias"), (1, "body.1.bias"), (1, "scale")],
             zero="scale",
         ),
+        case(NOWHERE, [few, few + 1], first, none=[(0, "body.0.weight"), (1, "body.0.weight")]),
         several,
         case(DOUBLE, [few, few + 1], (part("c"), (5,), torch.float64)),  # shares that float32 cannot hold
         half,
@@ -192,7 +194,7 @@ EXERCISE = Exercise(
             "None, but takes a step with zeros. No rank can know this alone, so they have to tell each other. Zeros "
             "are a gradient, too.",
             keys=("*/grads/*",),
-            cases=(UNUSED,),
+            cases=(UNUSED, NOWHERE),
         ),
         Property(
             "dtypes_and_strides",

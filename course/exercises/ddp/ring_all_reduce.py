@@ -50,7 +50,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         SCALARS: _ordered(lambda: [1 + each.abs() for each in drawn(5)]),
         FEWER: _ordered(lambda: [1 + each.abs() for each in drawn(4, 2)]),
         EMPTY: drawn(3, 0, 2, dtype=torch.float64),
-        ONE: drawn(1, 3),
+        ONE: drawn(1, 3, 1, 2),
         VIEWS: drawn(2, 3, 3),
         FINE: drawn(3, 3, dtype=torch.float64),
         HALF: [between_bfloat16(rng, 6) for _ in range(2)],

@@ -57,7 +57,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(five, [3, 1, 4, 1, 5], 3, mean=0.0, deviation=1e-4, eps=1e-8),
         case(sequences, [2, 1, 3], 3, 5),
         case(small, [4, 7], 3, mean=0.0, deviation=0.02, eps=0.04),
-        case(alone, [6], 3),
+        case(alone, [6], 3, 5),
         case(far, [16, 9, 12], 8, mean=1_000.0, eps=1e-5),
         case(farther, [16, 9, 12], 8, mean=1_000.0, eps=1e-5, dtype=torch.float64),
         case(in_half, [12, 5, 9], 8, mean=700.0, deviation=4.0, eps=1e-3, **half),

@@ -26,6 +26,7 @@ TIED, INNER, SHARED, FROZEN, EMPTY = (
 )
 ROOT, ALL = "all below the limit", "nothing left for the root"
 DEEPER, MODEL, DICT = "a block within a block", "the model is a block", "the model is a dict"
+BETWEEN = "tied between two blocks"
 PLAIN = (STACK, DEEP, ROOT)
 
 
@@ -71,8 +72,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         inputs: dict[str, Any] = {"parts": [list(each) for each in parts], "least": least, "frozen": list(frozen)}
         return Case(name=name, inputs={**inputs, "blocks": list(blocks)})
 
-    def block(path: str, kind: str = "block") -> list[tuple[str, Any]]:
-        return [(path, kind), *layer(f"{path}.attn"), (f"{path}.norm.weight", some(2, 6)), *layer(f"{path}.mlp.up")]
+    def block(path: str, kind: str = "block", low: int = 4) -> list[tuple[str, Any]]:
+        norm = f"{path}.norm.weight", some(2, 6)
+        return [(path, kind), *layer(f"{path}.attn", low), norm, *layer(f"{path}.mlp.up", low)]
 
     embed = ("embed.weight", 10 * some(6, 9))
     nested = [
@@ -110,12 +112,22 @@ def cases(rng: torch.Generator) -> list[Case]:
             200,
             embed,
             ("body", "module"),
-            *block("body.0"),
-            *block("body.1"),
+            *block("body.0", low=5),  # less than 200 alone, and more than 200 together
+            *block("body.1", low=5),
             *layer("head", 21, 25),
             blocks=("block",),
         ),
         case(DEEPER, 40, *block("outer"), *block("outer.within", "expert"), *layer("head"), blocks=("block", "expert")),
+        case(
+            BETWEEN,
+            40,
+            ("layers", "list"),
+            *block("layers.0"),
+            *block("layers.1"),
+            ("layers.1.mlp.gate", "= layers.0.mlp.up"),
+            *layer("head"),
+            blocks=("block",),
+        ),
         case(MODEL, 40, ("", "block"), *layer("first"), *layer("second"), blocks=("block",)),
         case(LISTS, 40, ("layers", "list"), *listed, ("heads", "dict"), *named, *layer("last")),
         case(
@@ -273,11 +285,11 @@ EXERCISE = Exercise(
         ),
         Property(
             "tied_where_both_see_them",
-            "A tied parameter waits for the innermost module that has all of its uses in it: in an inner unit it would "
-            "be freed while the other use still needs it.",
+            "A tied parameter waits for the innermost module that has all of its uses in it: in an inner unit, be it a "
+            "block, it would be freed while the other use still needs it.",
             points=2,
             keys=("unit_of/*", "units"),
-            cases=(TIED, INNER, SHARED),
+            cases=(TIED, INNER, SHARED, BETWEEN),
             needs=("each_once",),
         ),
         Property(
@@ -302,8 +314,8 @@ EXERCISE = Exercise(
             "order of named_children(), the root's unit last.",
             points=2,
             keys=("order/*",),
-            cases=PLAIN,
-            needs=("units",),
+            cases=(*PLAIN, BLOCKS),
+            needs=("units", "blocks_whole"),
         ),
     ),
     hints=(

@@ -22,6 +22,7 @@ USUAL, UNEVEN, ONE, TIED = "2 ranks", "4 ranks, which do not divide", "one rank"
 ON_ONE, NOWHERE, AFTERWARDS = "layers that some ranks do not use", "a layer that nobody uses", "backward, afterwards"
 DEEP, FEW = "a deep stack", "5 ranks, fewer numbers than fill them"
 VALUES = ("*/shards/*",)
+UNLIKE = [(4, 3), (2, 3), (3, 3), (1, 3)]  # parameters of one bucket differ in size, and those of the last are vectors
 LAYERS = 6  # of the deep stack
 TOGETHER = 2  # layers in a bucket of the deep stack, so that a bucket is more than the layer at work
 ONE_BUCKET, PILED = 4.15, 5.8  # units: less than all gradients in rows, and than those in .grad and a copy of a bucket
@@ -31,8 +32,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Which layers each rank uses, in which order, and the buckets as lists of parameters."""
 
     def case(name: str, uses: list[list[int]], buckets: list[list[int]], shape: Any = (4, 3), **more: Any) -> Case:
-        made = units.case(rng, name, len(uses), [shape] * (1 + max(map(max, buckets)) // 2), **more)
-        return _with(made, uses, buckets)
+        shapes = shape if isinstance(shape, list) else [shape] * (1 + max(map(max, buckets)) // 2)
+        return _with(units.case(rng, name, len(uses), shapes, **more), uses, buckets)
 
     layerwise = [[5, 4], [3, 2], [1, 0]]
     deep, backwards = units.deep(rng, DEEP, LAYERS), [*reversed(range(2 * LAYERS))]
@@ -42,7 +43,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(FEW, [[0, 1]] * 5, [[3], [2, 1, 0]], (2, 1), positive=True),
         case(ONE, [[0, 1]], layerwise),  # which leaves one out
         case(TIED, [[0, 1, 0, 2]] * 2, layerwise),
-        case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 2, 3]], [[7, 6, 5, 4], [3, 2], [1, 0]], dtype=torch.float64),
+        case(ON_ONE, [[0, 2, 3], [0, 1, 2], [0, 1, 2, 3]], [[7, 6, 5, 4], [3, 2], [1, 0]], UNLIKE, dtype=torch.float64),
         case(NOWHERE, [[0, 2]] * 2, layerwise),
         case(AFTERWARDS, [[0, 1, 2]] * 2, [[7, 6], *layerwise]),
         _with(
@@ -72,7 +73,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     for number, shapes in enumerate(units.shapes_of(inputs)):
         a, b = (inputs["x"].new_empty(shape) for shape in shapes)
         units.fill(inputs, number, a, b)
-        params += [Parameter(a), Parameter(b)]
+        params += [Parameter(each[0] if len(each) == 1 else each) for each in (a, b)]
 
     there: list[int] = []  # how many gradients are in .grad when backward comes to the first layer used
 
@@ -84,7 +85,8 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     def loss(watched: bool) -> Tensor:
         x = inputs["x"]
         for place, layer in enumerate(inputs["uses"]):
-            x = x + torch.tanh(x @ params[2 * layer].T) @ params[2 * layer + 1]
+            a, b = (each.view(-1, x.shape[1]) for each in params[2 * layer : 2 * layer + 2])
+            x = x + torch.tanh(x @ a.T) @ b
             if copies > 1 and place == 0:
                 x.register_hook(look)
         if watched:
@@ -267,7 +269,7 @@ EXERCISE = Exercise(
     promises={
         "rank `comm.rank` of P = `comm.size`": (ONE, USUAL, DEEP),
         "this rank's loss": ("shards",),
-        "all of one dtype, float32 or float64": (USUAL, UNEVEN),
+        "of any shapes, all of one dtype, float32 or float64": (USUAL, UNEVEN, ON_ONE),
         "and each contiguous and in one bucket, which all require a gradient and have none yet": ("shards",),
         "in the order in which they are to be scattered": ("unused_parameters", "scattered_afterwards", UNEVEN),
         "may be used several times, or not at all on some ranks or on all": (TIED, ON_ONE, NOWHERE),

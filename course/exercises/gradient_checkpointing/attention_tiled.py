@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from course.exercises.gradient_checkpointing.tiles import (
+    BELOW,
     BEYOND,
     BLOCK,
     EVEN,
@@ -154,6 +155,7 @@ FORMS = (
     in_dtype(torch.float16, *NAMES, of=RAGGED),
     in_dtype(torch.bfloat16, *NAMES, of=MASKED),
     at_once(BEYOND, in_dtype(torch.float16, *NAMES), times("large", 32.0, "q", "k"), of=HIGH),
+    at_once(BELOW, times("smaller", 2.0**-44, "q", "k"), in_dtype(torch.float16, *NAMES), of=FAR),
     at_once(VIEWS, strided(*NAMES), between_calls("v"), of=MASKED),
     cut("one query", q=(2, 1), of=RAGGED),
     cut("one key", k=(2, 1), v=(2, 1), of=RAGGED),
@@ -249,7 +251,7 @@ EXERCISE = Exercise(
         "any floating dtype": ("in float16", "in bfloat16", "in float64"),
         "views too": (VIEWS,),
         "They are not changed": ("arguments_unchanged",),
-        "any size of scores": ("any_size_of_scores", BEYOND),
+        "any size of scores": ("any_size_of_scores", BEYOND, BELOW),
         "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, *IN_ONE_TILE),
         "query i sees keys 0 to i": ("causal",),
         "in q's dtype": ("dtypes",),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from course.exercises.gradient_checkpointing.tiles import (
+    BELOW,
     BEYOND,
     BLOCK,
     EVEN,
@@ -56,10 +57,11 @@ from course.performing.exercise import (
     every_form,
     observe,
 )
-from course.performing.forms import alone, at_once, between_calls, in_dtype, put, strided
+from course.performing.forms import alone, at_once, between_calls, in_dtype, put, strided, times
 from course.performing.refusals import refused
 
 GIVEN = (*NAMES, "out", "lse", "dout")
+IN_HALF = tuple(name for name in GIVEN if name != "lse")
 GRADS = ("dq", "dk", "dv")
 
 
@@ -229,7 +231,7 @@ EXERCISE = Exercise(
         ),
         replace(
             every_form(needs=("dq", "dk"), keys=tuple(f"*{name}" for name in GRADS)),
-            cases=(BEYOND, SHAPES, "in float16", "in bfloat16", VIEWS),
+            cases=(BEYOND, BELOW, SHAPES, "in float16", "in bfloat16", VIEWS),
             in_half=16,  # of scores of thousands float32 has few digits behind the point
         ),
         Property(
@@ -273,8 +275,15 @@ EXERCISE = Exercise(
     keeps=GIVEN,
     forms=(
         alone(in_dtype(torch.float64, *GIVEN, of=RAGGED)),  # lse may not be wider than what is computed in
-        in_dtype(torch.float16, *(name for name in GIVEN if name != "lse"), of=RAGGED),
-        in_dtype(torch.bfloat16, *(name for name in GIVEN if name != "lse"), of=MASKED),
+        in_dtype(torch.float16, *IN_HALF, of=RAGGED),
+        in_dtype(torch.bfloat16, *IN_HALF, of=MASKED),
+        at_once(
+            BELOW,
+            times("smaller", 2.0**-44, "q", "k"),
+            times("lse", 2.0**-88, "lse"),
+            in_dtype(torch.float16, *IN_HALF),
+            of=FAR,
+        ),
         at_once(VIEWS, strided(*GIVEN), between_calls("dout"), of=MASKED),
         put(IN_ONE_TILE[0], block=16, of=HALF),
         alone(in_dtype(torch.float64, *GIVEN, of=ONE_TILE, name=IN_ONE_TILE[1])),
@@ -285,7 +294,7 @@ EXERCISE = Exercise(
         "views too": (VIEWS,),
         "None of them is changed": ("arguments_unchanged",),
         "T and S need be no multiples of it, and may be smaller": (RAGGED, ONE_TILE, SHAPES, *IN_ONE_TILE),
-        "hides the same scores as forward did": ("causal",),
+        "hides the same scores as forward did": ("causal", BELOW),
         "each in its tensor's dtype": ("dtypes",),
         "no tensor has more numbers than": ("one_tile_at_a_time",),
         "what attention_tiled returned for them": ("dq", "dk", "dv"),

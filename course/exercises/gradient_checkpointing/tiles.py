@@ -38,6 +38,7 @@ EVEN, RAGGED, ONE_TILE = "tiles that fit", "ragged tiles", "a block longer than 
 VIEWS = "views, between two other calls"
 MASKED, LATER, FAR = "causal, ragged tiles", "causal, later scores far above", "causal, scores below -10**32"
 HALF, BEYOND = "sums in bfloat16", "scores beyond float16, in float16"
+BELOW = "causal, scores below float16's, in float16"
 IN_ONE_TILE = ("one tile in bfloat16", "one tile in float64")
 SHAPES, REFUSALS = "other shapes", "what is refused"
 PLAIN = (EVEN, RAGGED, ONE_TILE)

@@ -170,8 +170,8 @@ EXERCISE = Exercise(
         Property(
             "degenerate",
             "Singular values may be 0, by which nobody can divide, or equal: then several matrices are as near, and "
-            "all are right.",
-            holds=_nearest,
+            "all are right. The factors have r columns and rows all the same.",
+            holds=_both,
             cases=DEGENERATE,
             needs=("the_least_error",),
         ),
@@ -217,7 +217,7 @@ EXERCISE = Exercise(
         "in float32 or float64": ("dtype_of_delta", "in float64"),
         "not changed": ("arguments_unchanged",),
         "from 0 to the smaller of m and n": ("nothing", "all_of_it"),
-        "(B, A), of the shapes (m, r) and (r, n)": ("shapes",),
+        "(B, A), of the shapes (m, r) and (r, n)": ("shapes", "degenerate"),
         "in the dtype of delta": ("dtype_of_delta",),
         "as small as any matrix of rank at most r makes it": ("the_least_error", "degenerate", "small_values"),
     },

@@ -138,7 +138,7 @@ def properties(sum_of: str, after: str) -> tuple[Property, ...]:
             "A, B, the bias and scale are afterwards what they were, in the dtype that they had: all are needed to "
             "take the adapter out again. Compute in a finer dtype with copies.",
             keys=("left/*", "scale", "dtypes"),
-            cases=(USUAL, TRAINABLE, TWICE, HALF),
+            cases=(USUAL, TRAINABLE, TWICE, HALF, DOUBLE),
             needs=("weight",),
         ),
         Property(
@@ -183,10 +183,11 @@ FORMS: tuple[Form, ...] = (
     at_once("in float16", in_dtype(torch.float16, *FLOATS), of=SQUARE),
     put("a scale of 1", scale=1.0),
     put("one column", weight=TALL, A=torch.tensor([[0.75], [1.25]]), B=TALL / 64 + torch.tensor([[0.5, 0.75]])),
+    put("one row, r = 1", weight=TALL.T.contiguous(), A=TALL.T / 64, B=torch.tensor([[0.75]])),
 )
 PROMISES = {
     "all in one floating dtype": ("in float16", HALF, DOUBLE),
-    "weight (m, n)": ("one column",),
+    "weight (m, n)": ("one column", "one row, r = 1"),
     "may be a view": (STRIDED,),
     "r may be 1": (ONE,),
     "is changed in its own memory": ("weight", "same_parameters"),

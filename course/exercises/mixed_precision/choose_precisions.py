@@ -393,7 +393,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=_few,
             shows="calls_of_loss",
-            cases=MEASURED,
+            cases=(*MEASURED, "large and small operators"),
             needs=("near_the_best",),
         ),
         Property(

@@ -316,7 +316,7 @@ EXERCISE = Exercise(
             "of this dtype only.",
             points=4,
             holds=_only_in_dtype,
-            cases=(*HALVES, "float32 from float16", "float64", "a long sum"),
+            cases=(*HALVES, "float32 from float16", "float64", "a long sum", "five numbers"),
             needs=("small_after_large",),
         ),
         Property(

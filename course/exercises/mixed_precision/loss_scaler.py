@@ -49,6 +49,7 @@ TURNS = {  # what was called in this step -> what is then refused
     "step after update": ("unscale_ step update", "step"),
     "a second update": ("unscale_ step update", "update"),
     "a float16 gradient": ("", "halves"),
+    "a float16 gradient before another": ("", "early"),
     "a float16 gradient without numbers": ("", "empty"),
 }
 ASKED, LEFT_OUT = "what is refused", "numbers left out"
@@ -135,7 +136,7 @@ class _Run:
             self.held = [each[t].mul_(by.to(each.dtype)) for each in self.grads]
             for which, value in [self.bad[t]] if self.bad[t] else []:
                 spoilt = self.held[int(which)]
-                spoilt[tuple(length - 1 for length in spoilt.shape)] = value  # its last number
+                spoilt[tuple(t % length for length in spoilt.shape)] = value  # the first, the last or one between
 
     def unscale_(self, t: int) -> None:
         """In a list that is the answer's own; a missing gradient is None."""
@@ -232,6 +233,7 @@ def _out_of_turn(answer: Answer, words: str, left: dict[str, str]) -> None:
         "overflow": [torch.tensor([24.0, math.inf])],
         "others": [torch.tensor([24.0, math.inf])],
         "halves": [torch.full((2,), 24.0), torch.full((2,), 24.0, dtype=torch.float16)],
+        "early": [torch.full((2,), 24.0, dtype=torch.float16), torch.full((2,), 24.0)],
         "empty": [torch.full((2,), 24.0), torch.zeros(0, dtype=torch.float16)],
     }
 

@@ -86,7 +86,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     dtype, lies = DTYPES[inputs["dtype"]], inputs["lies"]
     others = "strided" if lies == "strided" else ""
     masters = [_laid_out(each.float(), others) for each in inputs["masters"]]
-    params = [_laid_out((0 * each if inputs["stale"] else each).to(dtype), lies) for each in inputs["masters"]]
+    params = [_laid_out((each * torch.nan if inputs["stale"] else each).to(dtype), lies) for each in inputs["masters"]]
     grads = [_laid_out(each.to(DTYPES[inputs["grads_in"]]), others) for each in inputs["grads"]]
     held = {name: [each.detach() for each in tensors] for name, tensors in (("p16", params), ("p32", masters))}
     for t in range(len(grads[0])):

@@ -125,7 +125,9 @@ def cases(rng: torch.Generator) -> list[Case]:
             (draw(3, 8, size=50.0, dtype=torch.float16), draw(8, 4, size=50.0, dtype=torch.bfloat16)),
             histories=[history(1e5), history(1e4)],  # the first is inf in float16
         ),
+        case("both in bfloat16", (draw(3, 8, dtype=torch.bfloat16), draw(8, 4, dtype=torch.bfloat16))),
         case("very small, very large", (draw(3, 8, size=3e-14), draw(8, 4, size=1e11)), formats="e5m2 e4m3"),
+        case("small in blocks", (draw(3, 8, size=1e-13), draw(8, 4, size=1e10)), formats="e5m2 e4m3", block=4),
         refusals,
     ]
 
@@ -295,7 +297,7 @@ ONE_SCALE = ("one scale for each tensor", "a sum of 200")
 GRADIENTS = ("a gradient on the left", "a gradient on the right")
 BLOCKS = ("blocks of 4", "an outlier, blocks of 5", "blocks of 1", "a block longer than k")
 HISTORIES = ("an empty history", "an empty history of b", "two empty histories", "full histories", "a history of zeros")
-HALF = ("small in float16, and bfloat16", "in float16, in blocks", "in float16, with histories")
+HALF = ("small in float16, and bfloat16", "in float16, in blocks", "in float16, with histories", "both in bfloat16")
 ZEROS_IN_HALF = "zeros in float16"
 
 EXERCISE = Exercise(
@@ -382,7 +384,7 @@ EXERCISE = Exercise(
             "From 1e-14 to 1e12 an amax is as good as any: add nothing to it, and put no lower bound on the scale. "
             "One number is a matrix too.",
             holds=_the_codes,
-            cases=("k = 1", "very small, very large"),
+            cases=("k = 1", "very small, very large", "small in blocks"),
             needs=("the_right_codes",),
         ),
         Property(

@@ -38,6 +38,7 @@ NONSENSE: dict[str, dict[str, Any]] = {
     "a negative beta2": {"betas": (0.9, -1e-9)},
     "a wrong gradient after a None": {"gradient": MATRIX[1:], "none_before": True},
     **{f"a gradient of shape {other} for {MATRIX}": {"gradient": other} for other in other_shapes(MATRIX)},
+    "a gradient of another shape before others": {"gradient": (1,), "at": 0},
 }
 
 

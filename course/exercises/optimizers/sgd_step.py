@@ -18,7 +18,7 @@ from course.exercises.optimizers.trajectory import (
 )
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, every_form, observe
-from course.performing.forms import in_dtype, put
+from course.performing.forms import at_once, in_dtype, put
 from course.performing.refusals import all_refused, other_shapes, refused_in_time
 
 RATE, MOMENTUM, DECAY = 0.1, 0.8, 0.3
@@ -31,6 +31,7 @@ NONSENSE: dict[str, dict[str, Any]] = {
     "a negative momentum": {"momentum": -1e-9},
     "a negative weight_decay": {"weight_decay": -1e-9},
     **{f"a gradient of shape {other} for {MATRIX}": {"gradient": other} for other in other_shapes(MATRIX)},
+    "a gradient of another shape before others": {"gradient": (1,), "at": 0},
 }
 
 
@@ -91,7 +92,10 @@ SAME = "gradients in the same memory"
 RATE_0 = "a rate of 0 in the first step, weight decay, dimensions of 1 and of 0"
 TURNS = "two models in turns, loaded before each step; a momentum near 1, a rate of 2"
 NESTEROV_ALONE = "Nesterov without momentum, a weight decay above 1, gradients of zeros"
-HALVES = in_halves("momentum")
+HALVES = tuple(
+    at_once(each.name, replace(each, of=""), put("decay", {"options/weight_decay": DECAY}), of="momentum")
+    for each in in_halves("momentum")
+)
 FORMS = (
     views_in_float64("all together"),
     one_and_none(RATE_0, "momentum", {"rates/0": 0.0, "options/weight_decay": DECAY}),

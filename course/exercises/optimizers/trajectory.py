@@ -103,7 +103,7 @@ def refuse(
     params   handed in as copies, with gradients of ones. An answer that looks at the last gradient only in its turn has
              moved the others.
     numbers  words for what is wrong -> arguments, which replace the `usual` ones; or `gradient`, another shape for the
-             last gradient
+             gradient number `at`, which is the last one where that is not said
 
     Returns what each call raised, by its words; and under "left" what it has changed all the same, or "nothing".
     """
@@ -113,7 +113,8 @@ def refuse(
         arguments = {**usual, **numbers[words]}
         moved, grads = [each.clone() for each in params], [torch.ones_like(each) for each in params]
         if "gradient" in arguments:
-            grads[-1] = torch.ones(arguments.pop("gradient"), dtype=params[-1].dtype)
+            at = arguments.pop("at", -1)
+            grads[at] = torch.ones(arguments.pop("gradient"), dtype=params[at].dtype)
         state: list[State] = [{} for _ in params]
         try:
             return step(list(moved), list(grads), list(state), **arguments)

@@ -97,6 +97,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(each, Tensor) for each in pair):
             raise WrongOutput(f"state[{name!r}] must be a pair of tensors, codes and scales, got {type(pair).__name__}")
         found[name] = {"codes": pair[0], "scales": pair[1], "dtypes": f"{pair[0].dtype}, {pair[1].dtype}"}
+        found[name]["zeros"] = (pair[1] == 0).int()
     found["bytes"] = sum(_storages({name: each for name, each in state.items() if name != "step"}).values())
     if many:
         found["distance"] = _distance(memory, inputs)
@@ -224,7 +225,7 @@ EXERCISE = Exercise(
             "zeros",
             "A block without a gradient keeps scale 0, and its numbers only decay: nothing is divided by it. At a rate "
             "of 0, with which a warm-up begins, the parameter stays, and the moments move all the same.",
-            keys=("param", "m/scales", "v/scales"),
+            keys=("param", "m/scales", "v/scales", "m/zeros", "v/zeros"),
             cases=(ZEROS, STILL),
             needs=("first_step",),
         ),

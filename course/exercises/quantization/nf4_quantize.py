@@ -140,6 +140,7 @@ EXERCISE = Exercise(
         Property(
             "zeros",
             "A block of zeros has scale 0 and the code 7: do not divide by its scale.",
+            roundings=0,
             keys=("codes", "scales"),
             cases=(ZERO,),
             needs=("codes",),
