@@ -299,12 +299,16 @@ def test_what_cannot_be_read_is_graded_as_untouched_with_the_reason(room):
     (folder / "bob" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb").unlink()
     os.mkfifo(folder / "bob" / ASSIGNMENT / f"{ASSIGNMENT}.ipynb")
     os.mkfifo(folder / "ann" / ASSIGNMENT / "timestamp.txt")
+    for student in ("bob", "cid"):
+        (folder / student / ASSIGNMENT / "submission_secret.txt").write_text("secret")
     (folder / "cid" / ASSIGNMENT).rename(folder / "elsewhere")
     (folder / "cid" / ASSIGNMENT).symlink_to(folder / "elsewhere")
     result = outcome(room.grade(work=real_judge(), students=["ann", "bob", "cid"]))
     assert result["bob"].problem == f"{ASSIGNMENT}.ipynb must be a regular file"
     assert result["cid"].problem == "the folder must not be a link"
     assert result["ann"].repairs == (recorder.NO_TIME,)
+    beside = [(room.notebook(student).parent / "submission_secret.txt").exists() for student in ("bob", "cid")]
+    assert beside == [True, False]  # a link may lead to what belongs to another student
 
 
 ODD = {

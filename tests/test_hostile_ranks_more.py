@@ -124,21 +124,25 @@ return x
     assert failed == ((seen.error.type, seen.error.rank) if seen.error else None)
 
 
-def test_results_that_nobody_takes_are_not_held_without_end_nor_after_the_run(sandbox, monkeypatch):
-    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_HELD", 4 * 2**20)
-    monkeypatch.setattr("autograder.sandbox.outside.broker.LOOK", 2**19)
-    body = """
+RESULTS = """
 equal = torch.ones(2**13)
 gather = call('all_gather', rank, range(size), [equal], [equal.shape] * size) | {'async': True}
 said(port, *[gather] * 200, waits=0)
 time.sleep(1)
 return x
 """
+A_MESSAGE = "if rank == 1:\n    comm.send(torch.zeros(2), 2)\nreturn x"
+
+
+@pytest.mark.parametrize(("body", "failed"), [(RESULTS, "Flood"), (A_MESSAGE, "Leftover")])
+def test_what_nobody_takes_is_not_held_without_end_nor_after_the_run(sandbox, monkeypatch, body, failed):
+    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_HELD", 4 * 2**20)
+    monkeypatch.setattr("autograder.sandbox.outside.broker.LOOK", 2**19)
     gc.collect()
     gc.disable()
     try:
         failure, _ = broken(sandbox, body, head=RAW, exercise=EXERCISE)
-        assert failure.type == "Flood", failure.message
+        assert failure.type == failed, failure.message
         assert not any(isinstance(each, Broker) for each in gc.get_objects())
     finally:
         gc.enable()

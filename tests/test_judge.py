@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autograder import recording
 from course.errors import CourseError
 from course.judging.diagnosis import BLOWN_UP, could_explain, diagnose, looks_right, shows_a_slip
-from course.judging.judge import judge
+from course.judging.judge import _is_named, judge
 from course.judging.verdict import Suspect, Verdict, Witness
 from course.performing.exercise import EVERY_FORM, Case, Exercise, Failure, Observation, Property
 from course.performing.perform import perform_all
@@ -244,6 +244,18 @@ def test_a_pattern_speaks_of_what_nobody_expects_there_too():
     got = Observation(values={**expected, "g/1": 2.0})
     told = one(only, got=got, expected=Observation(values=expected)).findings[0]
     assert (told.held, told.got, told.expected) == (False, "a value", "nothing at g/1")
+
+
+def test_a_finding_and_the_judge_keep_little_of_what_a_student_names():
+    long = "g/" + "x" * 9_000
+    only = (Property(name="p", points=1, keys=("g/*",), hint="-"), Property("q", "-", holds=lambda *_: long))
+    got = Observation(values={"g/0": 1.0, long: 2.0})
+    before = _is_named.cache_info()
+    for each in only:
+        told = one(each, got=got, expected=Observation(values={"g/0": 1.0})).findings[0]
+        assert not told.held
+        assert len(told.got) + len(told.expected) < 2_200
+    assert _is_named.cache_info().currsize - before.currsize <= 1
 
 
 def test_without_keys_a_property_speaks_of_all_values_but_arguments_and_refusals():

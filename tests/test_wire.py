@@ -304,9 +304,9 @@ def test_a_reply_that_is_no_row_of_observations_is_refused(tree):
 
 def test_text_in_an_observation_is_clean():
     error = {"type": "\0" * 200, "message": "\ud800", "where": ["\0"] * 50}
-    tree = {"values": {"\ud800": "\0"}, "ledger": {}, "error": error, "printed": "a" * 20_000}
+    tree = {"values": {"\ud800": "\0", "\x1b": "a\u202e\nb"}, "ledger": {}, "error": error, "printed": "a" * 20_000}
     (seen,) = messages.to_observations([tree], 1)
-    assert seen.values == {"?": "\ufffd"}
+    assert seen.values == {"?": "\ufffd", "\ufffd": "a\ufffd\nb"}
     assert seen.error == Failure(type="\ufffd" * 100, message="?", where=("\ufffd",) * 20)
     assert len(seen.printed) == 10_000
 

@@ -52,9 +52,14 @@ class CarefulDirectory(CourseDirectory):
             return None
 
 
+def is_link(folder: Path) -> bool:
+    """Whether a submission's folder, or its student's, is a link, perhaps to another student's."""
+    return folder.is_symlink() or folder.parent.is_symlink()
+
+
 def time_in(folder: Path) -> datetime | None:
     """The time in a submission's stamp, UTC; None where there is no stamp. Raises ValueError where it holds no time."""
-    if not os.path.lexists(folder / STAMP):
+    if is_link(folder) or not os.path.lexists(folder / STAMP):
         return None
     stamp = (_read_small(folder / STAMP) or b"").decode().strip()
     if not STAMPED.fullmatch(stamp):
@@ -68,6 +73,8 @@ def time_in(folder: Path) -> datetime | None:
 
 def exchanged(folder: Path) -> dict[str, bytes]:
     """By name, what nbgrader's exchange wrote beside a submission, as far as it should be opened and read."""
+    if is_link(folder):
+        return {}
     try:
         time_in(folder)
         names = [*EXCHANGED]

@@ -18,7 +18,7 @@ from autograder.engine.cells import Release
 from autograder.engine.grade import Submission
 from autograder.engine.journal import digest
 from autograder.engine.read import MAX_BYTES, Unreadable, bytes_of
-from autograder.nbgrader_bridge.folders import STAMP, time_in
+from autograder.nbgrader_bridge.folders import STAMP, is_link, time_in
 from course.errors import CourseError
 
 SHOWN = 80  # characters of a file's name
@@ -83,7 +83,7 @@ def submission(directory: CourseDirectory, assignment: str, student: str, releas
     folder = folder_of(directory, assignment, student)
     path = folder / f"{release.name}.ipynb"
     try:
-        if folder.is_symlink() or folder.parent.is_symlink():
+        if is_link(folder):
             return Submission(student=student, path=None, problem="the folder must not be a link")
         if os.path.lexists(path):
             return Submission(student=student, path=path)

@@ -33,13 +33,15 @@ from course.performing.exercise import (
     Property,
     Source,
 )
-from course.tree import Leaf
+from course.tree import Leaf, readable
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
 
 AT_LEAST, TIMES = 10_000, 4  # numbers of a tensor that is read, and times those of the largest that was asked for
 
 BROKE = "the case broke first,"
+
+SHOWN, SAID = 100, 2_000  # characters of a value's name, and of what a property says: either may be a student's
 
 # How bad a comparison is, and what puts it in words: only the worst of a property is told.
 Weighed: TypeAlias = tuple[tuple[bool, float], Callable[[], Comparison]]
@@ -273,13 +275,17 @@ def _compared(
     if not keys:
         return [_told(_missing(f"a value named {' or '.join(patterns)}"))]
     more = (key for key in got if key not in expected and any(_names(pattern, key) for pattern in patterns))
-    surplus = [_told(_missing(f"nothing at {key}", "a value")) for key in itertools.islice(more, 1)]
+    surplus = [_told(_missing(f"nothing at {readable(key, SHOWN)}", "a value")) for key in itertools.islice(more, 1)]
     return [*(_compare_key(key, got, expected, run, roundings) for key in keys), *surplus]
 
 
-@functools.lru_cache(maxsize=10_000)
 def _names(pattern: str, key: str) -> bool:
     """Whether the pattern names this value; `*` alone names no argument and nothing that was refused."""
+    return _is_named(pattern, key) if len(key) <= SHOWN else _is_named.__wrapped__(pattern, key)
+
+
+@functools.lru_cache(maxsize=10_000)  # of short names: a student may return any, and they stay for the whole batch
+def _is_named(pattern: str, key: str) -> bool:
     return fnmatch.fnmatchcase(key, pattern) and not (pattern == "*" and key.startswith((AFTER, REFUSED)))
 
 
@@ -302,7 +308,7 @@ def _stated(each: Property, run: _Judged, got: dict[str, Leaf], expected: dict[s
         held=wrong is None,
         error=math.nan,
         tolerance=0.0,
-        got="as stated" if wrong is None else wrong,
+        got="as stated" if wrong is None else readable(wrong, SAID),  # it may quote what a student returned
         expected=each.name.replace("_", " "),
     )
 

@@ -114,6 +114,7 @@ class Broker:
 
     def run(self) -> list[Observation]:
         """What each rank saw. Raises RanksFailed, after the others were told why."""
+        left: RanksFailed | None = None
         try:
             while self.stuck:
                 self._hear()
@@ -128,6 +129,7 @@ class Broker:
             stop([rank.connection for rank in self._ranks], waiting, str(failure))
             raise
         finally:  # else what nobody has received would wait until Python looks for reference cycles
+            left = None  # its traceback holds this frame
             self._schedule.drop()
         return [rank.connection.seen for rank in self._ranks if rank.connection.seen is not None]
 
@@ -137,7 +139,7 @@ class Broker:
         """Read until every rank that runs has said something. Raises RanksFailed where none runs, or one breaks off."""
         if not self._running():
             raise deadlock(self._statuses())
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # what epoll holds is bounded for all of a user's processes
             for number, rank in enumerate(self._ranks):
                 if self._runs(number) or self._schedule.is_waiting(number):
                     selector.register(rank.connection.sock, selectors.EVENT_READ, number)

@@ -95,7 +95,7 @@ def stop(connections: Sequence[Connection], waiting: Sequence[Connection], why: 
     What they see then is in `seen`; ranks that do not leave in time have none.
     """
     told: Tree = {"stopped": why}
-    with selectors.DefaultSelector() as selector:
+    with selectors.PollSelector() as selector:
         for each in connections:
             if each.seen is None and (each not in waiting or _tell(each, told)):
                 selector.register(each.sock, selectors.EVENT_READ, each)

@@ -38,7 +38,7 @@ MAX_LINES = 20  # of a failure's own lines
 MAX_RANK = 2**20
 MAX_MODULES = 100
 MODULE = re.compile(r"\w{1,100}(\.\w{1,100})*", re.ASCII)
-CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 VERB = re.compile(r"[A-Za-z_]{1,64}", re.ASCII)
 
 
@@ -178,7 +178,7 @@ def _leaves(tree: Tree) -> dict[str, Leaf]:
     for key, value in tree.items():
         if isinstance(value, (list, dict)):
             raise BadFrame("a value must be a leaf")
-        leaves[clean_text(key)] = clean_leaf(value)
+        leaves[_told(key)] = _told(value) if isinstance(value, str) else value
     return leaves
 
 
