@@ -416,6 +416,17 @@ def test_memory_of_all_processes_together_is_limited(sandbox):
         assert survives(sandbox, keep) is survived
 
 
+FORK = "os.fork() or time.sleep(5)"
+
+
+def test_programs_share_no_memory_and_forks_do(sandbox):
+    program = "b = b'x' * (180 << 20); import time; time.sleep(20)"
+    popen = "subprocess.Popen([sys.executable, '-c', program])"
+    for start, count, seconds, survived in ((popen, 3, 2, True), (popen, 10, 10, False), (FORK, 20, 2, True)):
+        many = f"for _ in range({count}):\n    if not {start}: os._exit(0)\ntime.sleep({seconds})"
+        assert survives(sandbox, f"import subprocess, sys\nprogram = {program!r}\n{many}") is survived
+
+
 def test_tasks_are_limited_by_the_watchdog(sandbox):
     for forks, survived in ((5, True), (50, False)):
         assert (

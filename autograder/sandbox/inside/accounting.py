@@ -2,25 +2,30 @@
 
 processes(sessions) --> tasks, memory;   reset_peaks ... Costs.spent: of one case;   waited: for a processor
 
-What stands in /proc is bytes, of which a process chooses some: its name may be no text. One may also hide its files
-(prctl(2), PR_SET_DUMPABLE), or end while it is read.
+What stands in /proc is bytes, of which a process chooses some: its name may be no text, or look like a line of its own.
+One may also hide its files (prctl(2), PR_SET_DUMPABLE), or end while it is read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
+EXACT_SECONDS = 1.0
+LOOKS = 20  # at threads that come and go
 RESET_PEAK = b"5"  # see proc(5), /proc/pid/clear_refs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process: threads; bytes resident, at the highest, and of its own (not file-backed); CPU seconds."""
+    """One process: threads; bytes resident, at the highest, of its own (no file's; paged out or not); CPU seconds."""
 
     pid: int
     parent: int
@@ -48,8 +53,43 @@ def own_memory() -> int:
 
 
 def memory(found: list[Process], shared: int) -> int:
-    """Bytes that they have of their own, each beyond the `shared` ones that it got from its parent."""
+    """Bytes that they have of their own, each beyond the `shared` ones that it got from its parent.
+
+    Less than that in a process which was started by exec, or has let go of what it got: see `exact_memory`.
+    """
     return sum(max(0, each.own - shared) for each in found)
+
+
+def exact_memory(found: list[Process], shared: int) -> int:
+    """The same by the kernel's account of each page: one that n processes share counts as an nth part in each.
+
+    That takes milliseconds a process, and any time where one of them keeps changing its memory. So a fork does it, and
+    what it cannot tell in time is more than anybody may have.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, str(max(0, sum(map(_proportional, found)) - shared)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        ready, _, _ = select.select([pipe], [], [], EXACT_SECONDS)
+        told = pipe.read() if ready else b""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return int(told) if told else sys.maxsize
+
+
+def _proportional(process: Process) -> int:
+    """Its own bytes in full where the kernel does not tell, but none where it has ended meanwhile."""
+    with contextlib.suppress(OSError, ValueError):
+        rollup = _fields(f"/proc/{process.pid}/smaps_rollup")
+        if "Pss_Anon" in rollup:
+            return _bytes(rollup, "Pss_Anon") + _bytes(rollup, "Pss_Shmem") + _bytes(rollup, "SwapPss")
+    now = _process(process.pid, None)
+    return now.own if now else 0
 
 
 def reset_peaks(found: list[Process]) -> None:
@@ -137,24 +177,41 @@ def _process(pid: int, sessions: Collection[int] | None) -> Process | None:
             stat = file.read().rpartition(")")[2].split()
         if sessions is not None and int(stat[3]) not in sessions:
             return None
-        status = _status(f"/proc/{pid}")
+        status = _fields(f"/proc/{pid}/status")
         if "VmRSS" not in status:  # its first thread has ended: others may go on, and have the memory
-            status = max((_status(each.path) for each in os.scandir(f"/proc/{pid}/task")), key=len)
-    except (OSError, ValueError):
+            status = _status_of_a_thread(pid)
+        return Process(
+            pid=pid,
+            parent=int(stat[1]),
+            threads=int(status.get("Threads", "1")),
+            resident=_bytes(status, "VmRSS"),
+            peak=_bytes(status, "VmHWM"),
+            own=_bytes(status, "RssAnon") + _bytes(status, "RssShmem") + _bytes(status, "VmSwap"),
+            cpu=sum(int(value) for value in stat[11:15]) / TICKS,
+        )
+    except (OSError, ValueError, IndexError):
         return None
-    return Process(
-        pid=pid,
-        parent=int(stat[1]),
-        threads=int(status.get("Threads", "1")),
-        resident=_bytes(status, "VmRSS"),
-        peak=_bytes(status, "VmHWM"),
-        own=_bytes(status, "RssAnon") + _bytes(status, "RssShmem"),
-        cpu=sum(int(value) for value in stat[11:15]) / TICKS,
-    )
 
 
-def _status(folder: str) -> dict[str, str]:
-    with open(f"{folder}/status", errors="replace") as file:
+def _status_of_a_thread(pid: int) -> dict[str, str]:
+    """That of any thread which goes on. Threads may end while they are looked at, and others begin."""
+    status: dict[str, str] = {}
+    for _ in range(LOOKS):
+        threads = os.listdir(f"/proc/{pid}/task")
+        for thread in threads:
+            with contextlib.suppress(OSError):
+                status = _fields(f"/proc/{pid}/task/{thread}/status")
+            if "VmRSS" in status:
+                return status
+        if len(threads) < 2:
+            break
+    return status
+
+
+def _fields(path: str) -> dict[str, str]:
+    """What a file of /proc says below its first line, which is a name; in a name a carriage return ends no line."""
+    with open(path, errors="replace", newline="\n") as file:
+        next(file, "")
         return dict(line.split(":", 1) for line in file if ":" in line)
 
 

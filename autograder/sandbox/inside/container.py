@@ -75,7 +75,10 @@ def first(sock: socket.socket, place: Place) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans come here; nobody asks how they ended
     sock.sendall(READY)
     groups: list[int] = []
-    serving: dict[bytes, Serve] = {READ: functools.partial(_reader, place.program), DISPLAY: _display}
+    serving: dict[bytes, Serve] = {
+        READ: functools.partial(_reader, place.program),
+        DISPLAY: functools.partial(_display, place.program),
+    }
     while True:
         message, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
         if message == SWEEP:
@@ -192,6 +195,8 @@ def _performer(parsed: Parsed, program: bytes | None, sock: socket.socket) -> No
         isolation.stay_alone(program)
     isolation.close_lists()
     if "function" in request:
+        if program is not None:
+            isolation.stay_filtered(program)
         _caller(parsed.load(request["function"]), sock, RankCall(**request))
         return
     if "together" in request:
@@ -217,6 +222,7 @@ def _close(program: bytes | None, *, is_erased: bool) -> None:
     if program is not None:
         if is_erased:
             isolation.stay_erased(program)
+        isolation.stay_filtered(program)
         hide()
 
 
@@ -324,8 +330,10 @@ def _ask(sock: socket.socket, token: str, verb: str, arguments: Tree) -> Tree:
 # --- the display run ----------------------------------------------------------------------------------
 
 
-def _display(sock: socket.socket) -> None:
+def _display(program: bytes | None, sock: socket.socket) -> None:
     request: Any = stream.receive(sock, time.monotonic() + PATIENCE)
+    if program is not None:
+        isolation.stay_filtered(program)
     sources = messages.to_sources(request["sources"])
     shown: Any = display.each(sources, own=request["own"], seconds=request["seconds"], limit=request["output"])
     for outputs in shown:

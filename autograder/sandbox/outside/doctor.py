@@ -43,6 +43,11 @@ ATTEMPTS = {
         "import os\nopen_to_us = [p for p in ('/', '/usr', '/etc', '/dev', '/course') if os.access(p, os.W_OK)]\n"
         "print(', '.join(open_to_us) or 'held')"
     ),
+    "devices stay as they are": (
+        "import os\nheld = []\nfor name in ('full', 'null', 'random', 'urandom', 'zero'):\n    try:\n"
+        "        os.utime(f'/dev/{name}')\n        held.append(name)\n    except OSError:\n        pass\n"
+        "print(', '.join(held) or 'held')"
+    ),
     "nothing of the grader's environment": (
         "import os\nprint('held' if os.environ['HOME'] == '/student' else sorted(os.environ))"
     ),

@@ -253,22 +253,29 @@ SHARED, ANONYMOUS = 0x01, 0x20  # and these: what is both may leave a process's 
 PAGED_OUT = (20, 21)  # of madvise: MADV_COLD, MADV_PAGEOUT
 # Of fcntl: duplicates, flags, the size of a pipe; no locks, leases, notices and owners, by which ranks could talk.
 FILE_SETTINGS = (*range(5), 1030, 1032)
-# Of prctl: a name, for the C library's own memory as well; no privileges, filters, and bounds of capabilities; not
+# Of prctl: a name, for the C library's own memory as well; no privileges and bounds of capabilities; not
 # PR_SET_DUMPABLE, by which a process hides from who counts what it uses.
-PROCESS_SETTINGS = (1, 2, 3, 15, 16, 21, 22, 23, 38, 39, 41, 42, 0x53564D41)
+FILTER = 22  # of prctl: refused when the last filter of ours is on
+PROCESS_SETTINGS = (1, 2, 3, 15, 16, 21, FILTER, 23, 38, 39, 41, 42, 0x53564D41)
 # Of ioctl: is it a terminal, how wide; how many bytes wait; close on exec; do not block.
 DEVICE_SETTINGS = (0x5401, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451)
 NEW_NAMESPACES = 0x7E020000  # of clone's flags
 # EPERM where answers are loaded and performed: one process, which no other one helps, and which becomes no other
 # program. What an exercise removes is removed in it, and nowhere else.
 OTHERS = ("fork", "vfork", "execve", "execveat")
-THREAD = 0x00010000  # of clone's flags: without it, another process would begin
+# Of clone's flags: where memory is one, it is that of a thread, or of who waits until the other becomes a program. Else
+# processes could hand it on to each other faster than anybody can look.
+ONE_MEMORY, WAITS, THREAD = 0x00000100, 0x00004000, 0x00010000
+# EPERM there too: entries of epoll are the kernel's memory, are bounded for all processes of the user who grades, and
+# hold numbers.
+POLLS = ("epoll_create", "epoll_create1")
 # Besides, where memory is measured: nothing of the kernel's to put numbers into.
 ELSEWHERE = (
     *("pipe", "pipe2", "socket", "socketpair", "symlink", "symlinkat", "mkdir", "mkdirat", "mknod", "mknodat"),
     *("link", "linkat", "rename", "renameat", "renameat2", "setxattr", "lsetxattr", "fsetxattr", "creat"),
+    *("rt_sigqueueinfo", "timer_create"),
 )
-CREATING = 0x40  # O_CREAT, of open's flags: names of files hold bytes as well
+CREATING = (0x40, 0x400000)  # of open's flags: O_CREAT and a file without a name; names and times hold bytes as well
 # Besides, where machine code was erased: none comes back and none is added, and whoever meets the gap dies.
 EXECUTABLE = 0x4  # PROT_EXEC, the third argument of these
 MAPPING = ("mmap", "mprotect", "pkey_mprotect")

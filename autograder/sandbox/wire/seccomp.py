@@ -1,7 +1,7 @@
 """The system call filters, compiled by libseccomp outside and put on inside as plain bytes.
 
-policy --compiled--> a BPF program for ALL, ANSWERS, MEASURED, ERASED --(sent to the warm process)--> put_on: each adds
-to those before it, and none comes off
+policy --compiled--> a BPF program for ALL, ANSWERS, MEASURED, ERASED, LAST --(sent to the warm process)--> put_on: each
+adds to those before it, and none comes off
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autograder.sandbox.wire import policy
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
 INSTRUCTION = 8  # bytes; as many before each program tell its length
-ALL, ANSWERS, MEASURED, ERASED = range(4)  # who a program is for
+ALL, ANSWERS, MEASURED, ERASED, LAST = range(5)  # who a program is for
 LATER = 100  # system calls that may come to be
 
 
@@ -30,8 +30,8 @@ def compiled() -> bytes:
             "`apt install libseccomp2`, then `pip install pyseccomp`"
         ) from None
     rules = _allowed()
-    alone, measured, erased = (library.SyscallFilter(library.ALLOW) for _ in range(3))
-    for name in policy.OTHERS:
+    alone, measured, erased, last = (library.SyscallFilter(library.ALLOW) for _ in range(4))
+    for name in (*policy.OTHERS, *policy.POLLS):
         _add(alone, library.ERRNO(errno.EPERM), name)
     _add(alone, library.ERRNO(errno.EPERM), "clone", library.Arg(0, library.MASKED_EQ, policy.THREAD, 0))
     for name in policy.ELSEWHERE:
@@ -39,8 +39,8 @@ def compiled() -> bytes:
     shared = library.Arg(3, library.MASKED_EQ, policy.SHARED, policy.SHARED)
     _add(measured, library.ERRNO(errno.EPERM), "mmap", shared)
     for name, place in (("open", 1), ("openat", 2)):
-        creating = library.Arg(place, library.MASKED_EQ, policy.CREATING, policy.CREATING)
-        _add(measured, library.ERRNO(errno.EPERM), name, creating)
+        for flag in policy.CREATING:
+            _add(measured, library.ERRNO(errno.EPERM), name, library.Arg(place, library.MASKED_EQ, flag, flag))
     _add(measured, library.ERRNO(errno.ENOSYS), "openat2")  # its flags cannot be read by a filter; all take openat then
     for advice in policy.PAGED_OUT:
         paged_out = library.Arg(2, library.MASKED_EQ, 0xFFFFFFFF, advice)  # an int in the kernel
@@ -56,7 +56,9 @@ def compiled() -> bytes:
     for number in policy.FATAL:
         handled = library.Arg(0, library.MASKED_EQ, 0xFFFFFFFF, number)
         _add(erased, library.ERRNO(errno.EPERM), "rt_sigaction", handled)
-    programs = [_exported(each) for each in (rules, alone, measured, erased)]
+    filters = library.Arg(0, library.MASKED_EQ, 0xFFFFFFFF, policy.FILTER)
+    _add(last, library.ERRNO(errno.EPERM), "prctl", filters)
+    programs = [_exported(each) for each in (rules, alone, measured, erased, last)]
     return b"".join(len(each).to_bytes(INSTRUCTION, "big") + each for each in programs)
 
 
@@ -68,7 +70,8 @@ def _allowed() -> Any:
     for names in policy.ALLOWED.values():
         for name in names.split():
             _add(rules, library.ALLOW, name)
-    _add(rules, library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, policy.NEW_NAMESPACES, 0))
+    for flag, value in ((policy.ONE_MEMORY, 0), (policy.WAITS, policy.WAITS), (policy.THREAD, policy.THREAD)):
+        _add(rules, library.ALLOW, "clone", library.Arg(0, library.MASKED_EQ, policy.NEW_NAMESPACES | flag, value))
     looked_at = policy.SHARED | policy.ANONYMOUS | policy.HUGE
     for flags in (0, policy.SHARED, policy.ANONYMOUS):
         _add(rules, library.ALLOW, "mmap", library.Arg(3, library.MASKED_EQ, looked_at, flags))
@@ -106,7 +109,7 @@ class _Program(ctypes.Structure):
 
 
 def put_on(programs: bytes, which: int) -> None:
-    """Filter this process and all that it starts, for ever; `which` is one of the four. Raises OSError."""
+    """Filter this process and all that it starts, for ever; `which` is one of the five. Raises OSError."""
     for _ in range(which):
         _, programs = _first(programs)
     _put_on(_first(programs)[0])
