@@ -70,7 +70,10 @@ def test_one_value_beyond_the_tolerance_fails_and_is_told(exact, data, factor):
     assert not found.error <= found.tolerance
 
 
-@given(VECTORS, st.integers(-20, 20), st.floats(-1e-6, 1e-6))
+NORMAL = VECTORS.filter(lambda each: bool(((each == 0) | (each.abs() > 1e-300)).all()))  # others lose digits below it
+
+
+@given(NORMAL, st.integers(-20, 20), st.floats(-1e-6, 1e-6))
 def test_the_verdict_does_not_depend_on_the_unit(exact, exponent, relative):
     got, unit = exact * (1 + relative), 2.0**exponent
     assert held(got, exact) == held(got * unit, exact * unit)

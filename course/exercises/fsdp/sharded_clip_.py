@@ -57,7 +57,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     uneven = [
         [*draw((5,), dtype=torch.float16), *draw((2, 3), (0,)), 3 + draw(())[0].abs()],  # the () counts
         [],
-        [*draw((4,), size=2.0, dtype=torch.float64), *draw((3,))],
+        [*(3 + each.abs() for each in draw((4,), dtype=torch.float64)), *draw((3,))],
     ]
 
     def rounded(number: float, dtype: torch.dtype) -> float:
@@ -89,7 +89,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(BELOW, [draw((4,), (3,)), draw((4,), (3,), size=2.0)], 1.1),
         case(NO_LIMIT, [draw((4,), (3,)), draw((4,), (3,))], math.inf),
         case(ZERO, [[torch.zeros(4)], [torch.zeros(4)]], 1.0),
-        case(TINY, [draw((4,), size=1e-6), draw((4,), size=2e-6)], 1.1),
+        case(TINY, [draw((4,), size=2e-7), draw((4,), size=4e-7)], 1.1),
         case(UNEVEN, uneven, share()),
         case(NONE, [[], []], 1.0),
         case(VIEWS, [draw((2, 3), (4,)), draw((2, 3), (4,), size=2.0)], share(), lies="strided"),
@@ -97,7 +97,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         half(MANY, torch.bfloat16, 4000, 1, 0.125),
         case(INF, spoilt(-math.inf), 1.0),
         case(NAN, spoilt(math.nan), 1.0),
-        case(DOUBLE, [draw((5,), dtype=torch.float64), draw((5,), dtype=torch.float64)], share()),
+        case(DOUBLE, [draw((5,), size=8.0, dtype=torch.float64), draw((5,), size=8.0, dtype=torch.float64)], share()),
     ]
 
 

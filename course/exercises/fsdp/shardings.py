@@ -16,7 +16,7 @@ Question: TypeAlias = dict[str, Any]  # "layers", "cluster", "sizes"
 Choice: TypeAlias = tuple[int, int, bool]  # stage, layers in a unit, prefetch
 Times: TypeAlias = dict[Choice, float]
 Unit: TypeAlias = tuple[float, int]  # seconds, parameters
-ALIKE = 1.0001  # times whose order is a matter of rounding
+ALIKE = 1 + 1e-9  # times whose order is a matter of rounding
 
 
 def ring_turn(ranks: int, latency: float, per_byte: float, size: float) -> float:

@@ -35,6 +35,7 @@ ALL_OF_IT = ("r = m", "r = n", "r = m = n")
 NOTHING = ("r = 0",)
 FAR_BELOW, FAR_APART, TINY = "one value far below the others", "values far apart", "a tiny value in float64"
 DEGENERATE = ("rank below r", "zeros", "equal singular values")
+SMALL = (8e-4, 5e-4, 2e-4, 1e-4, 5e-5, 3e-5, 2e-5, 1e-5)
 ROUNDINGS = 64  # of the largest singular value, in which the error of a right answer may be larger
 
 
@@ -71,7 +72,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("zeros", torch.zeros(5, 4), 2),
         case("equal singular values", entries(6, 5, 4, 3, 3, 3, 1), 3),
         case(FAR_BELOW, entries(6, 7, 500, 20, 0.03, 0.01), 3),
-        Case(name=FAR_APART, inputs={"delta": matrix(6, 6, 4, 8e-4, 5e-4, 2e-4, 1e-4, 5e-5), "r": 3}, hard=True),
+        Case(name=FAR_APART, inputs={"delta": matrix(9, 9, 4, *SMALL), "r": 3}, hard=True),
     ]
 
 

@@ -102,7 +102,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(SQUARE, drawn((5,), 3, 3, 3, 2.0)),
         case(DECAY, drawn((6,), 4, 5, 2, 3.0), decay=0.5),
         case(BARE, drawn((2, 3), 4, 5, 1, 2, bias=False, steps=2)),
-        case(SINGLE, drawn((), 4, 3, 2, 5.0, steps=2)),
+        case(SINGLE, drawn((), 4, 3, 3, 5.0, steps=2)),
         case(WIDE, drawn((4,), 3, 2, 5, 7.0, steps=2)),
         Case(name=DOUBLE, inputs=double),
         Case(name=DRAW, inputs={**draw, "asks": "draw"}),
@@ -483,7 +483,7 @@ EXERCISE = Exercise(
         at_once("in bfloat16", in_dtype(torch.bfloat16, *FLOATS), TWO_STEPS),
         at_once("in float16", in_dtype(torch.float16, *FLOATS), TWO_STEPS),
         at_once("an empty batch", cut("no rows", x=(1, 0), target=(1, 0)), TWO_STEPS),
-        at_once("one row", cut("one row", x=(1, 1), target=(1, 1)), TWO_STEPS),
+        at_once("one row", cut("one row", x=(1, 1), target=(1, 1)), TWO_STEPS, of=SQUARE),
         put("alpha a whole number", alpha=3),
     ),
     promises={

@@ -32,7 +32,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         tall = {"q_proj": (width, width), "k_proj": (few, width), "v_proj": (few, width), "out_proj": (width, width)}
         return {f"layers.{layer}.{name}": shape for layer in range(layers) for name, shape in tall.items()}
 
-    side, short = integer(rng, 100, 900), integer(rng, 20, 90)
+    side, short = integer(rng, 300, 900), integer(rng, 20, 90)
     square, wide, tall = (side, side), (short, 5 * short + integer(rng, 1, 9)), (3 * short + 1, short)
     few = {"up": tall, "down": tall[::-1], "head": (short + 7, side)}
     wide_matrix = 12_288
