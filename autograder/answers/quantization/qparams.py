@@ -129,7 +129,7 @@ WRONG = (
         "not make it 1, and changes true small steps.",
         params((ONE, "pass")),
         params((ONE, "step = step.clamp(min=1e-8)")),
-        params((ONE, "step = step + 1e-6")),
+        params((ONE, "step = step + 5e-8")),
     ),
     wrong(
         "small_steps_become_one",

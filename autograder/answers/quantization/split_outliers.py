@@ -71,7 +71,7 @@ WRONG = (
     wrong(
         "outliers_of_w",
         "You look for outliers in w. It is the columns of x that are split; w's go with them.",
-        split((OUTLIER, "outlier = (w.abs() >= threshold).any(0) | (w.abs() > threshold / 2).any(0)")),
+        split((OUTLIER, "outlier = (w.abs() >= threshold).any(0) | (w.abs() > threshold / 6).any(0)")),
     ),
     wrong(
         "above_the_threshold_only",

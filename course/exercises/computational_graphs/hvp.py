@@ -73,7 +73,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     square, wavy = function(4, 0), function(5, 4)
     x, v, w = vector(5), vector(5), vector(5)
     rows = [
-        (square, vector(4), vector(4).abs() + 1.5),
+        (square, vector(4).abs() + 0.1, vector(4).abs() + torch.linspace(1.0, 2.5, 4)),
         (wavy, x, v),
         (wavy, x, w),
         (wavy, x, 2 * v - 3 * w),

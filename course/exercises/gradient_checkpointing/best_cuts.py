@@ -57,6 +57,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     uneven["the same bytes at other costs"] = {**uneven["costs above 10**9"], "cost": above[1:] + above[:1]}
     odd = [above[at] for at in (2, 0, 1, 3)]
     uneven["a byte less"] = {**uneven["costs above 10**9"], "cost": odd, "budget": 30}  # (0, 1) and (2, 3)
+    uneven["the last block is cheapest"] = {"bytes_": [[5, 5]] * 4, "cost": [9, 7, 8, 1], "budget": 35}  # (1, 2)
     one, (few, costs) = [[draw(1, 9), draw(1, 99)]], row(5, 9, 30)
     some = between(0.5, *row(6, 2, 5))
     fits: dict[str, Question] = {
@@ -91,7 +92,7 @@ def _exact(draw: Any) -> Inputs:
     given, inside = draw(3, 5), draw(40, 60)
     cost = [draw(1, 9), draw(500, 900), draw(100, 400)]
     at_work = [[given, inside], [2, 3], [1, draw(10, 20)]]
-    kept = [[given, draw(30, 40)], [2, draw(20, 29)], [1, draw(30, 39)]]
+    kept = [[given, draw(30, 40)], [2, draw(20, 27)], [1, draw(30, 39)]]  # the second is the smallest by 3
     after = given + sum(map(sum, kept[1:]))
     return {
         "when a segment is live": {"bytes_": at_work, "cost": cost, "budget": given + inside},

@@ -277,7 +277,7 @@ def _changed(cast_: Any, t: Inputs) -> dict[str, Tree]:
                 small.mul_(3)
             buffer.add_(3)
             frozen.add_(5)
-            residual += 7
+            residual[:, :1] += 7
     return {"results": cast(Tree, found)}
 
 

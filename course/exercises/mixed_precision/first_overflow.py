@@ -49,7 +49,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         "before any growth": [
             run(2.0 ** draw(8, 16), 100, 9, {draw(3, 8): 2.0**17}),
             {"amaxes": [1.0, 1.0], "init_scale": 2.0**16, "growth_interval": 2000},
-            run(2.0**-3, 50, 9, {draw(3, 8): 2.0**17}),
+            run(2.0**-3, 50, 9, {1: 20_000.0, draw(3, 8): 2.0**17}),
         ],
         "where float16 ends": [limit(peak) for peak in (65_504.0, 65_512.0, BELOW, TIE, 65_535.0, 2.0**16)],
         "growth": [

@@ -61,10 +61,10 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     ones, signs = torch.full((6,), ONE), torch.arange(8) // 4
     ends = torch.tensor([127, 0, 127, 0, 127, 0, 127, 0])
-    fine = numbers(drawn(60, 190, 2), torch.tensor([0, 1])) + 2 * drawn(0, 100, 2) + 1
+    fine = numbers(drawn(60, 190, 2), torch.tensor([0, 1])) + 4 * drawn(0, 50, 2) + 1
     exact = torch.tensor(EXACT) * 2**16
     return [
-        case("between 1 and 2", numbers(ones), first=True),
+        case("between 1 and 2", numbers(ones, mantissas=torch.cat([kept(5), torch.tensor([121])])), first=True),
         case("numbers of all sizes", numbers(torch.tensor([5, 60, 100, 150, 200, 250]) + drawn(0, 4, 6))),
         case("negative numbers", numbers(drawn(110, 140, 6), 1)),
         case("65,536 draws", fine, grid=FULL_GRID),

@@ -41,7 +41,9 @@ def cases(rng: torch.Generator) -> list[Case]:
     none = torch.zeros(0, dtype=torch.int64)
     return [
         case("equal probabilities", torch.full((8,), 1 / 8), torch.randperm(8, generator=rng)[:3]),
-        case("unequal probabilities", unequal(6), torch.randperm(6, generator=rng)[:4]),
+        case(
+            "unequal probabilities", unequal(6), torch.cat([torch.tensor([5, 4]), torch.randperm(4, generator=rng)[:2]])
+        ),
         case("in float64", unequal(5, torch.float64), torch.randperm(5, generator=rng)[:3]),
         case("repeated indices", unequal(5), twice[[0, 1, 0, 0, 2, 1]]),
         case("an example of probability 0", never, drawn[torch.randperm(5, generator=rng)[:4]]),

@@ -60,8 +60,10 @@ def cases(rng: torch.Generator) -> list[Case]:
     told["grad"][256:] *= 1e-8  # of the size of eps
     for name, size in (("m", 1e-8), ("v", 1e-16)):
         told["state"][name][1][1] *= size
+    first = drawn(4, 6, block=8)
+    first["grad"][0, 0] = -8.0  # the largest of its block, whose code does not reach -1
     some = {
-        FIRST: drawn(4, 6, block=8),
+        FIRST: first,
         LATER: drawn(4, 8, block=8, t=7),
         RAGGED: ragged,
         BETWEEN: between,

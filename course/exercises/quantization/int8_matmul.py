@@ -38,7 +38,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return drawn
 
     def drawn(m: int, k: int, n: int) -> dict[str, Any]:
-        za, zb = (torch.randint(1, 100, shape, generator=rng) for shape in ((m, 1), (1, n)))
+        za, zb = (1 + torch.randperm(99, generator=rng)[: max(shape)].view(shape) for shape in ((m, 1), (1, n)))
         return {"qa": codes(m, k), "qb": codes(k, n), "za": za.int(), "zb": -zb.int()}
 
     # Codes far above their zero points: the sum is about 20,000 * 150 * 150, of which float32 keeps multiples of 32.

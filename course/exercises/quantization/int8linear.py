@@ -234,7 +234,7 @@ EXERCISE = Exercise(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
         alone(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=torch.zeros(len(SIGNS)))),
-        alone(put(BELOW_HALF[1], weight=SMALL, bias=torch.zeros(len(SMALL)).half())),
+        alone(at_once(BELOW_HALF[1], put("", weight=SMALL, bias=torch.zeros(len(SMALL)).half()), times("", 64.0, "x"))),
         alone(put(ROUNDED, x=ROUGH, weight=ROUGH_TOO, bias=None)),
         in_dtype(torch.float16, "weight", "bias", "x", of=SINGLE, name=SINGLE_IN_HALF),
         at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
