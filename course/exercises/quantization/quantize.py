@@ -102,7 +102,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 def _half_step(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: what a code stands for is at most half a step from its number, and a code of 0's
-    own is 0. Beyond that, only what a rounding of the quotient makes, or of its sum with the zero point.
+    own is 0. Beyond that, only what a rounding of the quotient makes.
     """
     x, step, zero = (inputs[name].detach().double() for name in ("x", "step", "zero"))
     codes, low = as_numbers(got["codes"]), -(2 ** (inputs["bits"] - 1))
@@ -110,8 +110,7 @@ def _half_step(inputs: Inputs, got: Values, expected: Values) -> str | None:
         return f"there must be one code for each number, {(*x.shape,)}"
     if not bool(((codes >= low) & (codes <= -low - 1)).all()):
         return f"codes must lie from {low} to {-low - 1}"
-    rounded = eps_of(inputs, "step") * (x.abs() + zero.abs() * step)
-    return beyond((codes - zero) * step, x, step / 2 + rounded, "a number becomes")
+    return beyond((codes - zero) * step, x, step / 2 + eps_of(inputs, "step") * x.abs(), "a number becomes")
 
 
 SMALL = torch.tensor([0.0, 1.0, -1.0, 3.0, -4.0, 5.0, -6.0, 7.0]) * 2.0**-24  # multiples of float16's least number
