@@ -28,11 +28,10 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from autograder.sandbox.wire import seccomp
-from autograder.sandbox.wire.policy import COVERED, USER, Limits, writable
+from autograder.sandbox.wire.policy import COVERED, DEVICES, USER, Limits, writable
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 READ_ONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
-DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 SIGNALS = 1_000  # that may wait for one user: each holds some numbers
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL = 4, 24, 47, 4
 LAST_CAPABILITY = 63
@@ -69,7 +68,7 @@ def mount_private(limits: Limits) -> None:
         _mount("tmpfs", folder, "size=4k,mode=0555", NODEV | READ_ONLY)
     # Who maps zeros has shared memory, which leaves his account when he unmaps its pages, and stays.
     _call("zeros", _libc.mount(b"/dev/null", b"/dev/zero", None, BIND, None))
-    for path in (f"/dev/{name}" for name in DEVICES if os.path.exists(f"/dev/{name}")):
+    for path in filter(os.path.exists, DEVICES):
         # The machine's own, and its owner's where he is the one who grades: modes and times would stay.
         kept = os.statvfs(path).f_flag & (NOSUID | NODEV | NOEXEC)
         _call(path, _libc.mount(None, path.encode(), None, REMOUNT | BIND | READ_ONLY | kept, None))

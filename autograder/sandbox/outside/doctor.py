@@ -20,7 +20,7 @@ from autograder.sandbox.outside.loading import RunnerError
 from autograder.sandbox.outside.runner import Runner, open_runner
 from autograder.sandbox.outside.stage import files, left_out
 from autograder.sandbox.wire import seccomp
-from autograder.sandbox.wire.policy import Limits, PolicyError, writable
+from autograder.sandbox.wire.policy import DEVICES, Limits, PolicyError, writable
 from course import exercises
 from course.performing.cells import CodeCell
 from course.performing.exercise import PUBLIC_SEED
@@ -44,8 +44,8 @@ ATTEMPTS = {
         "print(', '.join(open_to_us) or 'held')"
     ),
     "devices stay as they are": (
-        "import os\nheld = []\nfor name in ('full', 'null', 'random', 'urandom', 'zero'):\n    try:\n"
-        "        os.utime(f'/dev/{name}')\n        held.append(name)\n    except OSError:\n        pass\n"
+        "import os\nheld = []\nfor name in {devices}:\n    try:\n"
+        "        os.utime(name)\n        held.append(name)\n    except OSError:\n        pass\n"
         "print(', '.join(held) or 'held')"
     ),
     "nothing of the grader's environment": (
@@ -173,6 +173,7 @@ def attempt(name: str, port: int) -> str:
         "{left_out}": left_out(),
         "{files}": files(),
         "{port}": port,
+        "{devices}": DEVICES,
         "{writable}": writable(),
         "{scratch}": limits.scratch,
         "{count}": limits.files,

@@ -27,6 +27,7 @@ SMALLEST, LARGEST = 2**20, 2.0**60  # bytes in which anything can run; no machin
 USER = 1000  # user and group inside, whoever grades
 HOME = "/student"
 WRITABLE = (HOME, "/tmp", "/dev/shm")  # in memory, and empty for each submission
+DEVICES = tuple(f"/dev/{name}" for name in ("full", "null", "random", "tty", "urandom", "zero"))  # the machine's own
 # Of /usr only what every system has: programs may be unpacked beside it, as a course is in /usr/src/app.
 SYSTEM = tuple(
     f"{above}/{name}"
