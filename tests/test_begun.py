@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -67,6 +69,15 @@ def test_messages_of_a_batch_are_looked_at_too():
         works[1].wait()
 
     assert seen(program) == 1
+
+
+def test_a_number_that_is_none_is_not_changed_where_nobody_writes_to_it():
+    def program(comm, x, came, other):
+        work = comm.isend(x.fill_(math.nan), other)
+        comm.recv(came, other)
+        work.wait()
+
+    assert seen(program) == 0
 
 
 def test_what_is_no_message_is_refused_as_it_is_without():

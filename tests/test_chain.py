@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 import torch
 
@@ -84,6 +86,21 @@ def test_the_oracle_refuses_more_events_than_a_case_may_send():
         oracle.ask("run", {"layers": 1, "events": torch.zeros(100_001, 4, dtype=torch.int64), "y": 0, "dx": 0})
     with pytest.raises(CourseError):
         oracle.ask("solve", {})
+
+
+@pytest.mark.parametrize("shape", [(1, 300_000, 4), (1, 300_000, 1, 1, 1, 1)])
+def test_the_oracle_makes_no_list_of_what_are_no_events(shape):
+    oracle, events = (
+        ChainOracle(exercises.load("backward_checkpointed").draw(0)[0]),
+        torch.zeros(shape, dtype=torch.int64),
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(CourseError, match="ValueError"):
+            oracle.ask("run", {"layers": 1, "events": events, "y": 0, "dx": 0})
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_widget_shows_every_step_and_follows_its_sliders():

@@ -167,6 +167,14 @@ def test_a_property_never_goes_through_a_tensor_much_larger_than_what_was_asked_
     assert seen[1].shape == (20_000,)
 
 
+@pytest.mark.parametrize("shape", [(40_000, 0), (1,) * 9])
+def test_nor_through_one_whose_list_would_be_large(shape):
+    seen = []
+    looks = Property("looks", "Look.", holds=lambda inputs, got, expected: seen.append(got["x"]))
+    one(looks, got=values(x=torch.empty(shape)), expected=values(x=torch.zeros(2_600)))
+    assert seen[0].endswith("larger than any asked for>")
+
+
 def test_missing_observations_count_as_empty():
     found = judge(toy.EXERCISE, RECORD.cases, RECORD.references[:1], RECORD.references)
     assert failed(found) == ["squares", "one_call", "arguments_unchanged"]

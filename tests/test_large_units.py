@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from course import exercises
 from course.exercises.fsdp import units
 
 RANKS = 4
@@ -51,3 +52,14 @@ def test_who_sends_less_than_all_of_the_units_has_not_worked_on_all_of_them():
     assert statement(CASE.inputs, account, {}) is None
     account["bytes_sent"] = sent - 8
     assert "less than all parts of the units" in statement(CASE.inputs, account, {})
+
+
+@pytest.mark.parametrize("name", ["run_units", "unit_forward", "unit_backward", "zero2_backward", "unshard"])
+def test_every_large_case_asks_that_all_of_the_units_are_sent(name):
+    exercise = exercises.load(name)
+    large = {case.name: case for case in exercise.draw(0) if case.name in exercise.measured}
+    costs = [each for each in exercise.properties if each.evidence == "ledger" and large.keys() >= {*each.cases}]
+    assert costs
+    for each in costs:
+        account = {"live_bytes": torch.zeros(RANKS), "bytes_sent": torch.zeros(RANKS)}
+        assert "less than all parts of the units" in each.holds(large[each.cases[0]].inputs, account, {})

@@ -129,7 +129,7 @@ def test_verbatim_text_is_a_block_of_code_whatever_it_holds(text):
 
 def test_a_long_source_is_shown_without_colours_which_would_make_it_twenty_times_as_long():
     source = "<1>+" * (COLOURED // 4)
-    coloured, plain = (FeedbackExporter()._highlight("ipython3")(each) for each in (source, source + "1"))
+    coloured, plain = (FeedbackExporter()._highlight(each) for each in (source, source + "1"))
     assert "<span" in coloured
     assert plain == f'<div class="highlight"><pre>{"&lt;1&gt;+" * (COLOURED // 4)}1</pre></div>'
 
@@ -137,16 +137,21 @@ def test_a_long_source_is_shown_without_colours_which_would_make_it_twenty_times
 @pytest.mark.parametrize("line", [" \t\n", " \r", "\x0c\r\n"])
 def test_lines_of_blanks_get_no_colours_which_would_take_minutes(line):
     source = line * 1_000
-    assert FeedbackExporter()._highlight("ipython3")(source) == f'<div class="highlight"><pre>{source}</pre></div>'
+    assert FeedbackExporter()._highlight(source) == f'<div class="highlight"><pre>{source}</pre></div>'
 
 
-def codes(*sources: str) -> list[str]:
+def codes(*sources: str, language: str = "python") -> list[str]:
     """What stands on a page for cells of code."""
     cells = [new_code_cell(source) for source in sources]
     text, _ = FeedbackExporter().from_notebook_node(
-        new_notebook(cells=cells, metadata={"language_info": {"name": "python"}})
+        new_notebook(cells=cells, metadata={"language_info": {"name": language}})
     )
     return re.findall(r"<pre>.*?</pre>", text, re.DOTALL)
+
+
+def test_no_notebook_chooses_the_lexer_of_its_code_some_of_which_never_end():
+    source = "%%bash\necho 'a' | cat"
+    assert codes(source) == codes(source, language="ipython3")
 
 
 @pytest.mark.parametrize("code", ["1+", "<"])

@@ -307,8 +307,13 @@ def test_text_in_an_observation_is_clean():
     tree = {"values": {"\ud800": "\0", "\x1b": "a\u202e\nb"}, "ledger": {}, "error": error, "printed": "a" * 20_000}
     (seen,) = messages.to_observations([tree], 1)
     assert seen.values == {"?": "\ufffd", "\ufffd": "a\ufffd\nb"}
-    assert seen.error == Failure(type="\ufffd" * 100, message="?", where=("\ufffd",) * 20)
+    assert seen.error == Failure(type="\ufffd" * 100, message="?", where=("\ufffd",) * 6)
     assert len(seen.printed) == 10_000
+
+
+def test_a_failure_says_no_more_than_an_honest_process_would():
+    seen = messages.to_failure({"type": "E", "message": "x" * 10_000, "where": ["x" * 10_000] * 20, "rank": None})
+    assert len(seen.message) + sum(map(len, seen.where)) < 6_000
 
 
 @pytest.mark.parametrize("rank", [-1, 2**40, True, 1.0, "1", [1]], ids=repr)

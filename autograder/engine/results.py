@@ -77,7 +77,8 @@ def brief(verdict: Verdict) -> Verdict:
     failed = [each for each in verdict.findings if not each.held]
     findings = [Finding(property=each.property, held=False, points=0, possible=each.possible) for each in failed]
     diagnosis = Diagnosis(name=verdict.diagnosis.name, hint="") if verdict.diagnosis else None
-    return dataclasses.replace(verdict, findings=tuple(findings), diagnosis=diagnosis, printed="")
+    failure = dataclasses.replace(verdict.failure, where=()) if verdict.failure else None
+    return dataclasses.replace(verdict, findings=tuple(findings), diagnosis=diagnosis, failure=failure, printed="")
 
 
 def _by_count(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:

@@ -44,20 +44,20 @@ class FeedbackExporter(HTMLExporter):
             take_names_literally(self.parent, self.parent.coursedir.ignore)
         render = super().markdown2html
         self._plain = _remembering(lambda source: render({}, source))
+        self._coloured = _remembering(Highlight2HTML(pygments_lexer="python", parent=self))  # type: ignore[no-untyped-call]
         self._page = _page()
 
     def from_notebook_node(self, nb: NotebookNode, resources: Any = None, **kwargs: Any) -> Any:
         """The page of a graded notebook."""
         given = self._init_resources(resources)  # type: ignore[no-untyped-call]
         nb, given = super(TemplateExporter, self).from_notebook_node(nb, given, **kwargs)
-        language = nb.metadata.get("language_info", {})
-        highlight = _sparing(self._highlight(language.get("pygments_lexer", language.get("name"))))
+        highlight = _sparing(self._highlight)
         html = self._page.render(
             page=view(nb, given),
             style=f"{STYLE}{COLOURS}{HtmlFormatter().get_style_defs('.highlight')}",
             markdown=lambda cell: Markup(self._markdown(cell)),
             comment=lambda given: Markup(self._plain(given.comment)),
-            code=lambda cell: Markup(highlight(cell.source, metadata=cell.metadata)),
+            code=lambda cell: Markup(highlight(cell.source)),
             is_check=lambda cell: role_of(cell)[1] == "check",
             undescribed=UNDESCRIBED,
         )
@@ -69,18 +69,9 @@ class FeedbackExporter(HTMLExporter):
             return str(super().markdown2html({"cell": cell}, cell.source))
         return self._plain(cell.source)
 
-    @functools.cache  # noqa: B019 -- one exporter makes all pages of a command
-    def _highlight(self, lexer: str | None) -> Callable[..., str]:
-        render = Highlight2HTML(pygments_lexer=lexer, parent=self)  # type: ignore[no-untyped-call]
-        plain = _remembering(render)
-
-        def highlight(source: str, metadata: Any = None) -> str:
-            if len(source) > COLOURED or BLANK.search(source):
-                return _as_written(source)
-            own = metadata and "magics_language" in metadata
-            return render(source, metadata=metadata) if own else plain(source)
-
-        return highlight
+    def _highlight(self, source: str) -> str:
+        """Code as HTML. It is Python's, whatever a notebook says: lexers of other languages can be made to hang."""
+        return _as_written(source) if len(source) > COLOURED or BLANK.search(source) else self._coloured(source)
 
 
 def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
@@ -91,17 +82,17 @@ def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
     return lambda text: known(text) if len(text) <= LONGEST else _as_written(text)
 
 
-def _sparing(highlight: Callable[..., str]) -> Callable[..., str]:
+def _sparing(highlight: Callable[[str], str]) -> Callable[[str], str]:
     """The same function for one page, on which code is shown as it was written where colours have added so much: a
     hundred cells of them would make a page of 10 MB, and lexers may be slow.
     """
     left, until = ON_A_PAGE, time.thread_time() + SECONDS
 
-    def sparing(source: str, metadata: Any = None) -> str:
+    def sparing(source: str) -> str:
         nonlocal left
         if left <= 0 or time.thread_time() >= until:
             return _as_written(source)
-        html = highlight(source, metadata=metadata)
+        html = highlight(source)
         left -= len(html) - len(source)
         return html
 

@@ -6,6 +6,8 @@ from autograder import bank, edits
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
 from course.errors import CourseError
 
+LONGEST = 120  # characters of what an exception says
+
 
 def number(value: float) -> str:
     """Points without needless zeros: `7`, `7.5`."""
@@ -39,7 +41,8 @@ def reason(result: ExerciseResult) -> str:
     if verdict.diagnosis:
         return spaced(verdict.diagnosis.name)
     if verdict.failure:
-        return f"{verdict.failure.type}: {verdict.failure.message}" if verdict.failure.message else verdict.failure.type
+        said = f": {verdict.failure.message}" if verdict.failure.message else ""
+        return f"{verdict.failure.type}{said}"[:LONGEST]
     return "fails " + ", ".join(spaced(each.property) for each in verdict.findings if not each.held)
 
 
@@ -51,7 +54,7 @@ def reasons(student: StudentResult) -> list[str]:
         if reason(each) not in ("", "not attempted")
     ]
     empty = [each.name for each in student.exercises if reason(each) == "not attempted" and not each.bonus]
-    if len(empty) == len([each for each in student.exercises if not each.bonus]):
+    if not lines and len(empty) == len([each for each in student.exercises if not each.bonus]):
         empty = ["nothing was written"] if not student.problem else []
     elif empty:
         empty = [f"not attempted: {', '.join(empty)}"]

@@ -38,6 +38,7 @@ from course.tree import Leaf, readable
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
 
 AT_LEAST, TIMES = 10_000, 4  # numbers of a tensor that is read, and times those of the largest that was asked for
+MOST_DIMS = 8
 
 BROKE = "the case broke first,"
 
@@ -105,12 +106,20 @@ def judge(
 
 
 def _readable(got: Observation, expected: Observation) -> Observation:
-    """The same without tensors of many more numbers than any that was asked for: a property looks at each number."""
+    """The same without tensors that are much larger than any that was asked for: a property looks at each number, or
+    makes a list of each row.
+    """
     sizes = [value.numel() for value in expected.values.values() if isinstance(value, Tensor)]
     most = AT_LEAST + TIMES * max(sizes, default=0)
-    large = {key: value for key, value in got.values.items() if isinstance(value, Tensor) and value.numel() > most}
+    tensors = {key: value for key, value in got.values.items() if isinstance(value, Tensor)}
+    large = {key: value for key, value in tensors.items() if value.dim() > MOST_DIMS or _places(value) > most}
     words = {key: f"<tensor of shape {tuple(value.shape)}: larger than any asked for>" for key, value in large.items()}
     return dataclasses.replace(got, values={**got.values, **words}) if large else got
+
+
+def _places(tensor: Tensor) -> int:
+    """Its numbers; of one without any the rows."""
+    return math.prod(size or 1 for size in tensor.shape)
 
 
 def _as_costly(exercise: Exercise, runs: Sequence[_Judged], findings: Sequence[Finding], witness: Witness) -> bool:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from course.errors import DeclarationError, WrongOutput
 from course.performing import draws
@@ -114,6 +115,11 @@ def observe(values: Tree, ledger: dict[str, Leaf] | None = None, source: Source 
     """An observation of `values` (a dict of anything) and of costs that all have one source."""
     costs = dict(ledger or {})
     return Observation(values=flatten(plain(values)), ledger=costs, sources=dict.fromkeys(costs, source))
+
+
+def is_tensor(value: object) -> TypeGuard[Tensor]:
+    """Whether it is a tensor, and of no class of somebody's own, which may say anything of its storage."""
+    return type(value) in (Tensor, Parameter)
 
 
 def outputs(result: object, *names: str) -> dict[str, Any]:

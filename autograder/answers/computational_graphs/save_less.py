@@ -130,6 +130,16 @@ class ReplacesApply(SaveLess):
     apply = staticmethod(torch.nn.functional.silu)
 
 
+class Shown(type(torch.autograd.Function)):  # type: ignore[misc]
+    """A class whose classes have another apply than the one they were given."""
+
+    apply = property(lambda cls: torch.nn.functional.silu)
+
+
+class HidesApply(SaveLess, metaclass=Shown):
+    """A Function for show, too."""
+
+
 class HasNoBackward(torch.autograd.Function):
     """Half of a Function."""
 
@@ -308,6 +318,7 @@ WRONG = (
         "that is differentiated, both as static methods. apply comes from Function and calls them.",
         CallsSilu,
         ReplacesApply,
+        HidesApply,
         HasNoBackward,
     ),
 )

@@ -294,7 +294,9 @@ def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
         port.end()
         return Observation()
 
-    seen = Observation(error=answer) if isinstance(answer, Failure) else guarded(run, call.seconds + SPARE_SECONDS)
+    seen = (
+        Observation(error=answer) if isinstance(answer, Failure) else guarded(run, call.seconds + SPARE_SECONDS, "cpu")
+    )
     stream.send(sock, {"seen": messages.from_observations([seen]), "value": value}, token=token)
 
 
@@ -302,7 +304,7 @@ def _as_rank(exercise: Exercise, answer: Answer, tree: Tree, port: RankPort) -> 
     """One rank's part of a case."""
     part, rank, size = to_part(tree)
     comm = Comm(port, tuple(range(size)), rank, exercise.verbs)
-    seen = perform(exercise, answer, part, comm=comm)
+    seen = perform(exercise, answer, part, clock="cpu", comm=comm)
     if seen.error is None:
         port.end()
     return seen

@@ -186,11 +186,11 @@ class Broker:
             rank = self._ranks[number]
             if done is not None:
                 reply: Tree = {"takes": list(done.takes or ()), "sender": done.sender or 0}
-                rank.connection.reply(reply, self._deadline)
+                rank.connection.reply(reply)
                 done.takes = None
             elif rank.asks is not None:
                 is_done = rank.asks.done and rank.asks.end <= self._schedule.clocks[number]
-                rank.connection.reply({"done": is_done}, self._deadline)
+                rank.connection.reply({"done": is_done})
                 rank.asks = None
             self._announce(number)
 

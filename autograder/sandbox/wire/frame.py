@@ -26,6 +26,7 @@ from course.tree import MAX_PACKED_DEPTH, Tree, memory_of, pack, unpack
 
 # Bytes, three times what a rank gives in a measured case; also of all tensors in a tree, each wherever it stands.
 MAX_FRAME = 24 * 2**20
+MAX_EMPTY = 2**16  # rows of a tensor without a number, which takes no byte and becomes as long a list
 MAX_JSON = 4 * 2**20  # bytes of JSON
 MAX_NODES = 100_000  # keys and values in one JSON text: 20,000 leaves of 4, and some more
 MAX_NESTING = 2 * MAX_PACKED_DEPTH  # a packed dict is two levels of JSON
@@ -213,7 +214,8 @@ def _check_tensors(tensors: dict[str, Tensor]) -> None:
 
 
 def _check_shape(shape: list[int]) -> None:
-    if len(shape) > MAX_DIMS or math.prod(size or 1 for size in shape) > MAX_FRAME:
+    most = MAX_FRAME if math.prod(shape) else MAX_EMPTY
+    if len(shape) > MAX_DIMS or math.prod(size or 1 for size in shape) > most:
         raise BadFrame(f"a tensor in a frame must have at most {MAX_DIMS} dims and {MAX_FRAME} elements")
 
 

@@ -34,7 +34,7 @@ READ, PERFORM, WITHOUT_AUTOGRAD, DISPLAY, SWEEP, CLEAN, OVER, READY = b"l", b"p"
 LONGEST = 2**16  # bytes of a control message to the warm process, which is JSON
 
 LONG_TEXT = 1_000  # characters
-MAX_LINES = 20  # of a failure's own lines
+MAX_MESSAGE, MAX_LINES, MAX_LINE = 2_000, 6, 600  # of a failure: its message, its own lines, characters of each
 MAX_RANK = 2**20
 MAX_MODULES = 100
 MODULE = re.compile(r"\w{1,100}(\.\w{1,100})*", re.ASCII)
@@ -165,8 +165,8 @@ def to_failure(tree: Tree) -> Failure | None:
     lines = where if isinstance(where, list) else []
     return Failure(
         type=_told(tree.get("type"))[:100] or "Error",
-        message=_told(tree.get("message")),
-        where=tuple(_told(line) for line in lines[-MAX_LINES:]),
+        message=_told(tree.get("message"))[:MAX_MESSAGE],
+        where=tuple(_told(line)[:MAX_LINE] for line in lines[-MAX_LINES:]),
         rank=rank if type(rank) is int and 0 <= rank < MAX_RANK else None,
     )
 

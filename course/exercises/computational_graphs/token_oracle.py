@@ -104,7 +104,8 @@ class TokenOracle:
     def _gradient(self, *, ticket: int, gradient: Tensor) -> Tree:
         slope = self._slopes[ticket]
         self._answered.add(ticket)
-        if gradient.shape[gradient.dim() - slope.dim() :] != slope.shape:
+        ends = gradient.shape[gradient.dim() - slope.dim() :]
+        if ends != slope.shape or gradient.numel() > MOST_TOKENS * slope.shape[-1]:
             raise ValueError("another shape")
         return gradient.to(slope.dtype) * slope
 

@@ -64,5 +64,10 @@ class Begun:
         return work
 
     def _over(self, number: int) -> None:
-        now, before = self._open.pop(number)
-        self._changed += not torch.equal(now.detach(), before)
+        now, before = map(_as_bytes, self._open.pop(number))
+        self._changed += not torch.equal(now, before)
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    """What stands there: a nan is no other number than itself."""
+    return tensor.detach().flatten().contiguous().view(torch.uint8)

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 from torch import Tensor
-from torch.nn import Parameter
 
 from course.errors import WrongOutput
-from course.performing.exercise import Inputs, Values
+from course.performing.exercise import Inputs, Values, is_tensor
 
 
 def one_tensor(result: object) -> Tensor:
     """The result. Raises WrongOutput where it is no tensor, or one of a class that may say anything of its storage."""
-    if type(result) in (Tensor, Parameter):
-        return cast(Tensor, result)
+    if is_tensor(result):
+        return result
     raise WrongOutput(f"must return one tensor, got {'None' if result is None else type(result).__name__}")
 
 

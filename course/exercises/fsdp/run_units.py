@@ -155,7 +155,7 @@ def _held(full: float, ahead: int) -> units.Holds:
 
     What nobody has written yet takes no memory: the kernel does not see a tensor whose all-gather has only begun.
     """
-    within = units.memory(full, shards=2)
+    within = units.memory(full, shards=2, sent=2)
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
         for key in (key for key in got if key.startswith("open/")):

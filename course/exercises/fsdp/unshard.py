@@ -18,7 +18,17 @@ from course.errors import WrongOutput
 from course.exercises.fsdp import units
 from course.exercises.fsdp.flat import at_most, held_once, in_all, length
 from course.performing.draws import normal
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    is_tensor,
+    observe,
+)
 from course.performing.forms import laid_out
 
 EVEN, UNEVEN, ONE, MANY = "3 ranks, 12 elements", "4 ranks, 9 elements", "one rank", "5 ranks, 3 elements"
@@ -116,9 +126,12 @@ def _mixed(inputs: Inputs, number: int, tensors: Any, shapes: Sequence[torch.Siz
 
 def _checked(tensors: Any) -> Sequence[Tensor]:
     """What came. Raises WrongOutput where it is no list of tensors."""
-    if isinstance(tensors, (list, tuple)) and all(isinstance(each, Tensor) for each in tensors):
-        return tensors
-    raise WrongOutput(f"must return a list of tensors, got {type(tensors).__name__}")
+    if not isinstance(tensors, (list, tuple)):
+        raise WrongOutput(f"must return a list of tensors, got {type(tensors).__name__}")
+    others = [type(each).__name__ for each in tensors if not is_tensor(each)]
+    if others:
+        raise WrongOutput(f"must return a list of tensors, got one with {others[0]} in it")
+    return tensors
 
 
 def _one_row(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -165,6 +165,8 @@ class ChainOracle:
         return {name: torch.tensor([each[name] for each in self._results]) for name in ("y", "dx")}
 
     def _run(self, *, layers: int, events: Tensor, y: int, dx: int) -> Tree:
+        if events.dtype != torch.int64 or events.shape != (len(events), 4):  # before they become a list
+            raise ValueError("no events")
         self._events += len(events)
         if self._events > MOST_EVENTS or not 0 < layers <= LAYERS or len(self._calls) == len(self._runs):
             raise ValueError("too many")

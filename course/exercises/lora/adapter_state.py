@@ -13,7 +13,17 @@ from torch import Tensor, nn
 from course.errors import WrongOutput
 from course.exercises.lora.adapted_models import PATHS, alternate_modes, built, drawn, factors, modules_of
 from course.lessons.adapted import Adapted
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    Values,
+    is_tensor,
+    observe,
+)
 from course.performing.forms import in_dtype, offset, strided, transposed
 
 SEVERAL, NONE, ROOT, TWICE, TIED = (
@@ -59,7 +69,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     alternate_modes(model)
     before = _flags(model)
     state = answer(model)
-    if not isinstance(state, dict) or not all(isinstance(each, Tensor) for each in state.values()):
+    if not isinstance(state, dict) or not all(map(is_tensor, state.values())):
         raise WrongOutput(f"must return a dict of tensors, got {type(state).__name__}")
     there = factors(model, inputs)
     values: dict[str, Any] = {
