@@ -13,6 +13,8 @@ from conftest import same_tree
 
 from course import exercises
 from course.errors import CourseError, DeclarationError, UnknownExercise, WrongOutput
+from course.exercises.fsdp import flat, unshard
+from course.exercises.lora import adapter_state
 from course.performing.exercise import (
     Case,
     Observation,
@@ -80,6 +82,23 @@ def test_one_call_hands_the_inputs_over_in_order_and_names_what_comes_back():
 def test_one_call_refuses_another_number_of_values():
     with pytest.raises(WrongOutput, match=r"must return 2 values \(sum, difference\), got None"):
         one_call("a", gives=("sum", "difference"))(lambda a: None, {"a": 1.0})
+
+
+class Anywhere(torch.Tensor):
+    """Says of its memory what it likes."""
+
+    def untyped_storage(self):
+        return types.SimpleNamespace(data_ptr=lambda: 1, nbytes=lambda: 0)
+
+
+def test_tensors_of_a_class_of_somebodys_own_are_refused_where_their_memory_is_looked_at():
+    lying, (case, *_) = torch.zeros(2).as_subclass(Anywhere), exercises.load("adapter_state").draw(0)
+    with pytest.raises(WrongOutput, match="must return one tensor, got Anywhere"):
+        flat.one_tensor(lying)
+    with pytest.raises(WrongOutput, match="must return a list of tensors, got one with Anywhere in it"):
+        unshard._checked([torch.zeros(2), lying])
+    with pytest.raises(WrongOutput, match="must return a dict of tensors"):
+        adapter_state.probe(lambda model: {"A": lying}, case.inputs)
 
 
 def test_an_id_that_the_syllabus_does_not_hold_is_refused():
