@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -147,6 +147,11 @@ def _digest(tensor: Tensor) -> str:
     digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     digest.update(memory_of(tensor))
     return digest.hexdigest()[:20]
+
+
+def places(shape: Sequence[int]) -> int:
+    """Numbers of a tensor of this shape; of one without any the rows, which a list of it has all the same."""
+    return math.prod(size or 1 for size in shape)
 
 
 def memory_of(tensor: Tensor) -> memoryview:

@@ -98,6 +98,7 @@ NO_TREES = {
     "sparse": torch.eye(2).to_sparse(),
     "many dims": torch.ones([1] * 17),
     "large": torch.zeros(MAX_FRAME + 1, dtype=torch.uint8),
+    "rows without numbers": torch.empty(2**16 + 1, 0),
     "large together": [torch.zeros(2**22)] * 2,
     "many": [0] * 300_000,
     "long text": "a" * 2**23,

@@ -61,7 +61,7 @@ wrong one.</p><div class="bars">
 <span class="dim">{{ each.possible }}</span></th>{% endfor %}<th>remarks</th></tr></thead><tbody>
 {% for student in result.students %}<tr><th>{{ student.student }}</th>
 <td class="n">{{ words.number(student.score) }} <span class="dim">/ {{ words.number(student.max_score) }}</span></td>
-{% for each in student.exercises %}{% set why = words.reason(each) %}<td class="n {{ kind(each) }}">
+{% for each in student.exercises %}{% set why = words.reason(each)[:words.LONGEST] %}<td class="n {{ kind(each) }}">
 {{- words.number(each.score) }}{{ "*" if each.manual }}
 {%- if why not in ("", "not attempted") %}<span class="why">{{ why }}</span>{% endif %}</td>{% endfor %}
 <td class="remarks">{% for line in words.remarks(student) %}{{ line }}{% if not loop.last %}<br>{% endif %}{% endfor %}

@@ -6,7 +6,7 @@ from autograder import bank, edits
 from autograder.engine.results import ClassResult, ExerciseResult, StudentResult
 from course.errors import CourseError
 
-LONGEST = 120  # characters of what an exception says
+LONGEST = 120  # characters of a reason in a cell of the page, and of what an exception says anywhere
 
 
 def number(value: float) -> str:

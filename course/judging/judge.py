@@ -33,7 +33,7 @@ from course.performing.exercise import (
     Property,
     Source,
 )
-from course.tree import Leaf, readable
+from course.tree import Leaf, places, readable
 
 ALL_SOURCES: frozenset[Source] = frozenset({"claimed", "tick", "broker", "kernel"})
 
@@ -112,14 +112,9 @@ def _readable(got: Observation, expected: Observation) -> Observation:
     sizes = [value.numel() for value in expected.values.values() if isinstance(value, Tensor)]
     most = AT_LEAST + TIMES * max(sizes, default=0)
     tensors = {key: value for key, value in got.values.items() if isinstance(value, Tensor)}
-    large = {key: value for key, value in tensors.items() if value.dim() > MOST_DIMS or _places(value) > most}
+    large = {key: value for key, value in tensors.items() if value.dim() > MOST_DIMS or places(value.shape) > most}
     words = {key: f"<tensor of shape {tuple(value.shape)}: larger than any asked for>" for key, value in large.items()}
     return dataclasses.replace(got, values={**got.values, **words}) if large else got
-
-
-def _places(tensor: Tensor) -> int:
-    """Its numbers; of one without any the rows."""
-    return math.prod(size or 1 for size in tensor.shape)
 
 
 def _as_costly(exercise: Exercise, runs: Sequence[_Judged], findings: Sequence[Finding], witness: Witness) -> bool:

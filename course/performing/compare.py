@@ -120,6 +120,12 @@ def compare(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, se
     return described(measure(got, expected, dtype, roundings=roundings, sensitivity=sensitivity), got, expected)
 
 
+def same_bits(got: Tensor, expected: Tensor) -> bool:
+    """Whether both are the same bit for bit, signs of zeros and nan included."""
+    ours, theirs = (each.detach().contiguous().flatten().view(torch.uint8) for each in (got, expected))
+    return got.shape == expected.shape and torch.equal(ours, theirs)
+
+
 def described(found: Measured, got: Leaf, expected: Leaf) -> Comparison:
     """What was measured between these two, in words; both with as many digits as show the difference."""
     told = ("", "")

@@ -294,9 +294,8 @@ def _caller(loaded: Loaded, sock: socket.socket, call: RankCall) -> None:
         port.end()
         return Observation()
 
-    seen = (
-        Observation(error=answer) if isinstance(answer, Failure) else guarded(run, call.seconds + SPARE_SECONDS, "cpu")
-    )
+    limit = call.seconds + SPARE_SECONDS
+    seen = Observation(error=answer) if isinstance(answer, Failure) else guarded(run, limit, "cpu")
     stream.send(sock, {"seen": messages.from_observations([seen]), "value": value}, token=token)
 
 

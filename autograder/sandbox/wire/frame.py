@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import safetensors
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from course.errors import CourseError
-from course.tree import MAX_PACKED_DEPTH, Tree, memory_of, pack, unpack
+from course.tree import MAX_PACKED_DEPTH, Tree, memory_of, pack, places, unpack
 
 # Bytes, three times what a rank gives in a measured case; also of all tensors in a tree, each wherever it stands.
 MAX_FRAME = 24 * 2**20
@@ -210,13 +211,20 @@ def _check_tensors(tensors: dict[str, Tensor]) -> None:
     for tensor in tensors.values():
         if tensor.dtype not in DTYPES.values():
             raise BadFrame(f"a tensor in a frame must have a dtype that we read, got {tensor.dtype}")
-        _check_shape(list(tensor.shape))
+        _check_shape(tensor.shape)
 
 
-def _check_shape(shape: list[int]) -> None:
-    most = MAX_FRAME if math.prod(shape) else MAX_EMPTY
-    if len(shape) > MAX_DIMS or math.prod(size or 1 for size in shape) > most:
-        raise BadFrame(f"a tensor in a frame must have at most {MAX_DIMS} dims and {MAX_FRAME} elements")
+def can_be_sent(shape: Sequence[int]) -> bool:
+    """Whether a frame may hold a tensor of this shape, of however small a dtype."""
+    return len(shape) <= MAX_DIMS and places(shape) <= (MAX_FRAME if math.prod(shape) else MAX_EMPTY)
+
+
+def _check_shape(shape: Sequence[int]) -> None:
+    if not can_be_sent(shape):
+        raise BadFrame(
+            f"a tensor in a frame must have at most {MAX_DIMS} dims and {MAX_FRAME} elements, and without elements at "
+            f"most {MAX_EMPTY} rows"
+        )
 
 
 def _check_volume(tree: Tree) -> None:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from autograder.sandbox.wire.frame import DTYPES, MAX_NUMBER, BadFrame
+from course.failing import MAX_WHERE
 from course.performing.exercise import Case, Failure, Observation
 from course.tree import MAX_LEAVES, MAX_TEXT, Leaf, Tree, map_leaves
 
@@ -34,7 +35,7 @@ READ, PERFORM, WITHOUT_AUTOGRAD, DISPLAY, SWEEP, CLEAN, OVER, READY = b"l", b"p"
 LONGEST = 2**16  # bytes of a control message to the warm process, which is JSON
 
 LONG_TEXT = 1_000  # characters
-MAX_MESSAGE, MAX_LINES, MAX_LINE = 2_000, 6, 600  # of a failure: its message, its own lines, characters of each
+MAX_MESSAGE, MAX_LINE = 2_000, 600  # characters of a failure's message, and of each of its own lines
 MAX_RANK = 2**20
 MAX_MODULES = 100
 MODULE = re.compile(r"\w{1,100}(\.\w{1,100})*", re.ASCII)
@@ -164,9 +165,9 @@ def to_failure(tree: Tree) -> Failure | None:
     where, rank = tree.get("where"), tree.get("rank")
     lines = where if isinstance(where, list) else []
     return Failure(
-        type=_told(tree.get("type"))[:100] or "Error",
-        message=_told(tree.get("message"))[:MAX_MESSAGE],
-        where=tuple(_told(line)[:MAX_LINE] for line in lines[-MAX_LINES:]),
+        type=_told(tree.get("type"), 100) or "Error",
+        message=_told(tree.get("message"), MAX_MESSAGE),
+        where=tuple(_told(line, MAX_LINE) for line in lines[-MAX_WHERE:]),
         rank=rank if type(rank) is int and 0 <= rank < MAX_RANK else None,
     )
 
@@ -189,9 +190,9 @@ def clean_text(value: object, limit: int = MAX_TEXT) -> str:
     return value[:limit].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _told(value: object) -> str:
+def _told(value: object, limit: int = MAX_TEXT) -> str:
     """The same for people to read: without what moves a cursor, or turns the direction in which text is read."""
-    return CONTROLS.sub("\ufffd", clean_text(value))
+    return CONTROLS.sub("\ufffd", clean_text(value, limit))
 
 
 def outermost(modules: Collection[str]) -> list[str]:

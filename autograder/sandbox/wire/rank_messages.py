@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from autograder.sandbox.wire import messages
-from autograder.sandbox.wire.frame import DTYPES, MAX_DIMS, MAX_FRAME, NAMES, BadFrame
+from autograder.sandbox.wire.frame import DTYPES, MAX_FRAME, NAMES, BadFrame, can_be_sent
 from course.cluster.calls import Call, Kind, check_form
 from course.errors import BadArgument
 from course.performing.exercise import Case, Observation
@@ -161,8 +161,7 @@ def _kind(tree: Tree) -> Kind:
     words = _list(tree)
     dtype = DTYPES.get(_word(words[0])) if len(words) == 2 else None
     shape = tuple(_whole(each) for each in _list(words[-1])) if dtype else ()
-    too_large = len(shape) > MAX_DIMS or math.prod(size or 1 for size in shape) > MAX_FRAME
-    if dtype is None or too_large or Kind(dtype, shape).bytes > MAX_FRAME:
+    if dtype is None or not can_be_sent(shape) or Kind(dtype, shape).bytes > MAX_FRAME:
         raise BadFrame("a call must take tensors of a dtype and shape that can be sent")
     return Kind(dtype, shape)
 

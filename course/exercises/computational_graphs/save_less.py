@@ -39,7 +39,7 @@ from course.performing.oracle import is_here
 from course.performing.pledges import Look, Numbers, Sample, Stage, number, pledged, shown
 from course.tree import Tree
 
-APPLY = inspect.getattr_static(torch.autograd.Function, "apply")  # before an answer can set it
+APPLY = inspect.getattr_static(torch.autograd.Function, "apply").__func__  # before an answer can set it
 LAYERS, FEW_LAYERS = 16, 4  # in grading, and in a notebook
 PIECE = 64  # numbers of a layer in a notebook
 BLOCK, BLOCKS = 16_384, 12  # numbers and blocks of a layer in grading: 0.75 MiB in float32
@@ -108,7 +108,7 @@ def _other_form(answer: Answer) -> str:
     missing = [half for half, names in halves.items() if own.isdisjoint(names)]
     if missing:
         return f"one without {' and '.join(missing)}"
-    return "" if getattr(answer.apply, "__func__", None) is APPLY.__func__ else "one with an apply of its own"
+    return "" if getattr(answer.apply, "__func__", None) is APPLY else "one with an apply of its own"
 
 
 def _values(answer: Any, inputs: Inputs) -> dict[str, Tree]:

@@ -45,11 +45,6 @@ def in_all_dtypes(rng: torch.Generator, n: int) -> dict[str, Tensor]:
     return {**drawn, "updates": 2 * torch.randint(2**60, 2**61, (n,), generator=rng) + 1, "flags": flags}
 
 
-def same_bits(got: Tensor, expected: Tensor) -> bool:
-    """Whether both are the same bit for bit, signs of zeros and nan included."""
-    return got.shape == expected.shape and torch.equal(got.view(torch.uint8), expected.contiguous().view(torch.uint8))
-
-
 def differ_beyond_float64(got: Tensor, expected: Tensor) -> bool:
     """Whether whole numbers are the same in float64, in which answers are compared, and not the same."""
     return (

@@ -20,9 +20,9 @@ from course.exercises.fsdp.checkpoints import (
     packed,
     padded,
     piece,
-    same_bits,
 )
 from course.exercises.fsdp.small_talk import few_words
+from course.performing.compare import same_bits
 from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 

@@ -22,12 +22,12 @@ from course.exercises.fsdp.checkpoints import (
     padded,
     raced,
     replaced,
-    same_bits,
     stored,
     write_file,
     write_half,
 )
 from course.exercises.fsdp.small_talk import few_words
+from course.performing.compare import same_bits
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.tree import plain
