@@ -10,7 +10,7 @@ import toy_ranks
 from conftest import same_leaf, soak
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 
-from autograder.sandbox import open_runner
+from autograder.sandbox import Limits, open_runner
 from autograder.sandbox.outside.loading import Container
 from course.judging.judge import judge
 from course.performing.perform import in_float64, perform_all
@@ -205,6 +205,17 @@ def test_each_rank_has_a_peak_of_its_own(trusted):
         seen = perform_ranks(opened, answer(f"{kept}\nreturn x"), [two, two], exercise)[1]
     assert (len(seen.values["0/total"]), seen.sources["peak_bytes"]) == (20, "kernel")
     assert (seen.ledger["peak_bytes"] / MIB).tolist() == pytest.approx([8, 32], abs=1)
+
+
+def test_a_measured_case_is_not_begun_when_the_small_run_has_taken_what_time_was_left():
+    two = EXERCISE.draw(1)[1]
+    exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))
+    limits = Limits(submission_seconds=1.4)
+    with staged_with_toy(measured=(two.name,)), open_runner(limits, trusted=True, display=False) as opened:
+        perform_ranks(opened, toy_ranks.RING, [two])  # the first one waits for the warm process
+        (seen,) = perform_ranks(opened, answer("time.sleep(1.5)\nreturn x"), [two], exercise)
+    assert seen.error is not None
+    assert seen.error.message.startswith("all exercises together may take 1.4 s")
 
 
 FILE_PAGES = """

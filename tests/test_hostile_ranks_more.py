@@ -41,7 +41,14 @@ def attack(sandbox, body: str) -> tuple[str, int | None]:
     return failure.type, failure.rank
 
 
-# words and shapes
+# words, lines and shapes
+
+
+def test_what_ranks_print_is_no_longer_than_a_text_whatever_they_do_to_the_limit(sandbox):
+    source = answer("sys.stdout._room = 10_000\nprint('\\n' * 10_000, end='')\nreturn x", head="import sys")
+    (seen,) = perform_ranks(sandbox, source, [CASES[1]], EXERCISE)
+    assert seen.error is None
+    assert 0 < len(seen.printed) <= 10_000
 
 
 @pytest.mark.parametrize(

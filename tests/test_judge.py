@@ -175,6 +175,18 @@ def test_nor_through_one_whose_list_would_be_large(shape):
     assert seen[0].endswith("larger than any asked for>")
 
 
+def test_nor_does_it_for_a_cost():
+    seen = []
+    looks = Property(
+        "looks", "Look.", evidence="ledger", needs=("a",), holds=lambda inputs, got, expected: seen.append(got["x"])
+    )
+    counted = [
+        Observation(values={"a": 1}, ledger={"x": torch.zeros(count)}, sources={"x": "tick"}) for count in (40_000, 1)
+    ]
+    one(Property("a", "A.", keys=("a",)), looks, got=counted[0], expected=counted[1])
+    assert seen == ["<tensor of shape (40000,): larger than any asked for>"]
+
+
 def test_missing_observations_count_as_empty():
     found = judge(toy.EXERCISE, RECORD.cases, RECORD.references[:1], RECORD.references)
     assert failed(found) == ["squares", "one_call", "arguments_unchanged"]
@@ -624,6 +636,13 @@ def test_a_case_looks_right_whatever_it_cost():
     reference = dataclasses.replace(values(a=2.0), ledger={"calls": 1})
     assert looks_right((dataclasses.replace(values(a=2.0), ledger={"calls": 9}), torch.float32), reference)
     assert not looks_right((values(a=2.1), torch.float32), reference)
+
+
+def test_no_numbers_are_made_of_what_has_another_shape(monkeypatch):
+    monkeypatch.setattr("course.judging.diagnosis.as_numbers", None)
+    large = values(a=torch.zeros(9, dtype=torch.uint8))
+    assert not looks_right((large, torch.float32), values(a=torch.zeros(3)))
+    assert not looks_right((large, torch.float32), values(a=1))
 
 
 def test_the_first_suspect_that_matches_is_told():

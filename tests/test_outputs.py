@@ -7,6 +7,8 @@ import functools
 import json
 import re
 import struct
+import sysconfig
+import tracemalloc
 import weakref
 import zlib
 from collections import Counter
@@ -226,6 +228,18 @@ def test_a_long_traceback_keeps_its_end():
     (text,) = alone(error("a" * outputs.TEXT, "the message"))["traceback"]
     assert text.startswith("[12 more characters were left out]\naaa")
     assert text.endswith("a\nthe message")
+
+
+def test_no_more_of_a_traceback_is_searched_than_could_be_shown():
+    line = "\U0001f600" + "a" * 2**20
+    texts = [line, f"{sysconfig.get_path('purelib')}/{line}"]
+    tracemalloc.start()
+    try:
+        (text,) = alone(error(*texts))["traceback"]
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert text.endswith("a" * outputs.TEXT)
 
 
 def test_text_with_thousands_of_colours_is_shown_without():

@@ -7,7 +7,7 @@ import torch
 
 from course.performing.exercise import Case, observe
 from course.performing.oracle import Here, UnknownQuestion, told
-from course.performing.pledges import Look, Sample, Stage, number, pieces, pledged, shown
+from course.performing.pledges import MOST_SHOWN, Look, Sample, Stage, number, pieces, pledged, shown
 
 X, Y = torch.arange(12.0).view(6, 2), torch.arange(6).view(3, 2)
 CASE = Case(name="", inputs={}, hidden={"layer": 1, "row": 4, "start": 1})
@@ -75,6 +75,14 @@ def test_only_the_piece_that_was_pledged_can_be_shown(oracle, other):
     with pytest.raises(UnknownQuestion):
         oracle.ask("show", {"x": other})
     assert oracle.values() == {}
+
+
+def test_what_is_shown_is_no_larger_than_any_piece(oracle):
+    large = torch.zeros(MOST_SHOWN + 1, dtype=torch.uint8)
+    pledged(oracle.ask, {"x": [large] * 3})
+    pledged(oracle.ask, {"y": Y})
+    with pytest.raises(UnknownQuestion):
+        shown(oracle.ask, {"x": large})
 
 
 def test_what_is_no_such_result_is_pledged_in_words_and_observed_so(oracle):

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from living import peak
 
 from autograder.sandbox import Limits, RunnerError, open_runner
@@ -222,14 +223,31 @@ def test_what_all_cases_give_takes_no_more_memory_than_is_ours_to_give(sandbox, 
     assert other.message == "'alive'"
 
 
+class _Tells:
+    """An oracle that knows a value itself."""
+
+    def values(self):
+        return {"x": torch.zeros(2**18, dtype=torch.float64)}
+
+    def ledger(self):
+        return {}
+
+
+def test_what_an_oracle_tells_takes_memory_as_well(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.outside.kept.KEPT", 3 * 2**20)
+    seen = quadratic(sandbox, "return 0.0, 0.0, 0.0", oracle=lambda case: _Tells())
+    assert [each.error for each in seen] == [None, seen[1].error]
+    assert seen[1].error.message == "what all cases give must not take more than 3 MiB together"
+
+
 @pytest.mark.sandbox
 def test_who_speaks_for_the_display_run_is_not_heard_without_end(monkeypatch):
     sources = [f"{REPLY}\nfrom autograder.sandbox.wire import messages, stream\n"
-               "text = {'output_type': 'stream', 'name': 'stdout', 'text': 'x' * 2**20}\n"
-               "for _ in range(20): stream.send(sock, messages.from_outputs([[text]]))", *["1"] * 30]  # fmt: skip
+               "text = {'output_type': 'stream', 'name': 'stdout', 'text': 'x' * 2**19}\n"
+               "for _ in range(40): stream.send(sock, messages.from_outputs([[text]]))", *["1"] * 30]  # fmt: skip
     with open_runner(Limits(output=2**20)) as opened:
         shown = opened.display(sources)
-    assert 2 <= sum(len(output["text"]) >> 20 for cell in shown for output in cell if "text" in output) <= 3
+    assert 2**20 < sum(len(output.get("text", "")) for cell in shown for output in cell) < 2 * 2**20
 
 
 @pytest.mark.sandbox  # the kernel's account of memory

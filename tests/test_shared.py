@@ -15,6 +15,7 @@ from autograder.engine.grade import Submission, grade
 from autograder.engine.shared import shares
 from autograder.sandbox import Limits, open_runner
 from autograder.sandbox.inside import traces
+from autograder.sandbox.outside.loading import Loading
 from course import exercises, syllabus
 from course.performing.cells import CodeCell
 from course.performing.exercise import AFTER, Failure, Observation
@@ -83,6 +84,14 @@ def seen(runner, given: list[CodeCell]) -> list[float | None]:
             numbers = [float(torch.as_tensor(value).max()) for key, value in values if not key.startswith(AFTER)]
             came.append(max(numbers, default=None))
     return came
+
+
+def test_no_process_is_started_when_the_time_of_a_submission_is_over(monkeypatch):
+    started = []
+    monkeypatch.setattr(Loading, "start", lambda self, task: started.append(task))
+    with open_runner(Limits(submission_seconds=1e-3), display=False) as opened:
+        assert seen(opened, cells("return 0.0, 0.0, 0.0", TELLS)) == [None, None]
+    assert started == []
 
 
 PID = "float(os.getpid())"

@@ -308,7 +308,7 @@ def test_text_in_an_observation_is_clean():
     (seen,) = messages.to_observations([tree], 1)
     assert seen.values == {"?": "\ufffd", "\ufffd": "a\ufffd\nb"}
     assert seen.error == Failure(type="\ufffd" * 100, message="?", where=("\ufffd",) * 6)
-    assert len(seen.printed) == 10_000
+    assert len(seen.printed) == 2_000
 
 
 def test_a_failure_says_no_more_than_an_honest_process_would():
@@ -326,9 +326,16 @@ def test_a_rank_that_is_none_is_dropped(rank):
 
 
 def test_outputs_arrive_as_they_were_shown():
-    picture = {"output_type": "display_data", "data": {"image/png": "iVBO" * 2_000_000}, "metadata": {}}
+    picture = {"output_type": "display_data", "data": {"image/png": "iVBO" * 400_000}, "metadata": {}}
     shown = [[{"output_type": "stream", "text": "é" * 5_000}, picture], []]
     assert messages.to_outputs(decode(encode(messages.from_outputs(shown)))[1], 2) == shown
+
+
+def test_of_a_text_that_is_shown_no_more_is_read_than_a_cell_may_show():
+    shown = [[{"output_type": "stream", "text": "a" * (messages.MAX_SHOWN + 1)}]]
+    assert messages.to_outputs(messages.from_outputs(shown), 1) == [
+        [{"output_type": "stream", "text": "a" * messages.MAX_SHOWN}]
+    ]
 
 
 @pytest.mark.parametrize(

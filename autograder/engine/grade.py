@@ -221,11 +221,11 @@ def alone(exercise: Exercise, session: Session, seed: int) -> Verdict:
     known = _known(exercise.id, seed)
     seen = session.perform(exercise, known.cases)
     if libraries := session.libraries:  # was it they that took so much?
-        known = _known(exercise.id, seed + WITH_LIBRARIES)
+        known, seen = _known(exercise.id, seed + WITH_LIBRARIES), ()  # what was seen takes memory
         seen = session.perform(exercise, known.cases, libraries)
     too_long = any(each.error and each.error.type == "TimeLimit" for each in seen)
     if too_long and _busy():  # nobody loses a point to others
-        known = _known(exercise.id, seed + WHEN_BUSY)
+        known, seen = _known(exercise.id, seed + WHEN_BUSY), ()
         seen = session.perform(exercise, known.cases, libraries)
     return _judged(known, seen, () if nothing_ran(seen) else lambda: suspected(known, seen))
 

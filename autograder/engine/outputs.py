@@ -26,6 +26,7 @@ Outputs = tuple[tuple[Output, ...], ...]  # of a notebook, by code cell
 
 OUTPUTS = 40  # of one cell
 TEXT = 20_000  # characters of one text, of a traceback the last ones
+LINES, LOOKED_AT = 1_000, 2 * TEXT  # entries of a traceback, and characters of it, before folders are left out
 COLOURS = 1_000  # changes of colour in one text; with more it is shown without colours
 ENAME, EVALUE = 100, 1_000  # characters
 PNG = 2**20  # bytes of one picture
@@ -122,12 +123,13 @@ def _count(value: object) -> int | None:
 
 def _error(output: dict[Any, Any]) -> Output:
     lines = output.get("traceback")
-    texts = [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    texts = [line[-LOOKED_AT:] for line in lines[-LINES:] if isinstance(line, str)] if isinstance(lines, list) else []
+    end = "\n".join(texts)[-LOOKED_AT:]  # much more is not even searched: that would cost several times what came
     return {
         "output_type": "error",
         "ename": _line(output.get("ename"), ENAME) or "Error",
         "evalue": _line(output.get("evalue"), EVALUE),
-        "traceback": [_text(_HERE.sub("", "\n".join(texts)), last=True)],  # not where the grader keeps what is called
+        "traceback": [_text(_HERE.sub("", end), last=True)],  # not where the grader keeps what is called
     }
 
 

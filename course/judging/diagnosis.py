@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from course.judging.verdict import Diagnosis, Suspect, Witness
-from course.performing.compare import EPS, as_numbers, judged_dtype, measure, tolerance
+from course.performing.compare import EPS, as_numbers, judged_dtype, measure, shape_of, tolerance
 from course.performing.exercise import EVERY_FORM, REFUSED, Observation
 from course.tree import NUMBERS, Leaf
 
@@ -250,10 +250,12 @@ def _equal(got: Leaf, expected: Leaf) -> bool:
 
 def _close(got: Leaf, expected: Leaf, dtype: torch.dtype, blur: float) -> bool:
     """Equal within the blur, or blown up somewhere in both: where an overflow lands is a matter of style."""
+    if shape_of(got) != shape_of(expected):
+        return False
     a, b = as_numbers(got), as_numbers(expected)
     if a is None or b is None:
         return measure(got, expected, dtype, roundings=0).held
-    if a.shape != b.shape or a.dtype != b.dtype:
+    if a.dtype != b.dtype:
         return False
     if torch.equal(a, b):
         return True

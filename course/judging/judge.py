@@ -12,7 +12,7 @@ import fnmatch
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -111,10 +111,15 @@ def _readable(got: Observation, expected: Observation) -> Observation:
     """
     sizes = [value.numel() for value in expected.values.values() if isinstance(value, Tensor)]
     most = AT_LEAST + TIMES * max(sizes, default=0)
-    tensors = {key: value for key, value in got.values.items() if isinstance(value, Tensor)}
+    values, ledger = ({**leaves, **_too_large(leaves, most)} for leaves in (got.values, got.ledger))
+    return dataclasses.replace(got, values=values, ledger=ledger)
+
+
+def _too_large(leaves: Mapping[str, Leaf], most: int) -> dict[str, Leaf]:
+    """Words in the place of tensors of more than so many numbers or rows."""
+    tensors = {key: value for key, value in leaves.items() if isinstance(value, Tensor)}
     large = {key: value for key, value in tensors.items() if value.dim() > MOST_DIMS or places(value.shape) > most}
-    words = {key: f"<tensor of shape {tuple(value.shape)}: larger than any asked for>" for key, value in large.items()}
-    return dataclasses.replace(got, values={**got.values, **words}) if large else got
+    return {key: f"<tensor of shape {tuple(value.shape)}: larger than any asked for>" for key, value in large.items()}
 
 
 def _as_costly(exercise: Exercise, runs: Sequence[_Judged], findings: Sequence[Finding], witness: Witness) -> bool:

@@ -48,6 +48,7 @@ class Look:
 
 
 NOTHING = Look()
+MOST_SHOWN = 2 * 2**20  # bytes of all that is shown at once, which whoever looks then keeps; the largest has 128 KiB
 
 
 class Sample:
@@ -109,6 +110,8 @@ class Sample:
     def _show(self, pieces: dict[str, Tensor]) -> Tree:
         if not 0 < self._stage == len(self._look.stages) or self._values.keys() & pieces.keys():
             raise ValueError("too early, or once more")
+        if sum(piece.nbytes for piece in pieces.values()) > MOST_SHOWN:
+            raise ValueError("too large")
         at = self._look.at(self._hidden)
         if any(not torch.equal(_hash(piece), self._pledged[name][at[name]]) for name, piece in pieces.items()):
             raise ValueError("another piece")

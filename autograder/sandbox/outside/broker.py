@@ -31,7 +31,7 @@ from course.cluster.protocol.posted import PostedCall
 from course.cluster.protocol.rank_output import numbered
 from course.cluster.protocol.virtual_time import Asks, Schedule
 from course.performing.exercise import Observation
-from course.tree import Tree
+from course.tree import MAX_TEXT, Tree
 
 MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
 # Bytes here at once, of what has begun to come and of what nobody has received yet: all buckets of a measured case, as
@@ -96,11 +96,11 @@ class Broker:
 
     @property
     def printed(self) -> str:
-        """What the ranks that have ended had printed, line by line with their numbers."""
+        """What the ranks that have ended had printed, line by line with their numbers; not more than one text holds."""
         said = [
             (number, rank.connection.seen.printed) for number, rank in enumerate(self._ranks) if rank.connection.seen
         ]
-        return "".join(numbered(number, line) for number, text in said for line in text.splitlines())
+        return "".join(numbered(number, line) for number, text in said for line in text.splitlines())[:MAX_TEXT]
 
     @property
     def values(self) -> list[Tree]:

@@ -24,6 +24,7 @@ from course.performing.exercise import Exercise, Failure, Observation
 from course.tree import Tree
 
 REPLY_SECONDS = 30.0  # of the warm process and of a container's first process, which run no student's code
+ENDS_SECONDS = 5.0  # of a reader that only ends its forks: one that a student's code has stopped never says so
 AUTOGRAD = frozenset({"torch", "torch.autograd"})  # to remove one of these takes long, so it is done once
 ATTEMPTS = 3
 AGAIN = 4  # where one answer took all the time that loading has, each other one gets this part of it
@@ -142,7 +143,7 @@ class Loading:
         for parent in parents:
             with contextlib.suppress(OSError):
                 parent.sendall(OVER)
-                if byte(parent, REPLY_SECONDS) == OVER:
+                if byte(parent, ENDS_SECONDS) == OVER:
                     continue
             self.sweep()
             return

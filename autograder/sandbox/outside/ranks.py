@@ -20,6 +20,7 @@ from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.outside.loading import Loading, NotStarted, PerformerTask, RunnerError, ended, late
 from autograder.sandbox.wire import stream
+from autograder.sandbox.wire.messages import MAX_MESSAGE
 from autograder.sandbox.wire.policy import PATIENT, Limits
 from autograder.sandbox.wire.rank_messages import RankCall, from_part
 from course.cluster import RanksFailed, Run
@@ -28,7 +29,7 @@ from course.performing.exercise import Case, Exercise, Failure, Inputs, Observat
 from course.performing.oracle import with_costs
 from course.performing.perform import in_turn, stops
 from course.performing.simulate import merged
-from course.tree import Leaf, Tree, clone
+from course.tree import Leaf, Tree, clone, readable
 
 ENDS = ("RankDied", "BadReply", "Flood", "TimeLimit")  # later cases are not run any more
 
@@ -53,8 +54,7 @@ class Ranks:
         seeds, self._kept = itertools.count(), Kept()
 
         def observe(case: Case) -> Observation:
-            over = time.monotonic() >= until
-            return late(self._limits) if over else self._observe(exercise, case, seed=next(seeds))
+            return self._observe(exercise, case, until, seed=next(seeds))
 
         try:
             return tuple(in_turn(cases, observe, _ends))
@@ -79,21 +79,23 @@ class Ranks:
             self._let_go(list(self._performers))
         return Run(values=broker.values, ledger=broker.ledger)
 
-    def _observe(self, exercise: Exercise, case: Case, *, seed: int) -> Observation:
-        """One case. One that is measured is performed small first, by new processes.
+    def _observe(self, exercise: Exercise, case: Case, until: float, *, seed: int) -> Observation:
+        """One case, if it is not too late. One that is measured is performed small first, by new processes.
 
         Libraries would count else, also where one process alone is new because its rank had to be replaced. And what
         earlier cases have left behind would make room, once it is let go of, that does not count.
         """
         measured = case.name in exercise.measured
-        if measured:
+        if measured and time.monotonic() < until:
             self._let_go(list(self._performers))
             kept = self._kept.bytes
             seen = self._performed(exercise, case, seed=seed, measured=False)
             if seen.error is not None:
                 return seen
-            self._kept.bytes = kept  # nobody judges it
-        return self._performed(exercise, case, seed=seed, measured=measured)
+            self._kept.bytes = kept
+            del seen  # nobody judges it
+        over = time.monotonic() >= until
+        return late(self._limits) if over else self._performed(exercise, case, seed=seed, measured=measured)
 
     def _performed(self, exercise: Exercise, case: Case, *, seed: int, measured: bool) -> Observation:
         assert exercise.split is not None
@@ -181,7 +183,8 @@ class Ranks:
 
 
 def _failure(failed: RanksFailed) -> Failure:
-    return Failure(type=failed.type, message=failed.without_line, where=failed.where, rank=failed.rank)
+    message = readable(failed.without_line, MAX_MESSAGE)
+    return Failure(type=failed.type, message=message, where=failed.where, rank=failed.rank)
 
 
 def _ends(failure: Failure | None) -> bool:

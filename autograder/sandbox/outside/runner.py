@@ -142,8 +142,11 @@ class Runner:
         with self._container() as container, hand(container.first(), DISPLAY) as sock, broken:
             stream.send(sock, request)
             reader = stream.Reader(sock)
-            while count < len(sources) and reader.bytes <= SENT * self.limits.output:
-                yield from messages.to_outputs(stream.next_of(reader, deadline)[0], 1)
+            while count < len(sources):
+                tree, _ = stream.next_of(reader, deadline)
+                if reader.bytes > SENT * self.limits.output:
+                    return
+                yield from messages.to_outputs(tree, 1)
                 count += 1
 
     @contextlib.contextmanager

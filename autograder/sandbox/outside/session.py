@@ -79,7 +79,7 @@ class Session:
 
     def together(self, exercises: Sequence[Exercise]) -> contextlib.closing[Together]:
         """One process for all of these, which have one rank and are not measured; it ends with the context."""
-        return contextlib.closing(Together(self._alone, exercises, self._observe))
+        return contextlib.closing(Together(self._alone, exercises, self._observe, self._until))
 
     def _performed(self, exercise: Exercise, cases: Sequence[Case], imports: Sequence[str]) -> tuple[Observation, ...]:
         try:
@@ -115,15 +115,15 @@ class Session:
         try:
             look = functools.partial(self._alone.container.tell, {"do": "look"}) if measured else None
             reply = _converse(sock, sent(exercise, case), answering, started + seconds, deadline, look)
+            over = time.monotonic() - started - answering.seconds - MOST * exercise.seconds
+            if over > 0 and over > waited():  # its own clock may have been changed
+                return observed(stream.Late(), "the run", exercise.seconds)
             (seen,) = messages.to_observations(reply["seen"], 1)
+            if oracle is not None:
+                seen = told(seen, oracle, "broker")
             self._kept.add(seen)
         except (stream.Late, BadFrame, stream.Closed) as error:
             return observed(error, "the run", seconds)
-        over = time.monotonic() - started - answering.seconds - MOST * exercise.seconds
-        if over > 0 and over > waited():  # its own clock may have been changed
-            return observed(stream.Late(), "the run", exercise.seconds)
-        if oracle is not None:
-            seen = told(seen, oracle, "broker")
         if measured:
             spent = self._alone.container.tell({"do": "spent"})
             self._grown = max(self._grown, spent.pop("grown_bytes"))

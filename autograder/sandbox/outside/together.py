@@ -28,12 +28,12 @@ Observe = Callable[[Exercise, Case, socket.socket], Observation]
 
 
 class Together:
-    """The process of these exercises. observe: performs one case in it."""
+    """The process of these exercises. observe: performs one case in it; until: when nothing more is begun."""
 
-    def __init__(self, loading: Loading, exercises: Sequence[Exercise], observe: Observe) -> None:
+    def __init__(self, loading: Loading, exercises: Sequence[Exercise], observe: Observe, until: float) -> None:
         removes = tuple(dict.fromkeys(name for each in exercises for name in each.removes))
         self._task = PerformerTask(name="", request={"together": [*removes]}, removes=removes)
-        self._loading, self._observe = loading, observe
+        self._loading, self._observe, self._until = loading, observe, until
         self._sock: socket.socket | None = None
 
     def close(self) -> None:
@@ -43,7 +43,11 @@ class Together:
         self._sock = None
 
     def perform(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[Observation, ...] | None:
-        """One observation per case; None where one of them holds a failure, after which no other case is run."""
+        """One observation per case; None where one of them holds a failure, after which no other case is run, or where
+        no time is left.
+        """
+        if time.monotonic() >= self._until:
+            return None
         brief = dataclasses.replace(exercise, seconds=min(exercise.seconds, SECONDS))
         seen: list[Observation] = []
         try:

@@ -26,6 +26,7 @@ from torch import Tensor
 from autograder.sandbox.wire.frame import DTYPES, MAX_NUMBER, BadFrame
 from course.failing import MAX_WHERE
 from course.performing.exercise import Case, Failure, Observation
+from course.performing.perform import MAX_PRINTED
 from course.tree import MAX_LEAVES, MAX_TEXT, Leaf, Tree, map_leaves
 
 Output: TypeAlias = dict[str, Any]  # one output of a cell, as nbformat 4 has it
@@ -35,6 +36,7 @@ READ, PERFORM, WITHOUT_AUTOGRAD, DISPLAY, SWEEP, CLEAN, OVER, READY = b"l", b"p"
 LONGEST = 2**16  # bytes of a control message to the warm process, which is JSON
 
 LONG_TEXT = 1_000  # characters
+MAX_SHOWN = 2 * 2**20  # bytes of one text of a display run, twice what a cell has; Python keeps four for each
 MAX_MESSAGE, MAX_LINE = 2_000, 600  # characters of a failure's message, and of each of its own lines
 MAX_RANK = 2**20
 MAX_MODULES = 100
@@ -152,7 +154,7 @@ def _observation(tree: Tree) -> Observation:
         ledger=ledger,
         sources=dict.fromkeys(ledger, "claimed"),
         error=to_failure(tree.get("error")),
-        printed=_told(tree.get("printed")),
+        printed=_told(tree.get("printed"), MAX_PRINTED),
     )
 
 
@@ -231,7 +233,7 @@ def _json_leaf(leaf: Leaf) -> Leaf:
     if isinstance(leaf, Tensor):
         if leaf.dtype != torch.uint8 or leaf.dim() != 1:
             raise BadFrame("an output must hold no tensor but the bytes of a text")
-        return clean_text(leaf.numpy().tobytes().decode("utf-8", "replace"), len(leaf))
+        return clean_text(leaf[:MAX_SHOWN].numpy().tobytes().decode("utf-8", "replace"), MAX_SHOWN)
     if isinstance(leaf, float) and not math.isfinite(leaf):
         raise BadFrame("a number in an output must be finite")
     return clean_leaf(leaf)
