@@ -308,6 +308,10 @@ AUTOCAST = {
     "a guard of that key": "import torch\ndef answer(x):\n"
     + "    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCPU, False):\n"
     + "        return (x[None] @ torch.eye(3))[0].float()",
+    "a kernel of its own": "import torch\nK = torch._C.DispatchKey\ndef answer(x):\n"
+    + "    cast = torch._C.DispatchKeySet(K.AutocastCPU)\n"
+    + "    y = torch.ops.aten.mm.default.redispatch(cast, x[None], torch.eye(3))[0]\n"
+    + "    return y.float() if y.dtype == torch.bfloat16 else 1 / 0",
     "a cache": "import torch\ndef answer(x):\n    torch.clear_autocast_cache()\n    return x.clone()",
     "a kernel of scaling": "import torch\ndef answer(x):\n    y = 2 * x\n"
     + "    torch._amp_foreach_non_finite_check_and_unscale_([y], torch.zeros(1), torch.tensor(0.5))\n    return y",

@@ -288,6 +288,7 @@ def test_a_wait_that_is_too_short_raises_when_it_is_over_and_the_work_goes_on():
     run = run_ranks(step, 2, transport=SLOW)
     assert run.values[1] == ([(True, 0.0)] * 3, 1.0)
     assert [(each.start, each.end) for each in run.ledger.waits] == [(0.0, 2.0), (2.0, 2.5), (2.5, 3.5), (3.5, 4.0)]
+    assert [each.in_vain for each in run.ledger.waits] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("begun", ["recv", "all_reduce", "met"])

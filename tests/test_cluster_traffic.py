@@ -15,7 +15,7 @@ from course.cluster.calls import Call
 
 SIZES = st.integers(0, 40)
 RANKS = st.integers(1, 9)
-STEPS = st.tuples(st.sampled_from(["begin", "wait", "compute"]), st.integers(0, 3), st.integers(0, 2))
+STEPS = st.tuples(st.sampled_from(["begin", "wait", "wait in vain", "compute"]), st.integers(0, 3), st.integers(0, 2))
 
 
 def ledger_of(step, ranks) -> Ledger:
@@ -176,12 +176,14 @@ def test_calls_count_as_open_where_a_rank_computes_until_it_has_waited_for_them(
             begun.append(event._replace(verb="all_gather", call=Call("all_gather", which % 2, (0, 1)), is_async=True))
             ledger.events.append(begun[-1])
         elif begun:
-            over = begun.pop(which % len(begun))
-            ledger.waits.append(Wait(rank=over.rank, start=now, end=now, verb=over.verb, order=over.order))
+            over = begun[which % len(begun)] if what == "wait in vain" else begun.pop(which % len(begun))
+            wait = Wait(rank=over.rank, start=now, end=now, verb=over.verb, order=over.order)
+            ledger.waits.append(wait._replace(in_vain=what == "wait in vain"))
         now += seconds
 
     def is_open(call: Event, computes: Event) -> bool:
-        waited = any(each.order == call.order and each.start <= computes.start for each in ledger.waits)
+        waits = [each for each in ledger.waits if each.order == call.order and not each.in_vain]
+        waited = any(each.start <= computes.start for each in waits)
         return call.rank == computes.rank and call.order < computes.order and not waited
 
     calls = [each for each in ledger.events if each.is_async]

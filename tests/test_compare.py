@@ -165,6 +165,14 @@ def test_a_coarse_answer_does_not_buy_tolerance(coarse, dtype):
     assert (found.held, found.tolerance) == (False, 8 * EPS[torch.float32])
 
 
+@pytest.mark.parametrize("roundings", [2**18, 32 * 2**29, 2**45])
+def test_however_many_roundings_are_allowed_zeros_in_float32_are_nothing_like_a_value(roundings):
+    exact = torch.tensor([1.0, 1 / 3], dtype=torch.float64)
+    found = compare(torch.zeros(2), exact, torch.float64, roundings=roundings)
+    assert (found.held, found.tolerance) == (False, max(2**17 * EPS[torch.float32], roundings * EPS[torch.float64]))
+    assert compare(exact.float(), exact, torch.float64, roundings=roundings).held
+
+
 def test_a_finer_answer_keeps_the_tolerance_of_the_case():
     exact = torch.tensor([1 / 3], dtype=torch.float64)
     assert held(exact.half().double(), exact, torch.float16)

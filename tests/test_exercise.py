@@ -12,14 +12,18 @@ import toy
 from conftest import same_tree
 
 from course import exercises
+from course.cluster import run_ranks
 from course.errors import CourseError, DeclarationError, UnknownExercise, WrongOutput
+from course.exercises.computational_graphs import save_less
 from course.exercises.fsdp import flat, unshard
 from course.exercises.lora import adapter_state
+from course.exercises.quantization import adam8_step
 from course.performing.exercise import (
     Case,
     Observation,
     Property,
     arguments_unchanged,
+    entries_of,
     observe,
     one_call,
     outputs,
@@ -97,8 +101,62 @@ def test_tensors_of_a_class_of_somebodys_own_are_refused_where_their_memory_is_l
         flat.one_tensor(lying)
     with pytest.raises(WrongOutput, match="must return a list of tensors, got one with Anywhere in it"):
         unshard._checked([torch.zeros(2), lying])
-    with pytest.raises(WrongOutput, match="must return a dict of tensors"):
+    with pytest.raises(WrongOutput, match="must return a dict of tensors, got dict with Anywhere in it"):
         adapter_state.probe(lambda model: {"A": lying}, case.inputs)
+
+
+def test_of_containers_of_a_class_of_somebodys_own_what_they_hold_is_looked_at():
+    kinds = {
+        kind: type("Silent", (kind,), dict.fromkeys(("__iter__", "items", "values"))) for kind in (list, tuple, dict)
+    }
+    assert entries_of(kinds[list]([1, 2])) == entries_of(kinds[tuple]([1, 2])) == [1, 2]
+    assert entries_of(kinds[dict]({"a": 1})) == [("a", 1)]
+    shard, shapes = torch.ones(4), [(2,), (2,)]
+    seen = run_ranks(
+        lambda comm: unshard.probe(
+            lambda *given: kinds[list]([torch.ones(2), torch.ones(2)]),
+            comm,
+            {"shard": shard, "shapes": shapes, "lies": ""},
+        ),
+        1,
+    ).values[0]
+    assert (seen.values["storages"], seen.values["held"], seen.values["in_a"]) == (2, 4, "list")
+
+
+class Shows(torch.autograd.Function):
+    """Its apply says that it is torch's."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return -x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return -dy
+
+
+class _Apply:
+    def __init__(self):
+        self.__func__ = save_less.APPLY
+
+    def __call__(self, x):
+        return x * torch.sigmoid(x)
+
+
+Shows.apply = _Apply()
+
+
+def test_a_function_is_called_by_torchs_own_apply_whatever_it_shows():
+    (case,) = [each for each in exercises.load("SaveLess").draw(0) if each.name == "value"]
+    seen = save_less.probe(Shows, dict(case.inputs), None)
+    assert torch.equal(seen.values["y"], -case.inputs["x"])
+
+
+def test_where_adamw_ends_is_said_by_the_reference_alone():
+    (case,) = [each for each in exercises.load("adam8_step").draw(0) if each.name == adam8_step.LONG]
+    param, right = case.inputs["param"], {"param": case.inputs["param"] + 1, "adamw": case.inputs["param"] + 1.0}
+    assert adam8_step._close(case.inputs, right, right) is None
+    assert adam8_step._close(case.inputs, {"param": param, "adamw": param}, right) is not None
 
 
 def test_an_id_that_the_syllabus_does_not_hold_is_refused():

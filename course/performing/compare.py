@@ -25,6 +25,7 @@ EPS = {
 }
 DIGITS, ALL_DIGITS = 6, 17  # shown of a number, and enough to tell any two of float64 apart
 LARGEST_CLAIMED_EPS = EPS[torch.float32]  # an answer may compute in float32, but not buy tolerance with float16
+MOST_CLAIMED = 2**17  # roundings of float32 in a case in float64: 1/64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,9 @@ def measure(got: Leaf, expected: Leaf, dtype: torch.dtype, *, roundings: int, se
     judged, equal = judged_dtype(got, expected, dtype), torch.equal(a, b)
     scale = _size(a) if equal else max(_size(a), _size(b))
     allowed = tolerance(judged, roundings=roundings, scale=scale, sensitivity=sensitivity)
+    if roundings > MOST_CLAIMED and judged != dtype:  # so many of a coarser dtype may be more than the values are
+        few = tolerance(judged, roundings=MOST_CLAIMED, scale=scale, sensitivity=sensitivity)
+        allowed = min(allowed, max(few, tolerance(dtype, roundings=roundings, scale=scale, sensitivity=sensitivity)))
     error, place = (0.0, ()) if equal else _worst(a, b)
     return Measured(error <= allowed, error, allowed, place, judged)
 

@@ -122,6 +122,13 @@ def is_tensor(value: object) -> TypeGuard[Tensor]:
     return type(value) in (Tensor, Parameter)
 
 
+def entries_of(values: Any) -> list[Any]:
+    """What a list, tuple or dict (name and value) holds, also where a class of somebody's own shows something else."""
+    if isinstance(values, dict):
+        return list(dict.items(values))
+    return list(list.__iter__(values) if isinstance(values, list) else tuple.__iter__(values))
+
+
 def outputs(result: object, *names: str) -> dict[str, Any]:
     """The parts of a returned tuple by name. Raises WrongOutput where their number is not that of `names`."""
     if not isinstance(result, (tuple, list)) or len(result) != len(names):

@@ -54,13 +54,14 @@ class Event(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A rank waits for something that it had begun: from `start` to `end`. order: of its Event."""
+    """A rank waits for something that it had begun: from `start` to `end`, maybe in vain. order: of its Event."""
 
     rank: int
     start: float
     end: float
     verb: str
     order: int = 0
+    in_vain: bool = False
 
 
 class Live(NamedTuple):
@@ -199,7 +200,9 @@ def costs(ledger: Ledger) -> dict[str, Leaf]:
 def _most_open(ledger: Ledger, verb: str, rank: int) -> int:
     """How many calls of a verb the rank has at most begun, and not yet waited for, when it computes."""
     mine = sorted((each for each in ledger.events if each.rank == rank), key=lambda each: each.order)
-    waits = sorted((each.order, each.start) for each in ledger.waits if (each.rank, each.verb) == (rank, verb))
+    waits = sorted(
+        (each.order, each.start) for each in ledger.waits if (each.rank, each.verb) == (rank, verb) and not each.in_vain
+    )
     begun, at, most = 0, 0, 0
     waited: list[float] = []  # when it began to wait for those begun before, in order
     for each in mine:

@@ -84,7 +84,8 @@ class Switch:
     def waited(self, posted: PostedCall, start: float, end: float, *, in_vain: bool = False) -> None:
         """Write down that a rank waited for what it had begun; in vain: it has not ended in the time that it had."""
         if id(posted) in self._begun:
-            self.ledger.waits.append(Wait(posted.call.rank, start, end, posted.call.verb, posted.order))
+            call = posted.call
+            self.ledger.waits.append(Wait(call.rank, start, end, call.verb, posted.order, in_vain))
             posted.is_given_up = in_vain
             if not in_vain:
                 del self._begun[id(posted)]

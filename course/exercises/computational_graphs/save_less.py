@@ -39,7 +39,7 @@ from course.performing.oracle import is_here
 from course.performing.pledges import Look, Numbers, Sample, Stage, number, pledged, shown
 from course.tree import Tree
 
-APPLY = inspect.getattr_static(torch.autograd.Function, "apply").__func__  # before an answer can set it
+APPLY = inspect.getattr_static(torch.autograd.Function, "apply").__func__  # not an answer's, whatever it shows
 LAYERS, FEW_LAYERS = 16, 4  # in grading, and in a notebook
 PIECE = 64  # numbers of a layer in a notebook
 BLOCK, BLOCKS = 16_384, 12  # numbers and blocks of a layer in grading: 0.75 MiB in float32
@@ -89,7 +89,9 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    """One run of `answer.apply`, in the scenario that the case asks for. Raises WrongOutput where it is no Function."""
+    """One run by torch's own `apply`, in the scenario that the case asks for. Raises WrongOutput where it is no
+    Function.
+    """
     came = _other_form(answer)
     if came:
         raise WrongOutput(
@@ -117,7 +119,7 @@ def _values(answer: Any, inputs: Inputs) -> dict[str, Tree]:
     for tensor in given if asks == "second" else given[: asks != "value"]:
         tensor.requires_grad_()
     x, before = inputs["x"], [tensor._version for tensor in given]
-    y = answer.apply(x)
+    y = APPLY(answer, x)
     values: dict[str, Any] = {"y": y}
     if asks == "sum":
         values["dx"] = torch.autograd.grad(y.sum(), x)[0]
@@ -162,7 +164,7 @@ def _layers(answer: Any, inputs: Inputs, layers: range, blocks: range, part: sli
         return numbers.mul_(inputs["scale"])
 
     leaf = torch.zeros(len(blocks), len(range(BLOCK)[part]), requires_grad=True)
-    return leaf, [answer.apply(leaf + drawn(layer)) for layer in layers]
+    return leaf, [APPLY(answer, leaf + drawn(layer)) for layer in layers]
 
 
 def _one_layer(leaf: Tensor, y: Tensor) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from course.performing.exercise import (
     Observation,
     Property,
     Values,
+    entries_of,
     is_tensor,
     observe,
 )
@@ -85,7 +86,8 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     inputs.update(laid_out({"shard": inputs["shard"]}, {"shard": inputs["lies"]}))
     shard: Tensor = inputs["shard"]
     shapes = [tuple(shape) for shape in inputs["shapes"]]
-    tensors = _checked(answer(comm, shard, shapes))
+    given = answer(comm, shard, shapes)
+    tensors = _checked(given)
     seen, before = [each.detach().clone() for each in tensors], shard.clone()
     shard.zero_()
     if comm.size == 1:
@@ -98,7 +100,7 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
             "later": {str(place): each for place, each in enumerate(later)},
             "storages": len({each.untyped_storage().data_ptr() for each in tensors if each.numel()}),
             "held": held_once(tensors),
-            "in_a": "list" if isinstance(tensors, list) else type(tensors).__name__,
+            "in_a": "list" if isinstance(given, list) else type(given).__name__,
         }
     )
 
@@ -124,14 +126,15 @@ def _mixed(inputs: Inputs, number: int, tensors: Any, shapes: Sequence[torch.Siz
     }
 
 
-def _checked(tensors: Any) -> Sequence[Tensor]:
+def _checked(tensors: Any) -> list[Tensor]:
     """What came. Raises WrongOutput where it is no list of tensors."""
     if not isinstance(tensors, (list, tuple)):
         raise WrongOutput(f"must return a list of tensors, got {type(tensors).__name__}")
-    others = [type(each).__name__ for each in tensors if not is_tensor(each)]
+    entries = entries_of(tensors)
+    others = [type(each).__name__ for each in entries if not is_tensor(each)]
     if others:
         raise WrongOutput(f"must return a list of tensors, got one with {others[0]} in it")
-    return tensors
+    return entries
 
 
 def _one_row(inputs: Inputs, got: Values, expected: Values) -> str | None:

@@ -21,6 +21,7 @@ from course.performing.exercise import (
     Observation,
     Property,
     Values,
+    entries_of,
     is_tensor,
     observe,
 )
@@ -68,9 +69,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     model = built(inputs)
     alternate_modes(model)
     before = _flags(model)
-    state = answer(model)
-    if not isinstance(state, dict) or not all(map(is_tensor, state.values())):
-        raise WrongOutput(f"must return a dict of tensors, got {type(state).__name__}")
+    given = answer(model)
+    state = dict(entries_of(given)) if isinstance(given, dict) else {}
+    others = [type(each).__name__ for each in state.values() if not is_tensor(each)]
+    if others or not isinstance(given, dict):
+        inside = f" with {others[0]} in it" if others else ""
+        raise WrongOutput(f"must return a dict of tensors, got {type(given).__name__}{inside}")
     there = factors(model, inputs)
     values: dict[str, Any] = {
         "names": f"{len(state)}: {', '.join(map(str, state))}",

@@ -23,6 +23,7 @@ from autograder.sandbox.inside.removed.refusal import refusal
 from course.performing.removals import AUTOCAST, AUTOGRAD, SWITCHES, all_operators, scripted_operators
 
 BACKENDS = ("CPU", "SparseCPU", "SparseCsrCPU", "MkldnnCPU", "NestedTensorCPU", "QuantizedCPU", "CUDA", "ZeroTensor")
+CASTS = ("AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS")
 KEYS = (*BACKENDS, "Autograd", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
@@ -40,7 +41,8 @@ def kernels_of(name: str, operators: Sequence[str]) -> tuple[Kernel, ...]:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     dispatched = [each for each in operators if each not in scripted_operators()]
     raising = [Kernel(operator=each, key=key, raises=True) for each in dispatched for key in KEYS if has(each, key)]
-    return (*raising, *(_recording(set(operators)) if name in AUTOGRAD else ()))
+    own = (*(_recording(set(operators)) if name in AUTOGRAD else ()), *(_casting() if name in AUTOCAST else ()))
+    return (*raising, *own)
 
 
 def _recording(besides: set[str]) -> Iterator[Kernel]:
@@ -49,6 +51,14 @@ def _recording(besides: set[str]) -> Iterator[Kernel]:
         other = each.startswith("aten::") and not each.endswith("out") and each not in besides
         if other and torch._C._dispatch_has_kernel_for_dispatch_key(each, "Autograd"):
             yield Kernel(operator=each, key="Autograd", raises=False)
+
+
+def _casting() -> Iterator[Kernel]:
+    """Autocast's own kernels, which can be called by their key, whatever the switches say."""
+    for each in all_operators():
+        for key in CASTS:
+            if torch._C._dispatch_has_kernel_for_dispatch_key(each, key):
+                yield Kernel(operator=each, key=key, raises=True)
 
 
 def override(kernels: Sequence[Kernel], name: str) -> None:
