@@ -55,7 +55,9 @@ _OF_GRAPHS = ("torch.Tensor.grad_fn", "torch._C._EngineBase.run_backward", "torc
 AUTOCAST = ("torch.autocast", "torch.amp")
 _SWITCH = r"(set|clear)_autocast\w*|autocast_\w*|_dispatch_tls_set_\w*|_(Set\w+|Include|Force)DispatchKeyGuard"
 SWITCHES = tuple(each for each in dir(torch._C) if re.fullmatch(_SWITCH, each))
-_OF_AUTOCAST = tuple(f"{home}.{each}" for home in ("torch", "torch._C") for each in SWITCHES)
+CASTS = ("AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS")
+_IN_C = (*SWITCHES, *(f"DispatchKey.{key}" for key in CASTS))
+_OF_AUTOCAST = tuple(f"{home}.{each}" for home in ("torch", "torch._C") for each in _IN_C)
 _OF_KERNELS = ("torch._C._SafeKernelFunction.call_boxed",)
 
 # silu -> silu, silu_, silu_backward; nll_loss -> nll_loss_nd, nll_loss2d_forward; layer_norm -> native_layer_norm

@@ -20,10 +20,9 @@ from typing import Any
 import torch
 
 from autograder.sandbox.inside.removed.refusal import refusal
-from course.performing.removals import AUTOCAST, AUTOGRAD, SWITCHES, all_operators, scripted_operators
+from course.performing.removals import AUTOCAST, AUTOGRAD, CASTS, SWITCHES, all_operators, scripted_operators
 
 BACKENDS = ("CPU", "SparseCPU", "SparseCsrCPU", "MkldnnCPU", "NestedTensorCPU", "QuantizedCPU", "CUDA", "ZeroTensor")
-CASTS = ("AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS")
 KEYS = (*BACKENDS, "Autograd", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
