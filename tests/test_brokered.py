@@ -218,6 +218,31 @@ def test_a_measured_case_is_not_begun_when_the_small_run_has_taken_what_time_was
     assert seen.error.message.startswith("all exercises together may take 1.4 s")
 
 
+def test_a_rank_that_leaves_before_memory_is_asked_for_has_not_cost_nothing():
+    two = EXERCISE.draw(1)[1]
+    exercise = dataclasses.replace(EXERCISE, split=outside_longer, measured=(two.name,))
+    head = "from autograder.sandbox.wire import stream\nCALLS = []"
+    body = (
+        "CALLS.append(1)\nif len(CALLS) == 2 and rank == 1:\n    seen = {'values': {'total': x}, 'ledger': {}, "
+        "'error': None, 'printed': ''}\n    stream.send(port._sock, {'seen': [seen]}, token=port._token)\n"
+        "    os._exit(0)\ntime.sleep(0.3)\nreturn x"
+    )
+    with staged_with_toy(measured=(two.name,)), open_runner(trusted=True, display=False) as opened:
+        (seen,) = perform_ranks(opened, answer(body, head), [two], exercise)
+    assert (seen.error.type, seen.error.rank) == ("RankDied", 1)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_whether_a_rank_goes_on_beside_a_call_is_what_it_does_and_not_what_it_says(trusted, told):
+    body = (
+        f"work = comm.broadcast(x, 0, async_op=True)\nwork._pending._is_async = {told}\n"
+        "comm.compute(1e-9)\nwork.wait()\nreturn x"
+    )
+    (seen,) = perform_ranks(trusted, answer(body), [EXERCISE.draw(1)[1]])
+    assert seen.error is None
+    assert seen.ledger["open/broadcast"].tolist() == [1, 1]
+
+
 FILE_PAGES = """
 import mmap
 HEAVY = mmap.mmap(os.open(os.path.dirname(torch.__file__) + "/lib/libtorch_cpu.so", os.O_RDONLY), 40 * 2**20,

@@ -143,6 +143,24 @@ def test_memory_counts_when_the_first_thread_has_ended(name, restless):
     assert all(found and min(found.own, found.peak, found.resident) >= 2**26 for found in looks)
 
 
+LEAVES = """
+import socket
+SEND = socket.socket.sendall
+def leave(self, data, *flags):
+    SEND(self, data, *flags)
+    if b'"seen"' in bytes(data):
+        os._exit(0)
+"""
+
+
+@pytest.mark.sandbox
+def test_who_leaves_before_memory_is_asked_for_has_not_cost_nothing(sandbox, monkeypatch):
+    read = messages.to_observations
+    monkeypatch.setattr(messages, "to_observations", lambda *given: time.sleep(0.3) or read(*given))
+    body = f"if hasattr(hvp, 'kept'):\n    socket.socket.sendall = leave\nhvp.kept = {KEPT}"
+    assert measured(sandbox, body, LEAVES).error.type == "ProcessDied"
+
+
 def process(pid: int, *, own: int, resident: int, peak: int = 0, cpu: float = 0.0) -> Process:
     return Process(pid=pid, parent=1, threads=1, resident=resident, peak=peak, own=own, cpu=cpu)
 
@@ -174,6 +192,12 @@ def test_a_rank_has_its_base_when_it_is_ready_however_soon_another_one_is():
     costs.mark([soon, late])
     assert costs.bases == {7: 110, 8: 100}
     assert costs.grown([soon, late]) == 20
+
+
+def test_a_process_that_has_ended_or_is_about_to_is_missed_if_it_was_there_at_the_mark():
+    costs = Costs(shared=100)
+    costs.starts = {pid: process(pid, own=100, resident=resident) for pid, resident in ((6, 0), (7, 150), (8, 150))}
+    assert [each.pid for each in costs.gone([process(7, own=0, resident=0), process(9, own=0, resident=0)])] == [7, 8]
 
 
 def test_names_of_modules_are_read_from_nobody_to_trust():

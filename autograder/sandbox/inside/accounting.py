@@ -135,6 +135,11 @@ class Costs:
         starts = [self.starts[each.pid] for each in found if each.pid in self.starts]
         return sum(max(0, each.own - self.bases.get(each.pid, each.own)) for each in starts)
 
+    def gone(self, found: list[Process]) -> list[Process]:
+        """Those that were there when the case began, and hold no memory any more: nobody knows what they have taken."""
+        there = {each.pid for each in found if each.resident}
+        return [each for each in self.starts.values() if each.resident and each.pid not in there]
+
     def spent(self, found: list[Process]) -> tuple[int, float]:
         """(peak bytes, CPU seconds) since the mark, in all of these; a new one counts in full.
 

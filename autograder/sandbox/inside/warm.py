@@ -114,9 +114,13 @@ def main(control: socket.socket, program: bytes | None) -> None:
             getattr(costs, message["do"])(_of_all(running))
             _send(control, {})
         elif message["do"] == "spent":
-            found = _of(running[message["container"]], _of_all(running))
+            found = _of_all(running)
+            gone = costs.gone(found)
+            known = _of(running[message["container"]], [*found, *gone])
+            found = [each for each in known if each not in gone]
             peak, cpu = costs.spent(found)
-            _send(control, {"peak_bytes": peak, "cpu_seconds": cpu, "grown_bytes": costs.grown(found)})
+            spent = {"peak_bytes": peak, "cpu_seconds": cpu, "grown_bytes": costs.grown(found)}
+            _send(control, {**spent, "ended": len(found) < len(known)})
         elif message["do"] == "waited":
             _send(control, {"seconds": waited(_of(running[message["container"]], _of_all(running)))})
         elif message["do"] == "why":

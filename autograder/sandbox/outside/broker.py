@@ -112,6 +112,10 @@ class Broker:
         """After a run that failed: ranks that did not stop when they were told to."""
         return [number for number, rank in enumerate(self._ranks) if rank.connection.seen is None]
 
+    def died(self, number: int) -> RanksFailed:
+        """The failure of a rank whose process is gone."""
+        return self._ranks[number].connection.died()
+
     def run(self) -> list[Observation]:
         """What each rank saw. Raises RanksFailed, after the others were told why."""
         left: RanksFailed | None = None
@@ -226,6 +230,7 @@ class Broker:
         return None
 
     def _post(self, rank: _Rank, said: CallMessage, at: float) -> None:
+        """Begin a call. A rank goes on beside it unless it waits for it at once, whatever it says."""
         if said.call.verb not in self._verbs:
             raise rank.connection.failed(
                 "BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}"
@@ -234,7 +239,10 @@ class Broker:
         rank.gave += said.call.bytes
         self._given.update((id(each), each) for each in said.gives)
         self._check_limits()
-        rank.posted.append(self._schedule.switch.post(said.call, said.gives, at=at, is_async=said.is_async))
+        after = rank.connection.said[0] if rank.connection.said else None
+        waits = isinstance(after, Waits) and not after.asks and after.number == len(rank.posted)
+        is_async = said.is_async or not waits
+        rank.posted.append(self._schedule.switch.post(said.call, said.gives, at=at, is_async=is_async))
 
     def _call(self, rank: _Rank, said: Waits) -> PostedCall:
         """The call that a rank names."""

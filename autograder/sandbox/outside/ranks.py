@@ -111,7 +111,7 @@ class Ranks:
             return error.seen
         try:
             seen = dataclasses.replace(merged(broker.run(), broker.ledger, "broker"), printed=broker.printed)
-            return with_costs(seen, self._spent(len(parts)), "kernel") if measured else seen
+            return with_costs(seen, self._spent(broker, len(parts)), "kernel") if measured else seen
         except RanksFailed as failure:
             why = self._clear_up(broker.stuck)
             seen = ended(why) if why else Observation(error=_failure(failure))
@@ -167,9 +167,12 @@ class Ranks:
                 future.result()
         return [self._performers[rank] for rank in range(count)]
 
-    def _spent(self, count: int) -> dict[str, Leaf]:
-        """What each rank's processes used since the mark."""
+    def _spent(self, broker: Broker, count: int) -> dict[str, Leaf]:
+        """What each rank's processes used since the mark. Raises RanksFailed where one has ended meanwhile."""
         spent = [each.container.tell({"do": "spent"}) for each in self._loadings[:count]]
+        for rank, each in enumerate(spent):
+            if each["ended"]:
+                raise broker.died(rank)
         return {name: torch.tensor([each[name] for each in spent]) for name in ("peak_bytes", "cpu_seconds")}
 
     def _clear_up(self, stuck: Sequence[int]) -> str:

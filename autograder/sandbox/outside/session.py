@@ -126,6 +126,8 @@ class Session:
             return observed(error, "the run", seconds)
         if measured:
             spent = self._alone.container.tell({"do": "spent"})
+            if spent.pop("ended"):
+                return observed(stream.Closed(), "the run", seconds)
             self._grown = max(self._grown, spent.pop("grown_bytes"))
             self._modules = messages.to_modules(reply.get("modules"))
             seen = with_costs(seen, spent, "kernel")

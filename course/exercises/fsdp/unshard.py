@@ -119,10 +119,11 @@ def _stack(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
 
 def _mixed(inputs: Inputs, number: int, tensors: Any, shapes: Sequence[torch.Size]) -> dict[str, Tensor]:
     """A large unit's a and b. Raises WrongOutput where they have other shapes."""
-    if (came := [each.shape for each in _checked(tensors)]) != [*shapes]:
+    entries = _checked(tensors)
+    if (came := [each.shape for each in entries]) != [*shapes]:
         raise WrongOutput(f"must return tensors of shapes {[*map(tuple, shapes)]}, got {[*map(tuple, came)]}")
     return {
-        f"{number} {place}": units.mixed(inputs, number, each, shared=place == 1) for place, each in enumerate(tensors)
+        f"{number} {place}": units.mixed(inputs, number, each, shared=place == 1) for place, each in enumerate(entries)
     }
 
 
