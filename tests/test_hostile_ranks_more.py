@@ -10,16 +10,21 @@ import gc
 import os
 import socket
 import threading
+import time
 
 import pytest
 import toy_ranks
+from living import OUTLIVES, named
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 from test_hostile_ranks import LIMITS, RAW
 
 from autograder.sandbox import open_runner
+from autograder.sandbox.outside import loading
 from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.loading import Container, RunnerError
+from course.cluster.account.network import Network
 from course.judging.judge import judge
+from course.performing.cells import CodeCell
 from course.performing.perform import in_float64, perform_all
 
 VERBS = (*toy_ranks.EXERCISE.verbs, "all_reduce", "all_gather")
@@ -94,6 +99,30 @@ if rank == 1:
 comm.barrier()
 """
     assert attack(sandbox, body) == ("Flood", 1)
+
+
+def test_calls_that_take_long_to_make_end_in_time_though_no_rank_runs(sandbox, monkeypatch):
+    collective = Network.collective
+    monkeypatch.setattr(Network, "collective", lambda *given: time.sleep(0.1) or collective(*given))
+    calls = 'call("all_reduce", rank, range(3), [x], [x.shape], op="sum", context=at) for at in range(1, 201)'
+    failure, seconds = broken(sandbox, f"said(port, *[{calls}], waits=199)", head=RAW, exercise=EXERCISE)
+    assert failure.type == "TimeLimit"
+    assert seconds < EXERCISE.seconds + 5
+
+
+def test_an_observation_comes_alone(sandbox):
+    body = "if rank == 1:\n    raw(port, {'seen': [SEEN], 'value': [1]})\n    time.sleep(60)\ncomm.barrier()"
+    seen = "SEEN = {'values': {}, 'ledger': {}, 'error': None, 'printed': ''}"
+    failure, _ = broken(sandbox, body, head=f"{RAW}\n{seen}", exercise=EXERCISE)
+    assert (failure.type, failure.rank) == ("BadReply", 1)
+
+
+def test_no_rank_outlives_its_exercise(sandbox):
+    source = answer("name_oneself()\nos._exit = lambda code: time.sleep(60)\nreturn x", OUTLIVES)
+    with sandbox.session([CodeCell(source=source, answers=EXERCISE.name)]) as session:
+        (seen,) = session.perform(EXERCISE, CASES[1:2])
+        assert seen.error is None
+        assert named(b"outlives") == []
 
 
 @pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_CALLS"])
@@ -254,6 +283,13 @@ def test_a_container_that_the_watchdog_ends_at_its_start_is_no_failure_of_the_is
     theirs.close()
     with ours, pytest.raises(error):
         Container(ours, 7, lambda message: {"why": why}).first()
+
+
+def test_a_container_that_says_nothing_is_no_wall_that_was_refused(monkeypatch):
+    monkeypatch.setattr(loading, "REPLY_SECONDS", 0.1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(loading.WarmProcessEnded, match=r"silent for 0\.1 s"):
+        Container(ours, 7, lambda message: {"why": ""}).first()
 
 
 def test_ranks_that_were_not_written_are_not_attempted(sandbox):

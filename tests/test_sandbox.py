@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from living import peak
+from living import OUTLIVES, named, peak
 
 from autograder.sandbox import Limits, RunnerError, open_runner
 from autograder.sandbox.outside import control
@@ -281,6 +281,22 @@ def test_no_performer_outlives_its_exercise(sandbox):
         first, second = (session.perform(each, each.draw(1)[:1])[0].error for each in map(exercises.load, NAMES))
     assert first is None
     assert second.type == "ConnectionRefusedError"
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_an_answer_has_begun_has_ended_when_it_is_judged(sandbox, together):
+    body, (first, second) = (
+        "name_oneself()\nos._exit = lambda code: time.sleep(60)\nreturn 0.0, 0.0, 0.0",
+        map(exercises.load, NAMES),
+    )
+    with sandbox.session(cells(body, f"{OUTLIVES}\nimport os, time")) as session:
+        if together:
+            with session.together([first, second]) as process:
+                process.perform(first, first.draw(1)[:1])
+                assert len(named(b"outlives")) == 1
+        else:
+            session.perform(first, first.draw(1)[:1])
+        assert named(b"outlives") == []
 
 
 # --- one process ---

@@ -205,15 +205,18 @@ def _found(written: Sequence[Exercise], session: Session, seed: int) -> dict[str
     """By exercise. Those that share a process first: full marks count there, all else is performed alone."""
     found: dict[str, Verdict] = {}
     for exercises in shares(written):
-        with session.together(exercises) as together:
-            for exercise in exercises:
-                known = _known(exercise.id, seed + SHARED)
-                seen = together.perform(exercise, known.cases)
-                verdict = _judged(known, seen) if seen else None
-                if verdict and verdict.points == verdict.possible:
-                    found[exercise.id] = verdict
+        found |= _full_marks(exercises, session, seed + SHARED)
     left = [exercise for exercise in written if exercise.id not in found]
     return {**found, **{exercise.id: alone(exercise, session, seed) for exercise in left}}
+
+
+def _full_marks(exercises: Sequence[Exercise], session: Session, seed: int) -> dict[str, Verdict]:
+    """Of those that get them in one process, which has ended, with all that it has begun, when they are judged."""
+    drawn = [_known(exercise.id, seed) for exercise in exercises]
+    with session.together(exercises) as together:
+        performed = [together.perform(known.bank.exercise, known.cases) for known in drawn]
+    judged = [_judged(known, seen) for known, seen in zip(drawn, performed, strict=True) if seen]
+    return {each.exercise: each for each in judged if each.points == each.possible}
 
 
 def alone(exercise: Exercise, session: Session, seed: int) -> Verdict:

@@ -68,6 +68,7 @@ class Broker:
     deadline  on the monotonic clock; later: asked for another one when it has passed
     look      called now and then when calls are made: the ranks wait then
     kept      counts what ranks give that have ended
+    returns   whether they run a function that belongs to no exercise: what it returns is in `values` then
     """
 
     def __init__(
@@ -81,9 +82,12 @@ class Broker:
         later: Callable[[], float],
         look: Callable[[], object] = lambda: None,
         kept: Kept,
+        returns: bool = False,
     ) -> None:
         size = len(socks)
-        self._ranks = [_Rank(Connection(number, size, sock, token, kept)) for number, sock in enumerate(socks)]
+        self._ranks = [
+            _Rank(Connection(number, size, sock, token, kept, returns=returns)) for number, sock in enumerate(socks)
+        ]
         self._verbs, self._deadline, self._seconds = verbs, deadline, round(deadline - time.monotonic(), 3)
         self._later, self._look, self._next_look = later, look, 0.0
         self._given, self._looked = weakref.WeakValueDictionary[int, Tensor](), 0
@@ -123,6 +127,7 @@ class Broker:
             while self.stuck:
                 self._hear()
                 while not (self._schedule.is_empty or self._running()):
+                    self._check_time(self._most([rank.made for rank in self._ranks]))
                     self._make_next()
             left = self._schedule.switch.leftovers()
             if left is not None:
@@ -148,10 +153,7 @@ class Broker:
                 if self._runs(number) or self._schedule.is_waiting(number):
                     selector.register(rank.connection.sock, selectors.EVENT_READ, number)
             while running := self._running():
-                if time.monotonic() > self._deadline:
-                    self._deadline = max(self._deadline, self._later())
-                if time.monotonic() > self._deadline:
-                    raise late(self._seconds, running[0], (), self._statuses())
+                self._check_time(running[0])
                 for key, _ in selector.select(max(0.0, self._deadline - time.monotonic())):
                     if self._listen(key.data):
                         selector.unregister(key.fileobj)
@@ -178,6 +180,13 @@ class Broker:
             else:
                 is_call = isinstance(said, CallMessage | Computed)  # others may see it, so that its time decides
                 self._schedule.add(number, functools.partial(self._do, number), is_call=is_call)
+
+    def _check_time(self, number: int) -> None:
+        """Raises RanksFailed, which names this rank, where the time is over."""
+        if time.monotonic() > self._deadline:
+            self._deadline = max(self._deadline, self._later())
+        if time.monotonic() > self._deadline:
+            raise late(self._seconds, number, (), self._statuses())
 
     # --- making calls ---
 
@@ -291,14 +300,18 @@ class Broker:
         bytes_, calls = f"send more than {MAX_BYTES >> 20} MiB", f"make more than {MAX_CALLS} calls"
         for counts, most, what in ((sent, MAX_BYTES, bytes_), (made, MAX_CALLS, calls)):
             if sum(counts) > most:
-                connection = self._ranks[counts.index(max(counts))].connection
+                connection = self._ranks[self._most(counts)].connection
                 raise connection.failed("Flood", f"and the others must not {what} together; it did most of it")
         if sum(sent) >= self._looked + LOOK:
             self._looked = sum(sent)
             if self._held() > MAX_HELD:
-                connection = self._ranks[sent.index(max(sent))].connection
+                connection = self._ranks[self._most(sent)].connection
                 words = f"and the others must receive what was sent: more than {MAX_HELD >> 20} MiB wait; it sent most"
                 raise connection.failed("Flood", words)
+
+    def _most(self, counts: Sequence[int]) -> int:
+        """The rank of which most is counted."""
+        return counts.index(max(counts))
 
     def _held(self) -> int:
         """Bytes of ours that messages take: of what comes, what is not done yet, what was not received."""

@@ -28,14 +28,18 @@ LEAVING_SECONDS = 0.3  # for ranks that were told to stop
 class Connection:
     """One rank of `size`. said: what was heard and is not done yet; seen: its observation, when it has ended.
 
-    kept  counts what it gives, with what others and earlier cases gave
+    kept     counts what it gives, with what others and earlier cases gave
+    returns  whether it may give something besides its observation, which nobody counts
     """
 
-    def __init__(self, number: int, size: int, sock: socket.socket, token: str, kept: Kept) -> None:
+    def __init__(
+        self, number: int, size: int, sock: socket.socket, token: str, kept: Kept, *, returns: bool = False
+    ) -> None:
         self.number, self.sock = number, sock
         self.said: deque[Said] = deque()
         self.seen: Observation | None = None
         self._size, self._reader, self._kept = size, stream.Reader(sock, token), kept
+        self._returns = returns
 
     @property
     def bytes(self) -> int:
@@ -55,6 +59,8 @@ class Connection:
                 said = to_said(came[0], self.number, self._size)
                 for each in said:
                     if isinstance(each, RankEnded):
+                        if each.value is not None and not self._returns:
+                            raise BadFrame("an observation must come alone")
                         self._kept.add(each.seen)
                 self.said.extend(said)
         except stream.Closed:

@@ -51,9 +51,13 @@ class Container:
     def first(self) -> socket.socket:
         """The socket to its first process; waits until it is isolated.
 
-        Raises RunnerError where one was refused, and OSError where the watchdog was faster.
+        Raises RunnerError where one was refused, WarmProcessEnded where nothing is said, and OSError where the
+        watchdog was faster.
         """
+        began = time.monotonic()
         if not self._isolated and byte(self._sock, REPLY_SECONDS) != READY:
+            if time.monotonic() - began >= REPLY_SECONDS:
+                raise WarmProcessEnded(f"a container was silent for {REPLY_SECONDS:g} s")
             if why := self.tell({"do": "why"})["why"]:
                 raise ConnectionResetError(why)
             raise RunnerError("the walls around a submission must stand, but one was refused; see `autograder doctor`")
@@ -115,7 +119,7 @@ class Loading:
 
     def start(self, task: PerformerTask) -> socket.socket:
         """A new performer, which has loaded its answer. Earlier ones, and their files, are gone. Raises NotStarted."""
-        self._end()
+        self.end()
         self._clean()
         for _ in range(ATTEMPTS):
             self._read()
@@ -137,8 +141,8 @@ class Loading:
         self._another()
         return why
 
-    def _end(self) -> None:
-        """End the performers that there were."""
+    def end(self) -> None:
+        """End the performers that there were: what they have begun would go on, and take time from who judges them."""
         parents = [each for each in (self._without_autograd, self._reader) if each is not None]
         for parent in parents:
             with contextlib.suppress(OSError):

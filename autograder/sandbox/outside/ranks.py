@@ -60,12 +60,15 @@ class Ranks:
             return tuple(in_turn(cases, observe, _ends))
         finally:
             self._let_go(list(self._performers))
+            for each in self._loadings:
+                each.end()
 
     def call(self, call: RankCall, parts: Sequence[Inputs]) -> Run:
         """See Session."""
         request: Tree = {"function": call.function, "verbs": list(call.verbs), "seconds": call.seconds}
         try:
-            broker = self._broker(PerformerTask(name=call.function, request=request), parts, call.verbs, call.seconds)
+            task = PerformerTask(name=call.function, request=request)
+            broker = self._broker(task, parts, call.verbs, call.seconds, returns=True)
             try:
                 broker.run()
             except RanksFailed:
@@ -126,6 +129,7 @@ class Ranks:
         *,
         seed: int = 0,
         measured: bool = False,
+        returns: bool = False,
     ) -> Broker:
         """A broker between ranks that have got their parts. Raises NotStarted.
 
@@ -144,7 +148,15 @@ class Ranks:
                 self._loadings[0].container.tell({"do": "look"})
 
         broker = Broker(
-            socks, token, verbs=verbs, seed=seed, deadline=deadline, later=later, look=look, kept=self._kept
+            socks,
+            token,
+            verbs=verbs,
+            seed=seed,
+            deadline=deadline,
+            later=later,
+            look=look,
+            kept=self._kept,
+            returns=returns,
         )
         for rank, part in enumerate(parts):
             with contextlib.suppress(stream.Late, stream.Closed):  # the broker hears that it has gone

@@ -88,7 +88,10 @@ class Session:
             return (error.seen,) * len(cases)
         with sock:
             seen = in_turn(cases, lambda case: self._observe(exercise, case, sock), _ends)
-        why = self._alone.sweep() if any(_broke(each.error) for each in seen) else ""
+        if not any(_broke(each.error) for each in seen):
+            self._alone.end()
+            return tuple(seen)
+        why = self._alone.sweep()
         return tuple(ended(why) if why and _broke(each.error) else each for each in seen)
 
     def _observe(self, exercise: Exercise, case: Case, sock: socket.socket) -> Observation:

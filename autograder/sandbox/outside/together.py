@@ -37,7 +37,11 @@ class Together:
         self._sock: socket.socket | None = None
 
     def close(self) -> None:
-        """Let the process end."""
+        """End the process."""
+        self._let_go()
+        self._loading.end()
+
+    def _let_go(self) -> None:
         if self._sock is not None:
             self._sock.close()
         self._sock = None
@@ -72,7 +76,7 @@ class Together:
             with contextlib.suppress(stream.Closed):
                 self._load(exercise, self._sock)
                 return self._sock
-            self.close()
+            self._let_go()
         self._sock = self._loading.start(self._task)
         self._load(exercise, self._sock)
         return self._sock
@@ -84,5 +88,5 @@ class Together:
 
     def _end(self) -> None:
         """Nobody knows what it is doing now: it ends with all that it may have started."""
-        self.close()
+        self._let_go()
         self._loading.sweep()

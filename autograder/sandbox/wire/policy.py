@@ -219,7 +219,7 @@ ALLOWED = {
     "files": (
         "read write open openat close stat fstat lstat newfstatat statx lseek pread64 pwrite64 readv writev "
         "preadv pwritev access faccessat faccessat2 dup dup2 dup3 pipe pipe2 sendfile copy_file_range fsync "
-        "fdatasync sync truncate ftruncate fallocate getdents getdents64 getcwd chdir fchdir rename renameat "
+        "fdatasync truncate ftruncate fallocate getdents getdents64 getcwd chdir fchdir rename renameat "
         "renameat2 mkdir mkdirat rmdir creat link linkat unlink unlinkat symlink symlinkat readlink readlinkat "
         "chmod fchmod fchmodat chown fchown lchown fchownat umask mknod mknodat statfs fstatfs utime utimes "
         "futimesat utimensat close_range getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr"

@@ -17,7 +17,7 @@ behind it.
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -171,7 +171,8 @@ class Network:
         busy = self._busy[name]
         if not busy or busy[-1][1] <= start:
             return start
-        for begun, end in busy:
+        first = max(bisect_right(busy, (start, math.inf)) - 1, 0)  # all before it are over
+        for begun, end in busy[first:]:
             if start + seconds <= begun:
                 break
             start = max(start, end)
