@@ -71,7 +71,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         STILL: still,
         SINGLE: drawn(4, 1, 3, 2),
         HALF: half,
-        CANCELS: {"x": 0.011 * cancels[:2], "w": 0.037 * cancels[2:], "threshold": THRESHOLD},
+        # No w is so large that who looks for outliers there finds one: his sums would be nothing but roundings.
+        CANCELS: {"x": 0.011 * cancels[:2], "w": 0.0071 * cancels[2:], "threshold": THRESHOLD},
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
