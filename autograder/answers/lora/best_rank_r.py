@@ -198,7 +198,8 @@ WRONG = (
     wrong(
         "squares_in_float32",
         "You take the eigenvectors of a Gram matrix, delta' delta, in float32. Its eigenvalues are the squares, so "
-        "that small singular values vanish beside the largest. Take the svd of delta, or the Gram matrix in float64.",
+        "that small singular values vanish beside the largest, or altogether. Take the svd of delta, or the Gram "
+        "matrix in float64.",
         by_largest_squares,
         fails=("small_values",),
     ),

@@ -33,9 +33,8 @@ from course.performing.forms import at_once, cut, in_dtype, offset, put, strided
 USUAL = ("square", "wide", "tall", "r = 1")
 ALL_OF_IT = ("r = m", "r = n", "r = m = n")
 NOTHING = ("r = 0",)
-FAR_BELOW, FAR_APART, TINY = "one value far below the others", "values far apart", "a tiny value in float64"
+FAR_BELOW, NO_SQUARES, TINY = "one value far below the others", "squares that are 0", "a tiny value in float64"
 DEGENERATE = ("rank below r", "zeros", "equal singular values")
-SMALL = (8e-4, 5e-4, 2e-4, 1e-4, 5e-5, 3e-5, 2e-5, 1e-5)
 ROUNDINGS = 64  # of the largest singular value, in which the error of a right answer may be larger
 
 
@@ -72,7 +71,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("zeros", torch.zeros(5, 4), 2),
         case("equal singular values", entries(6, 5, 4, 3, 3, 3, 1), 3),
         case(FAR_BELOW, entries(6, 7, 500, 20, 0.03, 0.01), 3),
-        Case(name=FAR_APART, inputs={"delta": matrix(9, 9, 4, *SMALL), "r": 3}, hard=True),
+        Case(name=NO_SQUARES, inputs={"delta": 1e-24 * matrix(5, 6, 9, 6, 4, 2, 1), "r": 3}, hard=True),
     ]
 
 
@@ -179,10 +178,11 @@ EXERCISE = Exercise(
         Property(
             "small_values",
             "A value far below the largest counts as well: r alone says how many are kept. The eigenvalues of a Gram "
-            "matrix are the squares, and a ten-thousandth squared is below what float32 can tell from 0 beside 1.",
+            "matrix are the squares: a ten-thousandth squared is below what float32 can tell from 0 beside 1, and of "
+            "numbers around 1e-24 the squares are 0 themselves.",
             points=2,
             holds=_nearest,
-            cases=(FAR_BELOW, FAR_APART, TINY),
+            cases=(FAR_BELOW, NO_SQUARES, TINY),
             needs=("the_least_error",),
         ),
         Property(
