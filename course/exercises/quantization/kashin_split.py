@@ -33,7 +33,9 @@ CLEAR = 1e-3  # of the mean absolute value: thousands of roundings of float32
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """After many steps who stays in one basis has missed x: in the random basis x has a large entry in both."""
+    """After many steps who stays in one basis has missed x: in the random basis x has a large entry in both. There are
+    few more steps than that takes: later a wrong answer's numbers come so near to 0 that processors choose their sign.
+    """
     n = 16
 
     def drawn(*shape: int) -> Tensor:
@@ -101,7 +103,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("no step", drawn(n), turn(), 0),
         case("all zeros", torch.zeros(n), turn(), 3),
         case("many steps, random", spiky(64) + wide @ spiky(64), wide, 25),
-        case("many steps, Hadamard", torch.stack([spiky(), drawn(n), drawn(n)]), walsh, 40),
+        case("many steps, Hadamard", torch.stack([spiky(), drawn(n), drawn(n)]), walsh, 14),
         case("many steps, cosines", spiky(), cosines, 25),
         case(OTHER_SIGN, torch.tensor([3.0, 1.0, 0.0]), torch.tensor([[0.6, 0.8, 0], [0.8, -0.6, 0], [0, 0, 1]]), 1),
     ]
