@@ -285,10 +285,8 @@ def test_no_performer_outlives_its_exercise(sandbox):
 
 @pytest.mark.parametrize("together", [False, True])
 def test_what_an_answer_has_begun_has_ended_when_it_is_judged(sandbox, together):
-    body, (first, second) = (
-        "name_oneself()\nos._exit = lambda code: time.sleep(60)\nreturn 0.0, 0.0, 0.0",
-        map(exercises.load, NAMES),
-    )
+    body = "name_oneself()\nos._exit = lambda code: time.sleep(60)\nreturn 0.0, 0.0, 0.0"
+    first, second = map(exercises.load, NAMES)
     with sandbox.session(cells(body, f"{OUTLIVES}\nimport os, time")) as session:
         if together:
             with session.together([first, second]) as process:

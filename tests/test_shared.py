@@ -86,16 +86,16 @@ def seen(runner, given: list[CodeCell]) -> list[float | None]:
     return came
 
 
+PID = "float(os.getpid())"
+TELLS = f"return [{PID}], [{PID}], {PID}, {PID}, {PID}"
+
+
 def test_no_process_is_started_when_the_time_of_a_submission_is_over(monkeypatch):
     started = []
     monkeypatch.setattr(Loading, "start", lambda self, task: started.append(task))
     with open_runner(Limits(submission_seconds=1e-3), display=False) as opened:
         assert seen(opened, cells("return 0.0, 0.0, 0.0", TELLS)) == [None, None]
     assert started == []
-
-
-PID = "float(os.getpid())"
-TELLS = f"return [{PID}], [{PID}], {PID}, {PID}, {PID}"
 
 
 def test_exercises_are_performed_in_one_process(runner):

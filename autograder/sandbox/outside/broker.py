@@ -127,7 +127,7 @@ class Broker:
             while self.stuck:
                 self._hear()
                 while not (self._schedule.is_empty or self._running()):
-                    self._check_time(self._most([rank.made for rank in self._ranks]))
+                    self._check_time(_most([rank.made for rank in self._ranks]))
                     self._make_next()
             left = self._schedule.switch.leftovers()
             if left is not None:
@@ -300,18 +300,14 @@ class Broker:
         bytes_, calls = f"send more than {MAX_BYTES >> 20} MiB", f"make more than {MAX_CALLS} calls"
         for counts, most, what in ((sent, MAX_BYTES, bytes_), (made, MAX_CALLS, calls)):
             if sum(counts) > most:
-                connection = self._ranks[self._most(counts)].connection
+                connection = self._ranks[_most(counts)].connection
                 raise connection.failed("Flood", f"and the others must not {what} together; it did most of it")
         if sum(sent) >= self._looked + LOOK:
             self._looked = sum(sent)
             if self._held() > MAX_HELD:
-                connection = self._ranks[self._most(sent)].connection
+                connection = self._ranks[_most(sent)].connection
                 words = f"and the others must receive what was sent: more than {MAX_HELD >> 20} MiB wait; it sent most"
                 raise connection.failed("Flood", words)
-
-    def _most(self, counts: Sequence[int]) -> int:
-        """The rank of which most is counted."""
-        return counts.index(max(counts))
 
     def _held(self) -> int:
         """Bytes of ours that messages take: of what comes, what is not done yet, what was not received."""
@@ -323,3 +319,8 @@ class Broker:
                 tensors += (posted.takes or ()) if posted is not None else ()
         storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
         return sum(storages.values()) + sum(rank.connection.pending for rank in self._ranks)
+
+
+def _most(counts: Sequence[int]) -> int:
+    """The rank of which most is counted."""
+    return counts.index(max(counts))

@@ -135,19 +135,18 @@ class Runner:
     def _display(
         self, sources: Sequence[str], own: Sequence[bool], seconds: float
     ) -> Generator[list[Output], None, None]:
-        deadline, count = time.monotonic() + seconds + self.limits.spare_seconds, 0
+        deadline = time.monotonic() + seconds + self.limits.spare_seconds
         request: dict[str, Tree] = {"sources": messages.from_sources(sources), "own": [*own]}
         request |= {"seconds": seconds, "output": self.limits.output}
         broken = contextlib.suppress(stream.Late, BadFrame, stream.Closed)  # what came until then is shown
         with self._container() as container, hand(container.first(), DISPLAY) as sock, broken:
             stream.send(sock, request)
             reader = stream.Reader(sock)
-            while count < len(sources):
+            for _ in sources:
                 tree, _ = stream.next_of(reader, deadline)
                 if reader.bytes > SENT * self.limits.output:
                     return
                 yield from messages.to_outputs(tree, 1)
-                count += 1
 
     @contextlib.contextmanager
     def _container(self) -> Iterator[Container]:
