@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import tracemalloc
 
 import pytest
 import torch
 
+from autograder import bank as banks
+from autograder import recording
 from course import exercises
 from course.errors import CourseError, WrongOutput
 from course.exercises.gradient_checkpointing import backward_checkpointed as checkpointed
 from course.exercises.gradient_checkpointing.chains import LAYERS, PRIME, ChainOracle, Run, Token, TokenLayer, probe
+from course.judging.judge import judge
 from course.lessons.experiments.chain import ALL, BACKWARD, NONE, SOME, evaluations, highest, moments
 from course.lessons.widgets.chain import last_step, picture, watch_chain
 from course.performing.exercise import Case
 from course.performing.oracle import Here
+from course.performing.perform import perform_all
 from course.reference.gradient_checkpointing.backward_checkpointed import backward_checkpointed
 
 PAIRS = [(n, every) for n in range(1, 41) for every in range(1, n + 3)]
@@ -70,6 +75,34 @@ def test_a_token_that_is_gone_cannot_be_used_again_under_its_number():
     events = torch.tensor(run.events)
     with pytest.raises(CourseError, match="KeyError"):
         oracle.ask("run", {"layers": 1, "events": events, "y": y.number, "dx": y.number})
+
+
+@pytest.mark.parametrize("name", ["backward_keep_none", "backward_checkpointed"])
+def test_steps_back_that_begin_with_the_first_layer_earn_nothing(name):
+    """Each could be made beside its layer's evaluation: nothing would be kept, and none be needed again."""
+
+    def answer(chain, x, dy, every=0):
+        if isinstance(x, torch.Tensor):  # nobody counts there
+            return backward_checkpointed(chain, x, dy, 1)
+        first, n = x, len(chain)
+        due = checkpointed.due(n, every) if every else n * (n + 1) // 2
+        for layer in chain:
+            dy, x = layer.backward(x, dy), layer.forward(x)
+        for _ in range(due - n):
+            chain[0].forward(first)
+        return x, dy
+
+    bank = banks.load(name)
+    cases = bank.exercise.draw(0)
+    seen, references = perform_all(bank.exercise, answer, cases), recording.references(bank, cases)
+    findings = judge(bank.exercise, cases, seen, references).findings
+    assert {each.property for each in findings if each.held} == {"y"}
+
+
+def test_a_copy_of_a_token_is_the_token():
+    run = Run()
+    x = Token(run, "x_0")
+    assert copy.copy(x) is copy.deepcopy(x) is x.clone() is x
 
 
 def test_layers_take_no_tokens_of_another_chain():

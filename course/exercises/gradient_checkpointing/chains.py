@@ -64,6 +64,8 @@ class Token:
 
     detach = clone
 
+    __copy__ = clone
+
     def __deepcopy__(self, memo: object) -> Token:
         return self
 
@@ -119,6 +121,8 @@ class TensorLayer:
 
 class ChainOracle:
     """Replays runs with numbers: layer i maps x to a + b x + c x^2 modulo a prime, with coefficients that are hidden.
+    Its step back stands for a derivative and is none: it maps dy to a + (b + 2 c x) dy, because factors alone would
+    give the same product in any order, and one that begins with the first layer needs no activation but the last.
 
     An activation is the chain's input or the output of a layer but the last, whose output is the result. The ledger
     has only what is beyond `allowed`: below it styles differ, and a mistake in the evaluations looks the same in each.
@@ -181,7 +185,8 @@ class ChainOracle:
                 continue
             a, b, c = self._layers[:layers][layer]
             x, most = numbers[first], max(most, len(alive))
-            numbers[made] = (a + b * x + c * x * x if kind == FORWARD else (b + 2 * c * x) * numbers[second]) % PRIME
+            stepped = b * x + c * x * x if kind == FORWARD else (b + 2 * c * x) * numbers[second]
+            numbers[made] = (a + stepped) % PRIME
             if kind == FORWARD and layer < layers - 1:
                 alive.add(made)
             calls[kind] += 1
