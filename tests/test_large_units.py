@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from autograder import bank as banks
+from autograder import recording
 from course import exercises
 from course.exercises.fsdp import units
+from course.judging.judge import judge
+from course.performing.perform import perform_all
+from course.reference.fsdp.run_units import run_units
 
 RANKS = 4
 CASE = units.deep(torch.Generator().manual_seed(1), "deep")
@@ -52,6 +57,25 @@ def test_who_sends_less_than_all_of_the_units_has_not_worked_on_all_of_them():
     assert statement(CASE.inputs, account, {}) is None
     account["bytes_sent"] = sent - 8
     assert "less than all parts of the units" in statement(CASE.inputs, account, {})
+
+
+def test_ranks_that_tell_fewer_seconds_have_overlapped_nothing():
+    bank = banks.load("run_units")
+    cases = [case for case in bank.exercise.draw(0) if case.name not in bank.exercise.measured]
+    shares = {4: 0.38, 3: 0.75}  # with which no overlap takes about as long as ours
+
+    def answer(comm, shards, forward, backward, x, dy, prefetch):
+        tell, share = comm.compute, shares.get(comm.size, 1.0) if prefetch else 1.0
+        comm.compute = lambda seconds, label="": tell(share * seconds, label)
+        try:
+            return run_units(comm, shards, forward, backward, x, dy, False)
+        finally:
+            comm.compute = tell
+
+    seen, references = perform_all(bank.exercise, answer, cases), recording.references(bank, cases)
+    findings = judge(bank.exercise, cases, seen, references).findings
+    (found,) = (each for each in findings if each.property == "overlapped")
+    assert "units do not compute for as long" in found.got
 
 
 @pytest.mark.parametrize("name", ["run_units", "unit_forward", "unit_backward", "zero2_backward", "unshard"])

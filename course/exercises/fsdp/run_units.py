@@ -15,6 +15,7 @@ from torch import Tensor
 from course.cluster import Comm
 from course.errors import WrongOutput
 from course.exercises.fsdp import units
+from course.performing.compare import same_seconds
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
 
 USUAL, LATE = "2 ranks, units of unlike sizes", "4 ranks, equal units"
@@ -24,6 +25,7 @@ EVEN, UNLIKE = "4 ranks, equal units, and prefetch", "3 ranks of unlike speed, a
 DEEP, DEEP_AHEAD = "a deep stack", "a deep stack, and prefetch"
 GIVEN = ("*/y", "*/dx", "*/dshards/*")
 RANKS = 4  # of the deep stack: so many that the shards of all gradients are no more than one unit
+OTHER_SECONDS = "units do not compute for as long as they must"
 VALUES = (USUAL, UNEVEN, ONE, ALONE, LATE, EVEN, UNLIKE)
 
 
@@ -133,6 +135,8 @@ def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: 10% more time than ours, at most; and no less, which nothing that waits for what it
     needs can take: then layers have told their seconds too late.
     """
+    if not same_seconds(got, expected):
+        return OTHER_SECONDS
     took, ours = cast(float, got["makespan"]), cast(float, expected["makespan"])
     words = "are enough" if took > ours else "must go by"
     return (
@@ -142,6 +146,8 @@ def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 def _apart(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: for each of its collectives a rank waits as long as ours, which overlaps none."""
+    if not same_seconds(got, expected):
+        return OTHER_SECONDS
     took, ours = _wait(got), _wait(expected)
     return (
         None
