@@ -13,18 +13,22 @@ import threading
 import time
 
 import pytest
+import torch
 import toy_ranks
-from living import OUTLIVES, named
+from living import OUTLIVES, named, peak
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 from test_hostile_ranks import LIMITS, RAW
 
 from autograder.sandbox import open_runner
 from autograder.sandbox.outside import loading
 from autograder.sandbox.outside.broker import Broker
+from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.outside.loading import Container, RunnerError
+from autograder.sandbox.wire.frame import BadFrame
 from course.cluster.account.network import Network
 from course.judging.judge import judge
 from course.performing.cells import CodeCell
+from course.performing.exercise import Observation
 from course.performing.perform import in_float64, perform_all
 
 VERBS = (*toy_ranks.EXERCISE.verbs, "all_reduce", "all_gather")
@@ -160,6 +164,31 @@ return x
     assert failed == ((seen.error.type, seen.error.rank) if seen.error else None)
 
 
+def test_messages_that_nobody_receives_are_held_with_what_they_take_besides_their_numbers(sandbox, monkeypatch):
+    monkeypatch.setattr("autograder.sandbox.outside.broker.MAX_HELD", 2**20)
+    monkeypatch.setattr("autograder.sandbox.outside.broker.LOOK", 2**18)
+    body = "if rank == 1:\n    for tag in range(600):\n        comm.send(torch.zeros(1), 2, tag=tag)\ncomm.barrier()"
+    assert attack(sandbox, body) == ("Flood", 1)
+
+
+BEGUN = """
+if rank:
+    with contextlib.suppress(BaseException):
+        comm.recv(torch.empty(3), 0, tag=99)
+    length = 24 * 2**20
+    port._sock.sendall(length.to_bytes(8, "big") + bytes(length - 1))
+    time.sleep(1)
+raise ValueError
+"""
+
+
+def test_what_ranks_begin_to_say_when_a_run_is_over_takes_little_memory(sandbox):
+    before = peak()
+    failure, _ = broken(sandbox, BEGUN, head=f"import contextlib\n{RAW}", exercise=EXERCISE)
+    assert failure.type == "ValueError"
+    assert peak(anew=False) - before < 24 * 2**20
+
+
 RESULTS = """
 equal = torch.ones(2**13)
 gather = call('all_gather', rank, range(size), [equal], [equal.shape] * size) | {'async': True}
@@ -190,6 +219,14 @@ def test_what_all_ranks_give_in_all_cases_takes_no_more_memory_than_is_ours_to_g
     assert [each.error is None for each in seen] == [True, True, True, False]  # 1 rank, 2, 3, 4
     assert seen[3].error.type == "BadReply"
     assert "what all cases give must not take more than 3 MiB together" in seen[3].error.message
+
+
+def test_a_tensor_counts_besides_its_numbers():
+    kept, row = Kept(), Observation(values={str(at): torch.zeros(1) for at in range(5_000)})  # 4 MB
+    for _ in range(15):
+        kept.add(row)
+    with pytest.raises(BadFrame, match="together"):
+        kept.add(row)
 
 
 # past the broker

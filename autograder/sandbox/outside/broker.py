@@ -37,6 +37,7 @@ MAX_CALLS = 20_000  # of all ranks together; to compute is one, too
 # Bytes here at once, of what has begun to come and of what nobody has received yet: all buckets of a measured case, as
 # some begin them together (three of 12 MiB on each of four ranks), and a little more.
 MAX_HELD = 160 * 2**20
+CALL = 4096  # bytes that a call, or what it gives, takes besides its numbers
 LOOK = 8 * 2**20  # bytes that are given between two looks at what is held; equal tensors of one message come once
 LOOK_SECONDS = 0.02  # between two looks at what the ranks hold
 MAX_BYTES = 256 * 2**20  # that all ranks together may send; of tensors, wherever one stands in a message
@@ -302,8 +303,9 @@ class Broker:
             if sum(counts) > most:
                 connection = self._ranks[_most(counts)].connection
                 raise connection.failed("Flood", f"and the others must not {what} together; it did most of it")
-        if sum(sent) >= self._looked + LOOK:
-            self._looked = sum(sent)
+        given = sum(sent) + CALL * sum(made)
+        if given >= self._looked + LOOK:
+            self._looked = given
             if self._held() > MAX_HELD:
                 connection = self._ranks[_most(sent)].connection
                 words = f"and the others must receive what was sent: more than {MAX_HELD >> 20} MiB wait; it sent most"
@@ -311,14 +313,16 @@ class Broker:
 
     def _held(self) -> int:
         """Bytes of ours that messages take: of what comes, what is not done yet, what was not received."""
-        tensors = list(self._given.values())
+        tensors, calls = list(self._given.values()), 0
         for rank in self._ranks:
             for said in rank.connection.said:
                 tensors += said.gives if isinstance(said, CallMessage) else ()
-            for posted in rank.posted:
-                tensors += (posted.takes or ()) if posted is not None else ()
+            for posted in (each for each in rank.posted if each is not None):
+                tensors += posted.takes or ()
+                calls += 1
         storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
-        return sum(storages.values()) + sum(rank.connection.pending for rank in self._ranks)
+        objects = CALL * max(calls, len(self._given))
+        return sum(storages.values()) + objects + sum(rank.connection.pending for rank in self._ranks)
 
 
 def _most(counts: Sequence[int]) -> int:

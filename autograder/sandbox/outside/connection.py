@@ -23,6 +23,7 @@ from course.tree import Tree
 
 REPLY_SECONDS = 2.0  # for a rank to take what it asked for
 LEAVING_SECONDS = 0.3  # for ranks that were told to stop
+LEAVING_BYTES = 16 * 2**20  # of all that they had begun to say, or begin then, beside what the run still holds
 
 
 class Connection:
@@ -108,7 +109,7 @@ def stop(connections: Sequence[Connection], waiting: Sequence[Connection], why: 
         deadline = time.monotonic() + LEAVING_SECONDS
         while selector.get_map() and (left := deadline - time.monotonic()) > 0:
             for key, _ in selector.select(left):
-                if not _leaves(key.data, told):
+                if sum(each.pending for each in connections) > LEAVING_BYTES or not _leaves(key.data, told):
                     selector.unregister(key.fileobj)
 
 

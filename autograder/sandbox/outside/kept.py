@@ -10,8 +10,8 @@ from torch import Tensor
 from autograder.sandbox.wire.frame import BadFrame
 from course.performing.exercise import Observation
 
-KEPT = 64 * 2**20  # bytes that all observations of an exercise may take, each value and its name besides as LEAF
-LEAF = 200
+KEPT = 64 * 2**20  # bytes that all observations of an exercise may take
+LEAF, TENSOR = 200, 600  # bytes of a value's place and name, and of a tensor besides its numbers
 
 
 class Kept:
@@ -25,7 +25,7 @@ class Kept:
         leaves = [*seen.values.items(), *seen.ledger.items()]
         said = (seen.printed, seen.error.message) if seen.error else (seen.printed,)
         for value in itertools.chain(said, *leaves):
-            self.bytes += value.nbytes if isinstance(value, Tensor) else sys.getsizeof(value)
+            self.bytes += TENSOR + value.nbytes if isinstance(value, Tensor) else sys.getsizeof(value)
         self.bytes += LEAF * len(leaves)
         if self.bytes > KEPT:
             raise BadFrame(f"what all cases give must not take more than {KEPT >> 20} MiB together")
