@@ -328,7 +328,11 @@ def test_nor_does_what_it_loads(sandbox, start):
 
 
 @pytest.mark.parametrize(
-    "call", ["fork()", "vfork()", "syscall(57)", "syscall(56, 17, 0, 0, 0, 0)", "execv(b'/bin/true', None)"]
+    "call",
+    [
+        *("fork()", "vfork()", "syscall(57)", "syscall(56, 17, 0, 0, 0, 0)", "execv(b'/bin/true', None)"),
+        *("epoll_create1(0)", "sendmsg(0, None, 0)", "sendmmsg(0, None, 0, 0)"),
+    ],
 )
 def test_the_kernel_refuses_it_whatever_python_is_made_to_say(sandbox, call):
     body = f"raise KeyError(libc.{call}, ctypes.get_errno())"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,11 @@ from autograder.engine.grade import GradingTask, Judging, Submission, grade
 from autograder.engine.pool import spread
 from autograder.engine.worker import in_turn
 from autograder.sandbox import RunnerError, open_runner
-from autograder.sandbox.outside import control
+from autograder.sandbox.outside import control, loading
 from autograder.sandbox.outside.control import WarmProcess
+from autograder.sandbox.outside.loading import WarmProcessEnded
+from course import exercises
+from course.performing.cells import CodeCell
 
 pytestmark = pytest.mark.sandbox
 SEED = 5
@@ -111,3 +117,16 @@ def test_it_is_started_again_where_the_first_attempts_fail(monkeypatch, tmp_path
         warm.start()
     warm._stood, fails[:] = True, [RunnerError("no memory")] * 2
     assert warm.start() == tmp_path
+
+
+def test_a_submission_to_which_no_socket_can_be_handed_is_not_judged_by_that(monkeypatch):
+    def full(to, message):
+        raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+
+    exercise = exercises.load("quadratic_grads")
+    cells = [CodeCell(source="def quadratic_grads(a, b, c, x): return 0.0", answers="quadratic_grads")]
+    with open_runner(LIMITS, display=False) as runner, runner.session(cells) as session:
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        monkeypatch.setattr(loading, "hand", full)
+        with pytest.raises(WarmProcessEnded, match="Too many references"):
+            session.perform(exercise, exercise.draw(1)[:1])

@@ -178,7 +178,7 @@ class Loading:
         self._reader = self._without_autograd = None
 
     def _read(self) -> None:
-        """Start a reader, if there is none. Raises NotStarted."""
+        """Start a reader, if there is none. Raises NotStarted, or WarmProcessEnded where it is not this one's fault."""
         if self._reader is not None:
             return
         request: Tree = {
@@ -187,8 +187,10 @@ class Loading:
         }
         try:
             ours = hand(self.container.first(), READ)
-        except OSError:  # the watchdog was faster
-            raise NotStarted(ended(self.sweep())) from None
+        except OSError as error:
+            if why := self.sweep():  # the watchdog was faster
+                raise NotStarted(ended(why)) from None
+            raise WarmProcessEnded(f"a process that reads cells could not be started ({error})") from None
         try:
             stream.send(ours, request)
             stream.receive(ours, time.monotonic() + self._seconds)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import resource
 import shutil
 import socket
 import sys
@@ -68,6 +69,14 @@ def _filter() -> bytes:
         raise RunnerError(str(error)) from None
 
 
+def _allow_files() -> None:
+    """As many files as this process may have: those on their way over sockets are counted for all processes of a user,
+    and held against the limit of who sends one.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 class Runner:
     """Runs students' code somewhere else: a warm process, and containers of its forks, one submission at a time.
 
@@ -77,6 +86,8 @@ class Runner:
     def __init__(self, limits: Limits, program: bytes | None, *, display: bool, units: Collection[str]) -> None:
         self.limits = limits
         self._isolated = program is not None
+        if self._isolated:
+            _allow_files()
         self._warm = WarmProcess(program, display=display, units=units)
         return_large_blocks()
 

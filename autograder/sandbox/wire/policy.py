@@ -270,6 +270,8 @@ ONE_MEMORY, WAITS, THREAD = 0x00000100, 0x00004000, 0x00010000
 # EPERM there too: entries of epoll are the kernel's memory, are bounded for all processes of the user who grades, and
 # hold numbers.
 POLLS = ("epoll_create", "epoll_create1")
+# And files that are on their way from one socket to another, which are counted for that user, too.
+PASSING = ("sendmsg", "sendmmsg")
 # Besides, where memory is measured: nothing of the kernel's to put numbers into.
 ELSEWHERE = (
     *("pipe", "pipe2", "socket", "socketpair", "symlink", "symlinkat", "mkdir", "mkdirat", "mknod", "mknodat"),
