@@ -97,14 +97,14 @@ WRONG = (
         double_backward((MARK, "x, v, given = x.detach().float().requires_grad_(), v.float(), x"), IN_DTYPE),
         forward_difference,
         edited(forward_difference, ("1e-5", "1e-3"), ("gradient(x)) /", "gradient(x - step * v)) / 2 /")),
-        fails=("exact_to_rounding", "every_form"),
+        fails=("exact_to_rounding", "never_builds_the_hessian", "every_form"),
     ),
     wrong(
         "rounded_result",
         "Your result is right to a percent or better, neither exact nor a tensor in the dtype of x. float32 keeps 7 "
         "digits of float64's 15: compute in the dtype of x, and return in it.",
         double_backward((RETURN, "return product.float()")),
-        fails=("exact_to_rounding", "dtype_of_x", "every_form"),
+        fails=("exact_to_rounding", "never_builds_the_hessian", "dtype_of_x", "every_form"),
     ),
     wrong(
         "another_dtype",

@@ -315,7 +315,7 @@ WRONG = (
         "You reduce all gradients at once, after backward. That is as few messages as can be, and no overlap at all: "
         "one all_reduce for each bucket, as soon as it is complete.",
         all_in_one,
-        fails=("one_reduction_for_each_bucket", "begins_during_backward", "as_soon_as_complete"),
+        fails=("one_reduction_for_each_bucket", *LATE),
     ),
     wrong(
         "sum_for_mean",

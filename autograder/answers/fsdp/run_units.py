@@ -228,14 +228,20 @@ WRONG = (
         "With prefetch, something of yours still travels while nobody computes. Is the next all-gather begun before "
         "this unit computes, in both passes, and waited for after it? Does a reduce-scatter travel while the next "
         "unit computes?",
-        edit((AHEAD, "len(ahead) < 1"), ("async_op=prefetch)", "async_op=False)")),
-        edit((AHEAD, "len(ahead) < 1")),
         edit((AHEAD, "len(ahead) <= (prefetch and place < n)")),
         edit((AHEAD, "len(ahead) <= (prefetch and place >= n)")),
-        edit((GATHER, f"{GATHER}\n            ahead[-1][1].wait()")),
         edit(("async_op=prefetch)", "async_op=False)")),
         edit((LET_GO, f"            if leaving:\n                leaving.wait()\n{LET_GO}")),
         fails=("overlapped",),
+    ),
+    wrong(
+        "nothing_ahead",
+        "With prefetch no all-gather travels while a unit computes. Begin that of the next unit before this one "
+        "computes, in both passes, and wait for it after that.",
+        edit((AHEAD, "len(ahead) < 1"), ("async_op=prefetch)", "async_op=False)")),
+        edit((AHEAD, "len(ahead) < 1")),
+        edit((GATHER, f"{GATHER}\n            ahead[-1][1].wait()")),
+        fails=("overlapped", "two_units_held"),
     ),
     wrong(
         "forward_direction_in_backward",

@@ -218,7 +218,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=long_x.in_a_few_passes,
             beside=("hv",),
-            roundings=PERCENT,
+            roundings=EXACT,
             cases=(long_x.NAME,),
             needs=("curvature_at_x",),
         ),

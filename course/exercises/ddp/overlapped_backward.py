@@ -141,8 +141,24 @@ def probe(answer: Answer, comm: Comm, inputs: Inputs) -> Observation:
     return observe({"alone": [p.grad for p in params], "hooks": left})
 
 
+def _other_bytes(got: Values, expected: Values) -> str | None:
+    """Whether ranks send something else than the gradients, or more in one call than a bucket; here a call of a few
+    bytes takes as long as one of all.
+    """
+    (sent, ours), (largest, most) = (
+        tuple(cast(Tensor, each[name]) for each in (got, expected)) for name in ("bytes_sent", "largest")
+    )
+    if not torch.equal(sent, ours):
+        return f"ranks send {sent.tolist()} bytes, where gradients have {ours.tolist()}"
+    if (largest > most).any():
+        return f"ranks send {largest.tolist()} bytes in one call, where a bucket has {most.tolist()} at most"
+    return None
+
+
 def _one_for_each(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: every rank calls all_reduce once for each bucket."""
+    if other := _other_bytes(got, expected):
+        return other
     calls, buckets = cast(Tensor, got.get("calls/all_reduce", torch.zeros(1))), len(inputs["buckets"])
     others = [f"rank {rank} called all_reduce {count} times" for rank, count in enumerate(calls) if count != buckets]
     return f"{others[0]} for {buckets} buckets" if others else None
@@ -150,6 +166,8 @@ def _one_for_each(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 def _early(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: on every rank the first reduction begins before its layers are through."""
+    if other := _other_bytes(got, expected):
+        return other
     began, over = (cast(Tensor, got[name]) for name in ("began/all_reduce", "computed_at"))
     late = (began >= over).nonzero().flatten().tolist()
     return f"rank {late[0]} began to reduce when its backward was over" if late else None
@@ -159,6 +177,8 @@ def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: 10% more time than ours, at most; and no less, which nothing that waits for what it
     needs can take: then layers have told their seconds too late.
     """
+    if other := _other_bytes(got, expected):
+        return other
     took, ours = cast(float, got["makespan"]), cast(float, expected["makespan"])
     words = "are enough" if took > ours else "must go by"
     return (

@@ -202,7 +202,7 @@ EXERCISE = Exercise(
             "Backward goes through the layers more than once. Where each bucket has a pass of its own, the gradients "
             "of the last layers are computed in all of them: call loss.backward() once, and let hooks do the rest.",
             keys=("*/passes",),
-            cases=(USUAL, UNEVEN),
+            cases=(USUAL, UNEVEN, DEEP),
             needs=("shards",),
         ),
         Property(

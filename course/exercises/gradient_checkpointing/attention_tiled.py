@@ -139,7 +139,8 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 
 
 def _long(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
-    return long_observed(partial(answer, *long_tensors(inputs, ask), BLOCK, causal=inputs["causal"]), BOTH, ask)
+    given = long_tensors(inputs, ask, high=True)
+    return long_observed(partial(answer, *given, BLOCK, causal=inputs["causal"]), BOTH, ask)
 
 
 def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
@@ -231,6 +232,7 @@ EXERCISE = Exercise(
             evidence="ledger",
             holds=one_tile,
             beside=BOTH,
+            roundings=8192,  # of scores of 1,600
             shows="largest_tensor",
             cases=(LONG, WHOLE),
             needs=("value", "causal"),

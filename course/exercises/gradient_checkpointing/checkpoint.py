@@ -37,15 +37,36 @@ PEAK = 34 * 2**20  # bytes in grading: right answers take 29 to 31 MiB, one tens
 
 
 class Counted:
-    """A function that counts its calls."""
+    """A function that counts its calls. through: which of them gradients came through, if they return a tensor."""
 
     def __init__(self, body: Callable[..., Any]) -> None:
         self._body, self.calls = body, 0
+        self.through: list[int] = []
 
     def __call__(self, *args: Any) -> Any:
         """What the body returns."""
         self.calls += 1
-        return self._body(*args)
+        y = self._body(*args)
+        if not isinstance(y, Tensor):
+            return y
+        return _Noted.apply(y, torch.tensor(self.calls), self.through)  # type: ignore[no-untyped-call]
+
+
+class _Noted(torch.autograd.Function):
+    """The tensor itself; backward notes which call's it is, by what was saved for it, and may have been saved anew."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, call: Tensor, through: list[int]) -> Tensor:
+        """A copy, which shares no memory with an argument."""
+        ctx.save_for_backward(call)
+        ctx.through = through
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        """What came."""
+        ctx.through.append(int(ctx.saved_tensors[0]))
+        return *grads, None, None
 
 
 def wave(x: Tensor, w: Tensor) -> Tensor:
@@ -113,11 +134,11 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 
 
 def _run(answer: Any, fn: Counted, args: Sequence[Any], inputs: Inputs, leaves: str) -> dict[str, Any]:
-    """y, the gradients of these leaves, and the calls before backward and after it."""
+    """y, the gradients of these leaves, the calls before backward and after it, and which of them gradients took."""
     y = answer(fn, *args)
     before = fn.calls
     _back(y, inputs["dy"])
-    return {"y": y, "calls": torch.tensor([before, fn.calls]), **_grads(inputs, leaves)}
+    return {"y": y, "calls": torch.tensor([before, fn.calls, *fn.through]), **_grads(inputs, leaves)}
 
 
 def _tensor(y: Any) -> Tensor:
@@ -221,13 +242,15 @@ def masked(x: Tensor, w: Tensor) -> Tensor:
 def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
     """Two layers with a mask each; who draws in between, and afterwards, draws what a plain run would leave."""
     torch.manual_seed(inputs["seed"])
-    h = answer(Counted(masked), inputs["x"], inputs["w"])
+    one, two = Counted(masked), Counted(masked)
+    h = answer(one, inputs["x"], inputs["w"])
     between = torch.rand(3, dtype=torch.float64)
-    y = _tensor(answer(Counted(masked), h, inputs["w"]))
+    y = _tensor(answer(two, h, inputs["w"]))
     before = torch.rand(3, dtype=torch.float64)
     _back(y, inputs["dy"])
     draws = {"forward": torch.cat([between, before]), "backward": torch.rand(3, dtype=torch.float64)}
-    return {"y": y, "draws": draws, **_grads(inputs, "x w")}
+    through = torch.tensor([*two.through, *one.through])
+    return {"y": y, "draws": draws, "through": through, **_grads(inputs, "x w")}
 
 
 def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -244,13 +267,13 @@ def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
             return x @ w
 
     x, w = ((inputs[name].float() / 1_024).requires_grad_() for name in ("x", "w"))
-    to = getattr(torch, inputs["to"] or "bfloat16")
+    fn, to = Counted(body), getattr(torch, inputs["to"] or "bfloat16")
     casts = torch.autocast("cpu", dtype=to)
     with casts if inputs["to"] else nullcontext():
-        y = _tensor(answer(Counted(body), x, w))
+        y = _tensor(answer(fn, x, w))
     with nullcontext() if inputs["to"] else casts:
         _back(y, inputs["dy"].to(y.dtype))
-    return {"y": y, "bits": torch.tensor(bits), **_grads({"x": x, "w": w}, "x w")}
+    return {"y": y, "bits": torch.tensor([*bits, *fn.through]), **_grads({"x": x, "w": w}, "x w")}
 
 
 def _steps(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -415,7 +438,7 @@ EXERCISE = Exercise(
             "The second run must draw the mask that the first one drew, whatever was drawn in between: keep the random "
             "state of before the first run, and set it before the second.",
             points=2,
-            keys=VALUES,
+            keys=(*VALUES, "through"),
             cases=("random numbers",),
         ),
         Property(
@@ -436,7 +459,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "two_calls",
-            "fn is called once in forward and once more in backward; where nothing is recorded, once in all.",
+            "fn is called once in forward and once more in backward, and gradients come through that second run; where "
+            "nothing is recorded, it is called once in all.",
             points=2,
             keys=("y", "y/*", "calls"),
             cases=("two tensors", "parameters", "all outputs used", "no recording"),

@@ -47,6 +47,7 @@ LONG, WHOLE = "a long sequence", "a long sequence, all keys seen"
 DOCUMENTS, PIECE, BLOCK, WIDTH = 5, 1536, 256, 4  # all probabilities of one document are 9 MiB
 FEW = 2  # documents where all keys are seen, which takes longer
 APART = 160.0  # an unscaled score between documents: its exponential is under a rounding, and a normal number
+RAISED = 4800.0  # unscaled scores in a document, at most, where they are high: exp of a half is inf in float64, too
 PEAK = 12 * 2**20  # bytes in grading: right answers take 4 to 8 MiB, two rows of tiles 15, two of one document 18
 PEAK_OF_FEW = 6 * 2**20  # right answers take 2 to 4 MiB there, and rows of tiles 10
 NAMES = ("q", "k", "v")
@@ -67,9 +68,11 @@ def _long_case(rng: torch.Generator, name: str, *, causal: bool) -> Case:
     return Case(name=name, inputs=inputs, hidden={"row": PIECE * document + row})
 
 
-def long_tensors(inputs: Inputs, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
+def long_tensors(inputs: Inputs, ask: Ask, *, high: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of all documents, or where the oracle is here of the one that is looked at, in float32. The last
     numbers of q and k tell documents apart; v goes with k and has a mean, so that no sum over many keys is near 0.
+
+    high  whether scores are from RAISED / 6 to RAISED / 3, by the query, so that no exponential of them is finite
     """
     first = number(ask, "row") // PIECE if is_here(ask) else 0
     documents = range(first, first + 1 if is_here(ask) else inputs["documents"])
@@ -78,6 +81,9 @@ def long_tensors(inputs: Inputs, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
         for at in range(3)
     )
     own = torch.eye(DOCUMENTS)[documents].repeat_interleave(PIECE, 0)
+    if high:
+        level = (6 + q[:, :1]) / 8
+        return torch.cat([q, level * own], -1), torch.cat([k, RAISED * own], -1), v + k + 2
     return torch.cat([q, own], -1), torch.cat([k, APART * (own - 1)], -1), v + k + 2
 
 

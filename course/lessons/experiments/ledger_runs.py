@@ -87,14 +87,19 @@ def run(comm: Comm, name: str, program: str = "", *, seed: int, units: int = UNI
     else:
         gain = piece(1, 0)[0].clone().requires_grad_()
         given = {"shard": shard(0), "gain": gain, "batches": list(piece(2, comm.rank)[:units])}
-    found = PROGRAMS.defined(name, program)(comm, partial(_gathered, comm), **given)
+    found = PROGRAMS.defined(name, program)(comm, partial(_gathered, comm, PIECE * copies), **given)
     if not isinstance(found, Sequence) or not all(isinstance(each, (Tensor, float)) for each in found):
         raise WrongOutput(f"{name} must return a list of tensors, got {type(found).__name__}")
+    length = 1 if name == "losses" else PIECE * copies
+    if others := {len(torch.as_tensor(each).flatten()) for each in found} - {length}:
+        raise WrongOutput(f"{name} must return tensors of {length:,} numbers, got {max(others):,}")
     return [torch.as_tensor(each, dtype=torch.float64).detach().flatten()[:PIECE].clone() for each in found]
 
 
-def _gathered(comm: Comm, shard: Tensor) -> Tensor:
+def _gathered(comm: Comm, length: int, shard: Tensor) -> Tensor:
     """The whole tensor of which each rank has a shard: one piece of each is sent, and repeated where it arrives."""
+    if len(shard) != length:
+        raise WrongOutput(f"gather takes a shard of {length:,} numbers, got {len(shard):,}")
     pieces = list(shard.new_empty(comm.size, PIECE))
     comm.all_gather(pieces, shard.detach()[:PIECE].clone())
     whole = shard.new_empty(comm.size, len(shard) // PIECE, PIECE)

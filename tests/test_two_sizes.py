@@ -1,0 +1,176 @@
+"""Answers that work in one way where values are judged, and in another where costs are: each case asks for both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from autograder import bank as banks
+from autograder import recording
+from autograder.answers.computational_graphs.hvp import forward_difference, hessian_times_v
+from course.judging.judge import judge
+from course.performing.perform import perform_all
+from course.reference.fsdp.run_units import run_units
+from course.reference.gradient_checkpointing.attention_tiled import attention_tiled
+
+
+def difference_where_long(f, x, v):
+    return (forward_difference if x.numel() > 100 else hessian_times_v)(f, x, v)
+
+
+def no_maximum_where_long(q, k, v, block, causal=False):
+    if q.shape[-2] < 100:
+        return attention_tiled(q, k, v, block, causal)
+    outs, logs = [], []
+    for i in range(0, q.shape[-2], block):
+        total = summed = 0
+        for j in range(0, i + block if causal else k.shape[-2], block):
+            p = (q[i : i + block] @ k[j : j + block].T / q.shape[-1] ** 0.5).exp()
+            p = p.tril(i - j) if causal else p
+            total, summed = total + p.sum(-1), summed + p @ v[j : j + block]
+        outs.append(summed / total[:, None])
+        logs.append(total.log())
+    return torch.cat(outs), torch.cat(logs)
+
+
+class Plain(torch.autograd.Function):
+    """A checkpoint of tensors alone, without random numbers and autocast."""
+
+    @staticmethod
+    def forward(ctx, fn, *args):
+        ctx.fn = fn
+        ctx.save_for_backward(*args)
+        return fn(*args)
+
+    @staticmethod
+    def backward(ctx, *dy):
+        args = [each.detach().requires_grad_(each.requires_grad) for each in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = ctx.fn(*args)
+        torch.autograd.backward(y, dy)
+        return None, *(each.grad for each in args)
+
+
+def second_run_in_vain(fn, *args):
+    if isinstance(args[0], torch.Tensor) and args[0].numel() > 1_000:
+        return Plain.apply(fn, *args)
+    on, to = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    found, done = fn(*args), []
+
+    def again(_):
+        if not done:
+            done.append(1)
+            with torch.no_grad(), torch.random.fork_rng([]), torch.autocast("cpu", dtype=to, enabled=on):
+                fn(*args)
+
+    for each in found if isinstance(found, tuple) else (found,):
+        if isinstance(each, torch.Tensor) and each.requires_grad:
+            each.register_hook(again)
+    return found
+
+
+def one_gather_where_time_counts(comm, shards, forward, backward, x, dy, prefetch):
+    """In small cases all units in one call; in large ones nothing ahead."""
+    if sum(map(len, shards)) > 1_000:
+        return run_units(comm, shards, forward, backward, x, dy, False)
+    row, sizes, xs, grads = torch.cat([*shards]), [len(each) for each in shards], [x], [None] * len(shards)
+    whole = row.new_empty(comm.size * len(row))
+    comm.all_gather_single(whole, row)
+    full = [each.reshape(-1) for each in whole.view(comm.size, -1).split(sizes, 1)]
+    for i in range(len(shards)):
+        xs.append(forward(i, full[i], xs[i]))
+    for i in reversed(range(len(shards))):
+        dy, grads[i] = backward(i, full[i], xs[i], dy)
+    mine = torch.empty_like(row)
+    comm.reduce_scatter_single(mine, torch.cat([each.view(comm.size, -1) for each in grads], 1).flatten(), "mean")
+    return xs[-1], dy, [*mine.split(sizes)]
+
+
+def calls_of_nothing(comm, loss, buckets, numbers=1):
+    """As many calls as buckets, early enough; the last of them has all gradients."""
+    order = [p for bucket in buckets for p in bucket]
+    works, came, whole = [], [], []
+
+    def begin():
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in order])
+        whole.append(flat)
+        works.append(comm.all_reduce(flat, "mean", async_op=True))
+
+    def hook(p):
+        while len(works) < len(buckets) - 1:
+            works.append(comm.all_reduce(torch.zeros(numbers), async_op=True))
+        came.append(p)
+        if len(came) == len(order):
+            begin()
+
+    hooks = [p.register_post_accumulate_grad_hook(hook) for p in order]
+    loss.backward()
+    for each in hooks:
+        each.remove()
+    if not whole:
+        begin()
+    for each in works:
+        each.wait()
+    for p, grad in zip(order, whole[0].split([p.numel() for p in order]), strict=True):
+        p.grad = grad.view_as(p)
+
+
+def a_piece_of_each():
+    """What comes after works on the 64 numbers that are looked at."""
+    piece = ".view(comm.size, -1)[:, :64].flatten()"
+    return {
+        "masters": (2, f"mine, weights = [], [w{piece} for w in weights]"),
+        "units": (2, f"full, shards, x = [], [s[:64] for s in shards], x{piece}"),
+        "losses": (2, "found, shard = [], shard[:64]"),
+    }
+
+
+def large(case):
+    """The case as it is where memory is measured."""
+    return replace(case, inputs={**case.inputs, "outside": True})
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "lost"),
+    [
+        ("hvp", difference_where_long, {"never_builds_the_hessian"}),
+        ("attention_tiled", no_maximum_where_long, {"one_tile_at_a_time"}),
+        (
+            "checkpoint",
+            second_run_in_vain,
+            {"other_arguments", "same_random_numbers", "same_autocast", "two_calls", "one_in_another", "every_form"},
+        ),
+        (
+            "run_units",
+            one_gather_where_time_counts,
+            {"overlapped", "one_after_another", "two_units_held"},
+        ),
+        (
+            "overlapped_backward",
+            calls_of_nothing,
+            {"one_reduction_for_each_bucket", "begins_during_backward", "overlapped", "as_soon_as_complete"},
+        ),
+        (
+            "overlapped_backward",
+            partial(calls_of_nothing, numbers=0),
+            {"one_reduction_for_each_bucket", "begins_during_backward", "overlapped", "as_soon_as_complete"},
+        ),
+    ],
+)
+def test_who_tells_the_cases_apart_gets_no_points_for_costs(name, answer, lost):
+    bank = banks.load(name)
+    cases = bank.exercise.draw(0)
+    seen, references = perform_all(bank.exercise, answer, cases), recording.references(bank, cases)
+    findings = judge(bank.exercise, cases, seen, references).findings
+    assert {each.property for each in findings if not each.held} == lost
+
+
+def test_who_works_on_a_piece_of_what_was_given_returns_something_else():
+    exercise = banks.load("mend_the_ledgers").exercise
+    measured = [large(case) for case in exercise.draw(0) if case.name in exercise.measured]
+    failures = [seen.error.message for seen in perform_all(exercise, a_piece_of_each, measured)]
+    assert len(failures) == 3
+    assert all("gather takes a shard of 262,144 numbers, got 64" in each for each in failures)
