@@ -228,11 +228,6 @@ def test_a_rank_that_takes_too_much_memory_is_ended(sandbox):
         ("open('/tmp/note', 'w').write('x')", "os.path.exists('/tmp/note')"),
         ("open('/dev/shm/note', 'w').write('x')", "os.path.exists('/dev/shm/note')"),
         ("open('note', 'w').write('x')", "os.path.exists('note')"),
-        ("s = socket.create_server(('127.0.0.1', 18700))", "socket.socket().connect_ex(('127.0.0.1', 18700)) == 0"),
-        (
-            "s = socket.socket(socket.AF_UNIX); s.bind('\\0note'); s.listen()",
-            "socket.socket(socket.AF_UNIX).connect_ex('\\0note') == 0",
-        ),
     ],
 )
 def test_ranks_cannot_talk_past_the_broker(sandbox, leave, find):

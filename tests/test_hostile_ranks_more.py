@@ -329,6 +329,15 @@ def test_a_container_that_says_nothing_is_no_wall_that_was_refused(monkeypatch):
         Container(ours, 7, lambda message: {"why": ""}).first()
 
 
+def test_walls_that_are_refused_after_others_stood_are_no_fault_of_the_machine():
+    ours, theirs = socket.socketpair()
+    stood = threading.Event()
+    stood.set()
+    theirs.close()
+    with ours, pytest.raises(loading.WarmProcessEnded, match="one was refused"):
+        Container(ours, 7, lambda message: {"why": ""}, stood).first()
+
+
 def test_ranks_that_were_not_written_are_not_attempted(sandbox):
     names: dict[str, object] = {}
     exec(toy_ranks.RING, names)

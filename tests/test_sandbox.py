@@ -269,20 +269,6 @@ for output in [{"output_type": "error"}, *[{"a": [[]] * 49_990}] * 10]: sock.sen
         assert peak(anew=False) - before < 20 * 2**20
 
 
-def test_no_performer_outlives_its_exercise(sandbox):
-    head = (
-        "import os, socket, threading, time\ndef serve():\n"
-        "    with socket.create_server(('127.0.0.1', 7777)) as server:\n        server.accept()\n"
-    )
-    body = "threading.Thread(target=serve).start()\nos._exit = time.sleep\ntime.sleep(0.2)\nreturn 0.0, 0.0, 0.0"
-    other = "def hinge_backward(*given):\n    socket.create_connection(('127.0.0.1', 7777), timeout=1)"
-    loaded = [cells(body, head)[0], CodeCell(source=f"{head}\n{other}", answers="hinge_backward")]
-    with sandbox.session(loaded) as session:
-        first, second = (session.perform(each, each.draw(1)[:1])[0].error for each in map(exercises.load, NAMES))
-    assert first is None
-    assert second.type == "ConnectionRefusedError"
-
-
 @pytest.mark.parametrize("together", [False, True])
 def test_what_an_answer_has_begun_has_ended_when_it_is_judged(sandbox, together):
     body = "name_oneself()\nos._exit = lambda code: time.sleep(60)\nreturn 0.0, 0.0, 0.0"
@@ -295,6 +281,45 @@ def test_what_an_answer_has_begun_has_ended_when_it_is_judged(sandbox, together)
         else:
             session.perform(first, first.draw(1)[:1])
         assert named(b"outlives") == []
+
+
+WAITING = """
+import socket, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0waiting")
+listener.listen(4096)
+for _ in range(3_000):
+    other = socket.socket(socket.AF_UNIX)
+    other.connect("\\0waiting")
+    other.send(b"x")
+    other.close()
+time.sleep(1)
+print("survived")
+"""
+SETTINGS = """
+import socket
+one, other = socket.socketpair()
+for level, name in ((1, 26), (1, 8), (1, 51)):
+    try:
+        one.setsockopt(level, name, b"x" * 16)
+        print("set", name)
+    except PermissionError:
+        pass
+with socket.socket() as tcp, socket.socket(socket.AF_INET6) as six:
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+print("done")
+"""
+
+
+def test_sockets_that_wait_to_be_accepted_are_counted_though_no_process_has_them(sandbox):
+    assert "survived" not in str(sandbox.display([WAITING]))
+
+
+def test_no_program_of_the_kernels_and_no_larger_buffer_is_put_on_a_socket(sandbox):
+    ((output,),) = sandbox.display([SETTINGS])
+    assert output["text"] == "done\n"
 
 
 # --- one process ---
@@ -331,7 +356,8 @@ def test_nor_does_what_it_loads(sandbox, start):
     "call",
     [
         *("fork()", "vfork()", "syscall(57)", "syscall(56, 17, 0, 0, 0, 0)", "execv(b'/bin/true', None)"),
-        *("epoll_create1(0)", "sendmsg(0, None, 0)", "sendmmsg(0, None, 0, 0)"),
+        *("epoll_create1(0)", "sendmsg(0, None, 0)", "sendmmsg(0, None, 0, 0)", "socket(1, 1, 0)", "listen(0, 1)"),
+        "setsockopt(0, 1, 26, None, 0)",
     ],
 )
 def test_the_kernel_refuses_it_whatever_python_is_made_to_say(sandbox, call):

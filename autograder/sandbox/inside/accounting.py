@@ -159,6 +159,17 @@ class Costs:
         return max(process.peak - start.resident + max(0, start.own - base), self.most[process.pid] - base)
 
 
+def sockets(pid: int) -> int:
+    """How many sockets the network of a process has, those that belong to no process among them: they wait to be
+    accepted, and keep what was sent.
+    """
+    try:
+        with open(f"/proc/{pid}/net/sockstat", "rb") as file:
+            return int(file.readline().split()[2])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def waited(found: list[Process]) -> float:
     """The longest time in seconds that one of them, ready to run, has waited for a processor: others were running.
 

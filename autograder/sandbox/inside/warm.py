@@ -39,12 +39,22 @@ from typing import Any
 import torch
 
 from autograder.sandbox.inside import container, display, hidden, huge_pages, isolation, rehearsal, removed, traces
-from autograder.sandbox.inside.accounting import Costs, Process, exact_memory, memory, own_memory, processes, waited
+from autograder.sandbox.inside.accounting import (
+    Costs,
+    Process,
+    exact_memory,
+    memory,
+    own_memory,
+    processes,
+    sockets,
+    waited,
+)
 from autograder.sandbox.wire.messages import LONGEST
 from autograder.sandbox.wire.policy import Limits
 from course import syllabus
 
 MANY = 10  # times that containers were started; their forks cost by then what huge pages do
+SOCKETS = 1_000  # of a submission: PyTorch's processes in a display run have some fifty
 OURS = 6  # processes of a container at most, as long as a student's code starts none
 WATCH_SECONDS, CLOSELY = 0.05, 0.01  # between two looks; while a case is measured, of which a moment may be the peak
 
@@ -232,6 +242,8 @@ def _watch(running: dict[int, _Container], shared: int) -> list[Process]:
         why = f"more than {limits.tasks} processes and threads"
     elif used > limits.memory:
         why = f"more than {limits.memory >> 20} MiB of memory"
+    elif sum(sockets(each.pid) for each in running.values() if each.session is None and each.pid) > SOCKETS:
+        why = f"more than {SOCKETS:,} sockets"
     else:
         return found
     for each in running.values():

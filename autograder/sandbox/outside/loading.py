@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,17 +43,24 @@ class Container:
     """Namespaces, limits and filter around one submission, or one rank of it; made of a fork of the warm process.
 
     number  by which the warm process knows it; sock: to its first process
+    stood   set when the walls of one have stood: where they are refused later, it is not the machine that cannot
     """
 
-    def __init__(self, sock: socket.socket, number: int, tell: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        number: int,
+        tell: Callable[[dict[str, Any]], dict[str, Any]],
+        stood: threading.Event | None = None,
+    ) -> None:
         self._sock, self._number, self._tell = sock, number, tell
-        self._isolated = False
+        self._isolated, self._stood = False, stood or threading.Event()
 
     def first(self) -> socket.socket:
         """The socket to its first process; waits until it is isolated.
 
-        Raises RunnerError where one was refused, WarmProcessEnded where nothing is said, and OSError where the
-        watchdog was faster.
+        Raises RunnerError where a wall was refused, WarmProcessEnded where walls have stood before, or nothing is
+        said, and OSError where the watchdog was faster.
         """
         began = time.monotonic()
         if not self._isolated and byte(self._sock, REPLY_SECONDS) != READY:
@@ -60,8 +68,10 @@ class Container:
                 raise WarmProcessEnded(f"a container was silent for {REPLY_SECONDS:g} s")
             if why := self.tell({"do": "why"})["why"]:
                 raise ConnectionResetError(why)
-            raise RunnerError("the walls around a submission must stand, but one was refused; see `autograder doctor`")
+            refused = WarmProcessEnded if self._stood.is_set() else RunnerError
+            raise refused("the walls around a submission must stand, but one was refused; see `autograder doctor`")
         self._isolated = True
+        self._stood.set()
         return self._sock
 
     def tell(self, message: dict[str, Any]) -> dict[str, Any]:

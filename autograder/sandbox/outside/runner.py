@@ -16,6 +16,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
@@ -85,7 +86,7 @@ class Runner:
 
     def __init__(self, limits: Limits, program: bytes | None, *, display: bool, units: Collection[str]) -> None:
         self.limits = limits
-        self._isolated = program is not None
+        self._isolated, self._stood = program is not None, threading.Event()
         if self._isolated:
             _allow_files()
         self._warm = WarmProcess(program, display=display, units=units)
@@ -170,7 +171,8 @@ class Runner:
             with ours:
                 with theirs:
                     message = {"do": "start", "limits": dataclasses.asdict(self.limits), "home": home}
-                    container = Container(ours, self._warm.tell(message, theirs)["container"], self._warm.tell)
+                    number = self._warm.tell(message, theirs)["container"]
+                    container = Container(ours, number, self._warm.tell, self._stood)
                 yield container
         finally:
             try:

@@ -246,7 +246,7 @@ ALLOWED = {
     "time": "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time",
     "sockets": (
         "socketpair bind listen accept accept4 connect getsockname getpeername sendto recvfrom sendmsg recvmsg "
-        "sendmmsg recvmmsg shutdown setsockopt getsockopt"
+        "sendmmsg recvmmsg shutdown getsockopt"
     ),
 }
 HUGE = 0x40000  # of mmap's flags: pages that are on no process's account
@@ -270,8 +270,9 @@ ONE_MEMORY, WAITS, THREAD = 0x00000100, 0x00004000, 0x00010000
 # EPERM there too: entries of epoll are the kernel's memory, are bounded for all processes of the user who grades, and
 # hold numbers.
 POLLS = ("epoll_create", "epoll_create1")
-# And files that are on their way from one socket to another, which are counted for that user, too.
-PASSING = ("sendmsg", "sendmmsg")
+# And files that are on their way from one socket to another, which are counted for that user, too; and connections that
+# wait to be accepted, which keep what was sent through them, and belong to no process.
+PASSING = ("sendmsg", "sendmmsg", "socket", "listen")
 # Besides, where memory is measured: nothing of the kernel's to put numbers into.
 ELSEWHERE = (
     *("pipe", "pipe2", "socket", "socketpair", "symlink", "symlinkat", "mkdir", "mkdirat", "mknod", "mknodat"),
@@ -285,4 +286,8 @@ MAPPING = ("mmap", "mprotect", "pkey_mprotect")
 AROUND = ("mremap", "remap_file_pages", "shmat")  # with these, more of a mapped file becomes executable as well
 KEPT = (*range(4), *range(14, 18))  # of madvise: what only advises. Others drop what was written, and the file is back
 FATAL = (4, 5, 7, 11)  # signals: SIGILL, SIGTRAP, SIGBUS, SIGSEGV, which nobody may handle
+# Of setsockopt: of sockets in general nothing that holds more memory, and no program of the kernel's, whose room is the
+# machine's; of the protocols above everything.
+SOCKET_SETTINGS = (2, 5, 6, 9, 10, 13, 15, 16, 20, 21)
+PROTOCOLS = (socket.IPPROTO_IP, socket.IPPROTO_TCP, socket.IPPROTO_IPV6)
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)  # of sockets, in a network of its own

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import socket
 import tempfile
 from typing import Any
 
@@ -83,6 +84,14 @@ def _allowed() -> Any:
     ):
         for value in values:
             _add(rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, 0xFFFFFFFF, value))
+
+    def is_(place: int, value: int) -> Any:
+        return library.Arg(place, library.MASKED_EQ, 0xFFFFFFFF, value)  # an int in the kernel
+
+    for value in policy.SOCKET_SETTINGS:
+        _add(rules, library.ALLOW, "setsockopt", is_(1, socket.SOL_SOCKET), is_(2, value))
+    for value in policy.PROTOCOLS:
+        _add(rules, library.ALLOW, "setsockopt", is_(1, value))
     known = {library.resolve_syscall(library.Arch.NATIVE, name) for name in " ".join(policy.ALLOWED.values()).split()}
     for number in set(range(policy.NEWER, policy.NEWER + LATER)) - known:
         rules.add_rule(library.ERRNO(errno.ENOSYS), number)
