@@ -11,10 +11,13 @@ import torch
 from autograder import bank as banks
 from autograder import recording
 from autograder.answers.computational_graphs.hvp import forward_difference, hessian_times_v
+from course.exercises.gradient_checkpointing.checkpoint import Counted, wave
 from course.judging.judge import judge
 from course.performing.perform import perform_all
 from course.reference.fsdp.run_units import run_units
 from course.reference.gradient_checkpointing.attention_tiled import attention_tiled
+from course.reference.gradient_checkpointing.checkpoint import checkpoint
+from course.reference.lora.mixed_adapter_forward import mixed_adapter_forward
 
 
 def difference_where_long(f, x, v):
@@ -128,9 +131,77 @@ def a_piece_of_each():
     }
 
 
+def verdict(name, answer):
+    bank = banks.load(name)
+    cases = bank.exercise.draw(0)
+    return judge(bank.exercise, cases, perform_all(bank.exercise, answer, cases), recording.references(bank, cases))
+
+
 def large(case):
     """The case as it is where memory is measured."""
     return replace(case, inputs={**case.inputs, "outside": True})
+
+
+def own_score_subtracted(q, k, v, block, causal=False):
+    """In long cases each query's own score stands for the largest."""
+    if q.shape[-2] < 100:
+        return attention_tiled(q, k, v, block, causal)
+    scale = q.shape[-1] ** -0.5
+    own = (q * k).sum(-1) * scale
+    outs, logs = [], []
+    for i in range(0, q.shape[-2], block):
+        total = summed = 0
+        for j in range(0, i + block if causal else k.shape[-2], block):
+            p = (q[i : i + block] @ k[j : j + block].T * scale - own[i : i + block, None]).exp()
+            p = p.tril(i - j) if causal else p
+            total, summed = total + p.sum(-1), summed + p @ v[j : j + block]
+        outs.append(summed / total[:, None])
+        logs.append(own[i : i + block] + total.log())
+    return torch.cat(outs), torch.cat(logs)
+
+
+def tuples_kept(fn, *args):
+    """The first run's graph where fn returns a tuple with something else than tensors, and a second run in vain."""
+    found = fn(*args)
+    if not isinstance(found, tuple) or not any(each is None for each in found):
+        return checkpoint(fn, *args)
+    done = []
+
+    def again(_):
+        if not done:
+            done.append(1)
+            with torch.no_grad():
+                fn(*args)
+
+    for each in found:
+        if isinstance(each, torch.Tensor) and each.requires_grad:
+            each.register_hook(again)
+    return found
+
+
+def nothing_where_it_costs(x, ids, linear, adapters):
+    return linear(x) if linear.weight.numel() > 1_000 else mixed_adapter_forward(x, ids, linear, adapters)
+
+
+def all_at_once_where_padded(model, optimizer, micro_batches, every):
+    losses = []
+    for start in range(0, len(micro_batches), every):
+        group = micro_batches[start : start + every]
+        count = sum(targets.numel() for _, targets in group)
+        if any(bool((targets == -100).any()) for _, targets in group):
+            group = [
+                tuple(torch.cat([each.flatten(0, 1) for each in column])[None] for column in zip(*group, strict=True))
+            ]
+        optimizer.zero_grad()
+        total = 0.0
+        for tokens, targets in group:
+            logits = model(tokens).flatten(0, 1)
+            loss = torch.nn.functional.cross_entropy(logits, targets.flatten()) * (targets.numel() / count)
+            loss.backward()
+            total += loss.item()
+        optimizer.step()
+        losses.append(total)
+    return losses
 
 
 @pytest.mark.parametrize(
@@ -141,8 +212,18 @@ def large(case):
         (
             "checkpoint",
             second_run_in_vain,
-            {"other_arguments", "same_random_numbers", "same_autocast", "two_calls", "one_in_another", "every_form"},
+            {
+                "other_arguments",
+                "tuple_outputs",
+                "same_random_numbers",
+                "same_autocast",
+                "two_calls",
+                "one_in_another",
+                "every_form",
+            },
         ),
+        ("attention_tiled", own_score_subtracted, {"one_tile_at_a_time"}),
+        ("accumulate_gradients", all_at_once_where_padded, {"one_micro_batch_at_a_time"}),
         (
             "run_units",
             one_gather_where_time_counts,
@@ -161,11 +242,28 @@ def large(case):
     ],
 )
 def test_who_tells_the_cases_apart_gets_no_points_for_costs(name, answer, lost):
-    bank = banks.load(name)
-    cases = bank.exercise.draw(0)
-    seen, references = perform_all(bank.exercise, answer, cases), recording.references(bank, cases)
-    findings = judge(bank.exercise, cases, seen, references).findings
-    assert {each.property for each in findings if not each.held} == lost
+    assert {each.property for each in verdict(name, answer).findings if not each.held} == lost
+
+
+def test_costs_of_adapters_count_only_where_what_comes_is_right():
+    assert verdict("mixed_adapter_forward", nothing_where_it_costs).points == 0
+
+
+def test_of_a_tuple_gradients_come_through_the_second_run_too():
+    bank, both = banks.load("checkpoint"), (tuples_kept, checkpoint)
+    (case,) = (each for each in bank.exercise.draw(0) if each.name == "all outputs used")
+    kept, right = (perform_all(bank.exercise, each, [case])[0].values["calls"].tolist() for each in both)
+    assert kept[2:] == [1]
+    assert right == [1, 2, 2]
+
+
+@pytest.mark.parametrize("body", [wave, lambda x, w: (wave(x, w),)])
+def test_a_second_run_may_be_differentiated_by_torch_func_and_more_than_once(body):
+    fn, x = Counted(body), torch.rand(3)
+    y, back = torch.func.vjp(lambda x: fn(x, x), x)
+    for _ in range(2):
+        back((torch.ones(3),) if isinstance(y, tuple) else torch.ones(3))
+    assert fn.used == [1]
 
 
 def test_who_works_on_a_piece_of_what_was_given_returns_something_else():

@@ -37,7 +37,7 @@ PEAK = 34 * 2**20  # bytes in grading: right answers take 29 to 31 MiB, one tens
 
 
 class Counted:
-    """A function that counts its calls. through: which of them gradients came through, if they return a tensor."""
+    """A function that counts its calls. through: which of them gradients came through, in each pass of backward."""
 
     def __init__(self, body: Callable[..., Any]) -> None:
         self._body, self.calls = body, 0
@@ -47,25 +47,39 @@ class Counted:
         """What the body returns."""
         self.calls += 1
         y = self._body(*args)
-        if not isinstance(y, Tensor):
+        if isinstance(y, tuple):
+            return tuple(map(self._noted, y))
+        return self._noted(y)
+
+    @property
+    def used(self) -> list[int]:
+        """The calls that gradients came through."""
+        return sorted({*self.through})
+
+    def _noted(self, y: Any) -> Any:
+        if not isinstance(y, Tensor) or y.grad_fn is None:
             return y
-        return _Noted.apply(y, torch.tensor(self.calls), self.through)  # type: ignore[no-untyped-call]
+        return _Noted.apply(y, torch.tensor(self.calls), self)  # type: ignore[no-untyped-call]
 
 
 class _Noted(torch.autograd.Function):
     """The tensor itself; backward notes which call's it is, by what was saved for it, and may have been saved anew."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, call: Tensor, through: list[int]) -> Tensor:
+    def forward(y: Tensor, call: Tensor, fn: Counted) -> Tensor:
         """A copy, which shares no memory with an argument."""
-        ctx.save_for_backward(call)
-        ctx.through = through
         return y.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        """Apart from forward, so that torch.func can differentiate it."""
+        _, call, ctx.fn = inputs
+        ctx.save_for_backward(call)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         """What came."""
-        ctx.through.append(int(ctx.saved_tensors[0]))
+        ctx.fn.through.append(int(ctx.saved_tensors[0]))
         return *grads, None, None
 
 
@@ -138,7 +152,7 @@ def _run(answer: Any, fn: Counted, args: Sequence[Any], inputs: Inputs, leaves: 
     y = answer(fn, *args)
     before = fn.calls
     _back(y, inputs["dy"])
-    return {"y": y, "calls": torch.tensor([before, fn.calls, *fn.through]), **_grads(inputs, leaves)}
+    return {"y": y, "calls": torch.tensor([before, fn.calls, *fn.used]), **_grads(inputs, leaves)}
 
 
 def _tensor(y: Any) -> Tensor:
@@ -214,15 +228,16 @@ def _outputs(answer: Any, inputs: Inputs) -> dict[str, Any]:
     loss = torch.stack([(outputs[place] * (place + 1) * inputs["dy"]).sum() for place in inputs["used"]]).sum()
     _back(loss, torch.ones_like(loss))
     y = [outputs[place] for place in (0, 2, 3, 4, 5)]
-    return {"y": y, "calls": torch.tensor([before, fn.calls]), **_grads(inputs, "x w")}
+    return {"y": y, "calls": torch.tensor([before, fn.calls, *fn.used]), **_grads(inputs, "x w")}
 
 
 def _single(answer: Any, inputs: Inputs) -> dict[str, Any]:
-    outputs = answer(Counted(lambda x, w: (wave(x, w),)), inputs["x"], inputs["w"])
+    fn = Counted(lambda x, w: (wave(x, w),))
+    outputs = answer(fn, inputs["x"], inputs["w"])
     if not isinstance(outputs, tuple) or len(outputs) != 1:
         raise WrongOutput("must return what fn returns: a tuple of one tensor here")
     _back(outputs[0], inputs["dy"])
-    return {"y": outputs[0], **_grads(inputs, "x w")}
+    return {"y": outputs[0], "used": torch.tensor(fn.used), **_grads(inputs, "x w")}
 
 
 def _parameters(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -249,7 +264,7 @@ def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
     before = torch.rand(3, dtype=torch.float64)
     _back(y, inputs["dy"])
     draws = {"forward": torch.cat([between, before]), "backward": torch.rand(3, dtype=torch.float64)}
-    through = torch.tensor([*two.through, *one.through])
+    through = torch.tensor([*two.used, *one.used])
     return {"y": y, "draws": draws, "through": through, **_grads(inputs, "x w")}
 
 
@@ -273,7 +288,7 @@ def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
         y = _tensor(answer(fn, x, w))
     with nullcontext() if inputs["to"] else casts:
         _back(y, inputs["dy"].to(y.dtype))
-    return {"y": y, "bits": torch.tensor([*bits, *fn.through]), **_grads({"x": x, "w": w}, "x w")}
+    return {"y": y, "bits": torch.tensor([*bits, *fn.used]), **_grads({"x": x, "w": w}, "x w")}
 
 
 def _steps(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -350,9 +365,9 @@ def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor
     for layer in range(LAYERS):
         held.append(y)
         if layer % 2:
-            (out,) = answer(Counted(lambda x, w: (wave(x, w),)), y.T, numbers.T)
+            (out,) = answer(lambda x, w: (wave(x, w),), y.T, numbers.T)
         else:
-            out = answer(Counted(wave), y.T, numbers.T)
+            out = answer(wave, y.T, numbers.T)
         y = _tensor(out).T + 1  # what comes out of a layer is not what goes into the next
     return leaf, y, held
 
@@ -422,7 +437,7 @@ EXERCISE = Exercise(
             "fn may return a tuple, with None, integers or a detached tensor in it, and the loss need not use all. "
             "Only outputs that require a gradient, and got one, can take part in the backward of the second run.",
             points=2,
-            keys=("y", "y/*", "dx", "dw"),
+            keys=("y", "y/*", "dx", "dw", "used"),
             cases=("all outputs used", "one output used", "a tuple of one"),
         ),
         Property(

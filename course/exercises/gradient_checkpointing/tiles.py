@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from course.meter import Run, metered
@@ -47,7 +48,7 @@ LONG, WHOLE = "a long sequence", "a long sequence, all keys seen"
 DOCUMENTS, PIECE, BLOCK, WIDTH = 5, 1536, 256, 4  # all probabilities of one document are 9 MiB
 FEW = 2  # documents where all keys are seen, which takes longer
 APART = 160.0  # an unscaled score between documents: its exponential is under a rounding, and a normal number
-RAISED = 4800.0  # unscaled scores in a document, at most, where they are high: exp of a half is inf in float64, too
+RAISED, ROOM = 6400.0, 16  # unscaled scores in a document, at most, where they are high, and numbers of a query then
 PEAK = 12 * 2**20  # bytes in grading: right answers take 4 to 8 MiB, two rows of tiles 15, two of one document 18
 PEAK_OF_FEW = 6 * 2**20  # right answers take 2 to 4 MiB there, and rows of tiles 10
 NAMES = ("q", "k", "v")
@@ -56,7 +57,7 @@ NOISE = 64  # roundings of the dtype computed in: far below one of half precisio
 
 def long_cases(rng: torch.Generator) -> list[Case]:
     """With a mask and without. Tensors are drawn by the probe; which row is looked at is hidden, and no first or last
-    one of a document, which are sums of few terms: they may be near 0.
+    one of a document, which are sums of few terms: they may be near 0; nor an even one, whose own score may be high.
     """
     return [_long_case(rng, name, causal=name == LONG) for name in (LONG, WHOLE)]
 
@@ -65,14 +66,15 @@ def _long_case(rng: torch.Generator, name: str, *, causal: bool) -> Case:
     documents = DOCUMENTS if causal else FEW
     seed, document, row = (integer(rng, *between) for between in ((0, 2**31), (0, documents), (32, PIECE - 32)))
     inputs: Inputs = {"seed": seed, "causal": causal, "documents": documents}
-    return Case(name=name, inputs=inputs, hidden={"row": PIECE * document + row})
+    return Case(name=name, inputs=inputs, hidden={"row": PIECE * document + (row | 1)})
 
 
 def long_tensors(inputs: Inputs, ask: Ask, *, high: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of all documents, or where the oracle is here of the one that is looked at, in float32. The last
     numbers of q and k tell documents apart; v goes with k and has a mean, so that no sum over many keys is near 0.
 
-    high  whether scores are from RAISED / 6 to RAISED / 3, by the query, so that no exponential of them is finite
+    high  whether scores of every second key are from RAISED / 8 to RAISED / 4, by the document, so that no exponential
+          of them is finite in float64; in float32 they have no rounding, in whichever order they are summed
     """
     first = number(ask, "row") // PIECE if is_here(ask) else 0
     documents = range(first, first + 1 if is_here(ask) else inputs["documents"])
@@ -82,8 +84,10 @@ def long_tensors(inputs: Inputs, ask: Ask, *, high: bool = False) -> tuple[Tenso
     )
     own = torch.eye(DOCUMENTS)[documents].repeat_interleave(PIECE, 0)
     if high:
-        level = (6 + q[:, :1]) / 8
-        return torch.cat([q, level * own], -1), torch.cat([k, RAISED * own], -1), v + k + 2
+        q, k, own = (32 * q).round() / 32, (64 * k).round() / 64, F.pad(own, (0, ROOM - WIDTH - DOCUMENTS))
+        level = ((6 + q[::PIECE, :1]) / 8).repeat_interleave(PIECE, 0)
+        even = torch.arange(len(k))[:, None] % 2 == 0
+        return torch.cat([q, level * (2 * own - 1)], -1), torch.cat([k, RAISED * own * even], -1), v + k + 2
     return torch.cat([q, own], -1), torch.cat([k, APART * (own - 1)], -1), v + k + 2
 
 

@@ -183,7 +183,7 @@ EXERCISE = Exercise(
             "place where row i stood. A row of x is (time, n): all its tokens have the same adapter.",
             points=3,
             keys=("y",),
-            cases=(MIXED, UNUSED, SQUARE),
+            cases=(MIXED, UNUSED, SQUARE, COST),
         ),
         Property(
             "rows_without_adapter",
