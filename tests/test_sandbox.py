@@ -298,14 +298,14 @@ print("survived")
 """
 SETTINGS = """
 import socket
-one, other = socket.socketpair()
-for level, name in ((1, 26), (1, 8), (1, 51)):
-    try:
-        one.setsockopt(level, name, b"x" * 16)
-        print("set", name)
-    except PermissionError:
-        pass
 with socket.socket() as tcp, socket.socket(socket.AF_INET6) as six:
+    denied = [(tcp, 1, name) for name in (26, 8, 51, 13)] + [(six, 41, 20), (tcp, 0, 35)]
+    for sock, level, name in denied:
+        try:
+            sock.setsockopt(level, name, b"x" * 20)
+            print("set", level, name)
+        except PermissionError:
+            pass
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

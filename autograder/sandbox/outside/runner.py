@@ -75,7 +75,8 @@ def _allow_files() -> None:
     and held against the limit of who sends one.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(OSError, ValueError):  # the system may allow fewer by now
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Runner:

@@ -81,6 +81,7 @@ def _allowed() -> Any:
         ("ioctl", 1, policy.DEVICE_SETTINGS),
         ("prctl", 0, policy.PROCESS_SETTINGS),
         ("socket", 0, policy.FAMILIES),
+        ("socketpair", 0, (socket.AF_UNIX,)),
     ):
         for value in values:
             _add(rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, 0xFFFFFFFF, value))
@@ -88,10 +89,9 @@ def _allowed() -> Any:
     def is_(place: int, value: int) -> Any:
         return library.Arg(place, library.MASKED_EQ, 0xFFFFFFFF, value)  # an int in the kernel
 
-    for value in policy.SOCKET_SETTINGS:
-        _add(rules, library.ALLOW, "setsockopt", is_(1, socket.SOL_SOCKET), is_(2, value))
-    for value in policy.PROTOCOLS:
-        _add(rules, library.ALLOW, "setsockopt", is_(1, value))
+    for level, settings in policy.SOCKET_SETTINGS.items():
+        for value in settings:
+            _add(rules, library.ALLOW, "setsockopt", is_(1, level), is_(2, value))
     known = {library.resolve_syscall(library.Arch.NATIVE, name) for name in " ".join(policy.ALLOWED.values()).split()}
     for number in set(range(policy.NEWER, policy.NEWER + LATER)) - known:
         rules.add_rule(library.ERRNO(errno.ENOSYS), number)
