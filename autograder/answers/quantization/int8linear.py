@@ -67,7 +67,15 @@ class StepByStep(nn.Module):
         )
 
 
-RIGHT = (right(ByNumpy, independent="numpy's rint and float64"), right(StepByStep))
+class RowByRow(StepByStep):
+    """A product for each row of x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [StepByStep.forward(self, row) for row in x.reshape(x.shape[:-1].numel(), x.shape[-1])]
+        return torch.stack(rows).reshape(*x.shape[:-1], -1) if rows else StepByStep.forward(self, x)
+
+
+RIGHT = (right(ByNumpy, independent="numpy's rint and float64"), right(StepByStep), right(RowByRow))
 
 layer = partial(edited, Int8Linear)
 by_steps = partial(edited, StepByStep)

@@ -174,13 +174,15 @@ def _held(full: float, ahead: int) -> units.Holds:
     within = units.memory(full, shards=2, sent=2)
 
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
+        if too_much := within(inputs, got, expected):
+            return too_much
         if ahead and not cast(Tensor, got.get("open/all_gather", torch.zeros(1))).any():
             return "no all_gather is on its way while a unit computes"
         for key in (key for key in got if key.startswith("open/")):
             verb, most = key.removeprefix("open/"), int(cast(Tensor, got[key]).max())
             if most > ahead:
                 return f"{most} calls of {verb} are on their way while a unit computes, where {ahead} may be"
-        return within(inputs, got, expected)
+        return None
 
     return holds
 

@@ -57,15 +57,17 @@ NOISE = 64  # roundings of the dtype computed in: far below one of half precisio
 
 def long_cases(rng: torch.Generator) -> list[Case]:
     """With a mask and without. Tensors are drawn by the probe; which row is looked at is hidden, and no first or last
-    one of a document, which are sums of few terms: they may be near 0; nor an even one, whose own score may be high.
+    one of a document, which are sums of few terms: they may be near 0; nor an even one, whose own score may be high, or
+    one before the highest scores.
     """
     return [_long_case(rng, name, causal=name == LONG) for name in (LONG, WHOLE)]
 
 
 def _long_case(rng: torch.Generator, name: str, *, causal: bool) -> Case:
     documents = DOCUMENTS if causal else FEW
-    seed, document, row = (integer(rng, *between) for between in ((0, 2**31), (0, documents), (32, PIECE - 32)))
-    inputs: Inputs = {"seed": seed, "causal": causal, "documents": documents}
+    seed, document, highest = (integer(rng, *between) for between in ((0, 2**31), (0, documents), (1, 4)))
+    row = integer(rng, BLOCK * (highest + 1) + 32, PIECE - 32)
+    inputs: Inputs = {"seed": seed, "causal": causal, "documents": documents, "highest": highest}
     return Case(name=name, inputs=inputs, hidden={"row": PIECE * document + (row | 1)})
 
 
@@ -73,8 +75,7 @@ def long_tensors(inputs: Inputs, ask: Ask, *, high: bool = False) -> tuple[Tenso
     """q, k and v of all documents, or where the oracle is here of the one that is looked at, in float32. The last
     numbers of q and k tell documents apart; v goes with k and has a mean, so that no sum over many keys is near 0.
 
-    high  whether scores of every second key are from RAISED / 8 to RAISED / 4, by the document, so that no exponential
-          of them is finite in float64; in float32 they have no rounding, in whichever order they are summed
+    high  whether scores are so high that no exponential of them is finite
     """
     first = number(ask, "row") // PIECE if is_here(ask) else 0
     documents = range(first, first + 1 if is_here(ask) else inputs["documents"])
@@ -84,11 +85,23 @@ def long_tensors(inputs: Inputs, ask: Ask, *, high: bool = False) -> tuple[Tenso
     )
     own = torch.eye(DOCUMENTS)[documents].repeat_interleave(PIECE, 0)
     if high:
-        q, k, own = (32 * q).round() / 32, (64 * k).round() / 64, F.pad(own, (0, ROOM - WIDTH - DOCUMENTS))
-        level = ((6 + q[::PIECE, :1]) / 8).repeat_interleave(PIECE, 0)
-        even = torch.arange(len(k))[:, None] % 2 == 0
-        return torch.cat([q, level * (2 * own - 1)], -1), torch.cat([k, RAISED * own * even], -1), v + k + 2
+        return _high(q, k, v, own, inputs["highest"])
     return torch.cat([q, own], -1), torch.cat([k, APART * (own - 1)], -1), v + k + 2
+
+
+def _high(q: Tensor, k: Tensor, v: Tensor, own: Tensor, highest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same with scores of every second key from RAISED / 8 to RAISED / 4, by the document, and twice that in one of
+    its tiles, so that no exponential of them is finite in float64. In float32 no score has a rounding, in whichever
+    order it is summed.
+
+    Two columns more add nothing to any score, and as much as the scores are to every bound that is made of columns.
+    """
+    q, k, own = (16 * q).round() / 16, (32 * k).round() / 32, F.pad(own, (0, ROOM - WIDTH - DOCUMENTS))
+    level = ((6 + q[::PIECE, :1]) / 8).repeat_interleave(PIECE, 0)
+    rows = torch.arange(len(k))[:, None]
+    raised = RAISED * own * (rows % 2 == 0) * (1 + (rows % PIECE // BLOCK == highest))
+    raised[:, -2:] = RAISED * torch.where(rows % 4 < 2, 1.0, -1.0) * torch.tensor([1.0, -1.0])
+    return torch.cat([q, level * (2 * own - 1)], -1), torch.cat([k, raised], -1), v + k + 2
 
 
 def called(answer: Answer, inputs: Inputs, given: Sequence[str], results: Sequence[str]) -> dict[str, Any]:
