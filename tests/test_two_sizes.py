@@ -198,27 +198,6 @@ def nothing_where_it_costs(x, ids, linear, adapters):
     return linear(x) if linear.weight.numel() > 1_000 else mixed_adapter_forward(x, ids, linear, adapters)
 
 
-def all_at_once_where_padded(model, optimizer, micro_batches, every):
-    losses = []
-    for start in range(0, len(micro_batches), every):
-        group = micro_batches[start : start + every]
-        count = sum(targets.numel() for _, targets in group)
-        if any(bool((targets == -100).any()) for _, targets in group):
-            group = [
-                tuple(torch.cat([each.flatten(0, 1) for each in column])[None] for column in zip(*group, strict=True))
-            ]
-        optimizer.zero_grad()
-        total = 0.0
-        for tokens, targets in group:
-            logits = model(tokens).flatten(0, 1)
-            loss = torch.nn.functional.cross_entropy(logits, targets.flatten()) * (targets.numel() / count)
-            loss.backward()
-            total += loss.item()
-        optimizer.step()
-        losses.append(total)
-    return losses
-
-
 @pytest.mark.parametrize(
     ("name", "answer", "lost"),
     [
@@ -241,7 +220,6 @@ def all_at_once_where_padded(model, optimizer, micro_batches, every):
             ("attention_tiled", partial(never_corrected, top=top), {"one_tile_at_a_time"})
             for top in (own_score, bound_by_columns, largest_of_its_tile)
         ),
-        ("accumulate_gradients", all_at_once_where_padded, {"one_micro_batch_at_a_time"}),
         (
             "run_units",
             one_gather_where_time_counts,

@@ -51,7 +51,7 @@ HIDDEN = (
     32  # so 288 numbers are hidden, and the 40 tokens that are due tell 240: with others in their place none is known
 )
 PADDED = -100
-FULL_GROUPS = ("equal micro-batches", "ragged micro-batches", "padded tokens")  # what costs are judged on
+FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are judged on
 IN_EVAL, LEFT = "last group smaller", "gradients left from before"
 LONG = "long micro-batches"  # in grading
 PEAK = 14 * 2**20  # bytes in grading: right answers take 7 to 12 MiB, a whole group 19 MiB and more
