@@ -44,8 +44,7 @@ def compiled() -> bytes:
             _add(measured, library.ERRNO(errno.EPERM), name, library.Arg(place, library.MASKED_EQ, flag, flag))
     _add(measured, library.ERRNO(errno.ENOSYS), "openat2")  # its flags cannot be read by a filter; all take openat then
     for advice in policy.PAGED_OUT:
-        paged_out = library.Arg(2, library.MASKED_EQ, 0xFFFFFFFF, advice)  # an int in the kernel
-        _add(measured, library.ERRNO(errno.EPERM), "madvise", paged_out)
+        _add(measured, library.ERRNO(errno.EPERM), "madvise", _is(2, advice))
     for name in policy.MAPPING:
         executable = library.Arg(2, library.MASKED_EQ, policy.EXECUTABLE, policy.EXECUTABLE)
         _add(erased, library.ERRNO(errno.EPERM), name, executable)
@@ -55,10 +54,8 @@ def compiled() -> bytes:
         _add(erased, library.ERRNO(errno.EPERM), "madvise", library.Arg(2, library.EQ, advice))
     _add(erased, library.ERRNO(errno.EPERM), "madvise", library.Arg(2, library.GT, max(policy.KEPT)))
     for number in policy.FATAL:
-        handled = library.Arg(0, library.MASKED_EQ, 0xFFFFFFFF, number)
-        _add(erased, library.ERRNO(errno.EPERM), "rt_sigaction", handled)
-    filters = library.Arg(0, library.MASKED_EQ, 0xFFFFFFFF, policy.FILTER)
-    _add(last, library.ERRNO(errno.EPERM), "prctl", filters)
+        _add(erased, library.ERRNO(errno.EPERM), "rt_sigaction", _is(0, number))
+    _add(last, library.ERRNO(errno.EPERM), "prctl", _is(0, policy.FILTER))
     programs = [_exported(each) for each in (rules, alone, measured, erased, last)]
     return b"".join(len(each).to_bytes(INSTRUCTION, "big") + each for each in programs)
 
@@ -84,14 +81,10 @@ def _allowed() -> Any:
         ("socketpair", 0, (socket.AF_UNIX,)),
     ):
         for value in values:
-            _add(rules, library.ALLOW, name, library.Arg(place, library.MASKED_EQ, 0xFFFFFFFF, value))
-
-    def is_(place: int, value: int) -> Any:
-        return library.Arg(place, library.MASKED_EQ, 0xFFFFFFFF, value)  # an int in the kernel
-
+            _add(rules, library.ALLOW, name, _is(place, value))
     for level, settings in policy.SOCKET_SETTINGS.items():
         for value in settings:
-            _add(rules, library.ALLOW, "setsockopt", is_(1, level), is_(2, value))
+            _add(rules, library.ALLOW, "setsockopt", _is(1, level), _is(2, value))
     known = {library.resolve_syscall(library.Arch.NATIVE, name) for name in " ".join(policy.ALLOWED.values()).split()}
     for number in set(range(policy.NEWER, policy.NEWER + LATER)) - known:
         rules.add_rule(library.ERRNO(errno.ENOSYS), number)
@@ -103,6 +96,13 @@ def _exported(rules: Any) -> bytes:
         rules.export_bpf(file)
         file.seek(0)
         return file.read()
+
+
+def _is(place: int, value: int) -> Any:
+    """That an argument is this one, where the kernel reads an int of it."""
+    import pyseccomp as library
+
+    return library.Arg(place, library.MASKED_EQ, 0xFFFFFFFF, value)
 
 
 def _add(rules: object, action: int, name: str, *arguments: object) -> None:
