@@ -8,7 +8,6 @@ Stability of Numerical Algorithms, 2nd ed., section 3.1). Comparisons are `not (
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,12 +133,6 @@ def same_bits(got: Tensor, expected: Tensor) -> bool:
     """Whether both are the same bit for bit, signs of zeros and nan included."""
     ours, theirs = (each.detach().contiguous().flatten().view(torch.uint8) for each in (got, expected))
     return got.shape == expected.shape and torch.equal(ours, theirs)
-
-
-def same_seconds(got: Mapping[str, Leaf], expected: Mapping[str, Leaf]) -> bool:
-    """Whether each rank says that it has computed for as many virtual seconds as ours; both are costs of ranks."""
-    took, ours = got.get("computed"), expected["computed"]
-    return isinstance(took, Tensor) and isinstance(ours, Tensor) and torch.allclose(took, ours, atol=1e-9)
 
 
 def described(found: Measured, got: Leaf, expected: Leaf) -> Comparison:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from course.lessons.experiments import programs, worker_runs
-from course.performing.compare import same_seconds
 from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
+from course.performing.schedules import same_seconds
 from course.tree import Tree
 
 STOPS = ("rank 0 is ready first", "the last of 4 is ready first", "ready before the first step")

@@ -17,7 +17,6 @@ from torch.nn import Parameter
 
 from course.cluster import Comm
 from course.meter import hooks_called
-from course.performing.compare import same_seconds
 from course.performing.draws import normal
 from course.performing.exercise import (
     Answer,
@@ -30,6 +29,7 @@ from course.performing.exercise import (
     arguments_unchanged,
     observe,
 )
+from course.performing.schedules import about_as_long, same_seconds
 
 WIDTH = 4
 ONE, TIED, AFTERWARDS = "one rank, and a layer that it does not use", "a tied layer", "backward without it, afterwards"
@@ -174,16 +174,8 @@ def _early(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 
 def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: 10% more time than ours, at most; and no less, which nothing that waits for what it
-    needs can take: then layers have told their seconds too late.
-    """
-    if other := _other_bytes(got, expected):
-        return other
-    took, ours = cast(float, got["makespan"]), cast(float, expected["makespan"])
-    words = "are enough" if took > ours else "must go by"
-    return (
-        None if 0.99 * ours <= took <= 1.1 * ours else f"{took * 1e6:.0f} microseconds, where {ours * 1e6:.0f} {words}"
-    )
+    """What `Property.holds` takes: it takes about as long as ours."""
+    return _other_bytes(got, expected) or about_as_long(got, expected)
 
 
 def _once(inputs: Inputs, got: Values, expected: Values) -> str | None:

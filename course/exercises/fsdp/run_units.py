@@ -15,8 +15,8 @@ from torch import Tensor
 from course.cluster import Comm
 from course.errors import WrongOutput
 from course.exercises.fsdp import units
-from course.performing.compare import same_seconds
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
+from course.performing.schedules import about_as_long, same_seconds
 
 USUAL, LATE = "2 ranks, units of unlike sizes", "4 ranks, equal units"
 UNEVEN = "3 ranks, which do not divide, and prefetch"
@@ -142,16 +142,8 @@ def _other_work(inputs: Inputs, got: Values, expected: Values) -> str | None:
 
 
 def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: 10% more time than ours, at most; and no less, which nothing that waits for what it
-    needs can take: then layers have told their seconds too late.
-    """
-    if other := _other_work(inputs, got, expected):
-        return other
-    took, ours = cast(float, got["makespan"]), cast(float, expected["makespan"])
-    words = "are enough" if took > ours else "must go by"
-    return (
-        None if 0.99 * ours <= took <= 1.1 * ours else f"{took * 1e6:.0f} microseconds, where {ours * 1e6:.0f} {words}"
-    )
+    """What `Property.holds` takes: it takes about as long as ours."""
+    return _other_work(inputs, got, expected) or about_as_long(got, expected)
 
 
 def _apart(inputs: Inputs, got: Values, expected: Values) -> str | None:
