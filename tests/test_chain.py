@@ -7,19 +7,16 @@ import tracemalloc
 
 import pytest
 import torch
+from judged import verdict
 
-from autograder import bank as banks
-from autograder import recording
 from course import exercises
 from course.errors import CourseError, WrongOutput
 from course.exercises.gradient_checkpointing import backward_checkpointed as checkpointed
 from course.exercises.gradient_checkpointing.chains import LAYERS, PRIME, ChainOracle, Run, Token, TokenLayer, probe
-from course.judging.judge import judge
 from course.lessons.experiments.chain import ALL, BACKWARD, NONE, SOME, evaluations, highest, moments
 from course.lessons.widgets.chain import last_step, picture, watch_chain
 from course.performing.exercise import Case
 from course.performing.oracle import Here
-from course.performing.perform import perform_all
 from course.reference.gradient_checkpointing.backward_checkpointed import backward_checkpointed
 
 PAIRS = [(n, every) for n in range(1, 41) for every in range(1, n + 3)]
@@ -92,11 +89,7 @@ def test_steps_back_that_begin_with_the_first_layer_earn_nothing(name):
             chain[0].forward(first)
         return x, dy
 
-    bank = banks.load(name)
-    cases = bank.exercise.draw(0)
-    seen, references = perform_all(bank.exercise, answer, cases, clock="cpu"), recording.references(bank, cases)
-    findings = judge(bank.exercise, cases, seen, references).findings
-    assert {each.property for each in findings if each.held} == {"y"}
+    assert {each.property for each in verdict(name, answer).findings if each.held} == {"y"}
 
 
 def test_a_copy_of_a_token_is_the_token():

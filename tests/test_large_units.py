@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from judged import verdict
 
-from autograder import bank as banks
-from autograder import recording
 from course import exercises
 from course.exercises.fsdp import units
-from course.judging.judge import judge
-from course.performing.perform import perform_all
 from course.reference.fsdp.run_units import run_units
 
 RANKS = 4
@@ -60,8 +57,6 @@ def test_who_sends_less_than_all_of_the_units_has_not_worked_on_all_of_them():
 
 
 def test_ranks_that_tell_fewer_seconds_have_overlapped_nothing():
-    bank = banks.load("run_units")
-    cases = [case for case in bank.exercise.draw(0) if case.name not in bank.exercise.measured]
     shares = {4: 0.38, 3: 0.75}  # with which no overlap takes about as long as ours
 
     def answer(comm, shards, forward, backward, x, dy, prefetch):
@@ -72,9 +67,7 @@ def test_ranks_that_tell_fewer_seconds_have_overlapped_nothing():
         finally:
             comm.compute = tell
 
-    seen, references = perform_all(bank.exercise, answer, cases, clock="cpu"), recording.references(bank, cases)
-    findings = judge(bank.exercise, cases, seen, references).findings
-    (found,) = (each for each in findings if each.property == "overlapped")
+    (found,) = (each for each in verdict("run_units", answer).findings if each.property == "overlapped")
     assert "units do not compute for as long" in found.got
 
 

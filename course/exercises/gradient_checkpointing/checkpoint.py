@@ -37,11 +37,11 @@ PEAK = 34 * 2**20  # bytes in grading: right answers take 29 to 31 MiB, one tens
 
 
 class Counted:
-    """A function that counts its calls. through: which of them gradients came through, in each pass of backward."""
+    """A function that counts its calls. through: those that gradients came through."""
 
     def __init__(self, body: Callable[..., Any]) -> None:
         self._body, self.calls = body, 0
-        self.through: list[int] = []
+        self.through: set[int] = set()
 
     def __call__(self, *args: Any) -> Any:
         """What the body returns."""
@@ -53,8 +53,8 @@ class Counted:
 
     @property
     def used(self) -> list[int]:
-        """The calls that gradients came through."""
-        return sorted({*self.through})
+        """The calls that gradients came through, in order."""
+        return sorted(self.through)
 
     def _noted(self, y: Any) -> Any:
         if not isinstance(y, Tensor) or y.grad_fn is None:
@@ -79,7 +79,7 @@ class _Noted(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         """What came."""
-        ctx.fn.through.append(int(ctx.saved_tensors[0]))
+        ctx.fn.through.add(int(ctx.saved_tensors[0]))
         return *grads, None, None
 
 
@@ -264,8 +264,8 @@ def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
     before = torch.rand(3, dtype=torch.float64)
     _back(y, inputs["dy"])
     draws = {"forward": torch.cat([between, before]), "backward": torch.rand(3, dtype=torch.float64)}
-    through = torch.tensor([*two.used, *one.used])
-    return {"y": y, "draws": draws, "through": through, **_grads(inputs, "x w")}
+    used = torch.tensor([*two.used, *one.used])
+    return {"y": y, "draws": draws, "used": used, **_grads(inputs, "x w")}
 
 
 def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:
@@ -453,7 +453,7 @@ EXERCISE = Exercise(
             "The second run must draw the mask that the first one drew, whatever was drawn in between: keep the random "
             "state of before the first run, and set it before the second.",
             points=2,
-            keys=(*VALUES, "through"),
+            keys=(*VALUES, "used"),
             cases=("random numbers",),
         ),
         Property(

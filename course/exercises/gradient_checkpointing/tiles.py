@@ -155,9 +155,7 @@ def one_tile(inputs: Inputs, got: Values, expected: Values) -> str | None:
     found = got["largest_tensor"]
     if isinstance(found, int) and found <= BLOCK * BLOCK:
         return None
-    return (
-        f"a tensor of {found:,} numbers, where a tile has {BLOCK * BLOCK:,} and q has {PIECE * (WIDTH + DOCUMENTS):,}"
-    )
+    return f"a tensor of {found:,} numbers, where a tile has {BLOCK * BLOCK:,}, and q, k, v and results fewer"
 
 
 def refusals(*needs: str) -> Property:
