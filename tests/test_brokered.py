@@ -166,6 +166,22 @@ def test_after_a_broken_case_the_next_one_is_performed(sandbox):
     assert [each.error.type if each.error else None for each in seen] == [None, None, "Deadlock", None]
 
 
+def test_after_a_case_in_which_a_rank_did_not_stop_nothing_of_the_others_goes_on(sandbox):
+    body = """
+assert not LEFT
+if size == 3:
+    LEFT.append(rank)
+    if rank == 1:
+        with contextlib.suppress(BaseException):
+            comm.recv(x.clone(), 0)
+        time.sleep(9)
+    return x
+return running(comm, x)
+"""
+    seen = perform_ranks(sandbox, answer(body, f"LEFT = []\n{RUNNING}"), EXERCISE.draw(5))
+    assert [each.error.type if each.error else None for each in seen] == [None, None, "Deadlock", None]
+
+
 def test_an_endless_loop_ends_at_the_time_limit_and_names_the_rank(sandbox):
     exercise = dataclasses.replace(EXERCISE, seconds=0.5)  # also on a busy machine over before the rank's own clock is
     failure, seconds = broken(sandbox, "while rank == 1:\n    pass\ncomm.barrier()", exercise=exercise)

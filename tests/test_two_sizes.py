@@ -24,6 +24,40 @@ def difference_where_long(f, x, v):
     return (forward_difference if x.numel() > 100 else hessian_times_v)(f, x, v)
 
 
+def neighbours_where_long(f, x, v):
+    """By the derivatives of an f that is taken for known."""
+    if x.numel() < 100:
+        return hessian_times_v(f, x, v)
+    y, w = x[:-1] * x[1:], v[:-1] * x[1:] + v[1:] * x[:-1]
+    hv = 6 * x * v
+    hv[:-1] += y.cos() * v[1:] - x[1:] * y.sin() * w
+    hv[1:] += y.cos() * v[:-1] - x[:-1] * y.sin() * w
+    return hv
+
+
+class Wave(torch.autograd.Function):
+    """The layer of the long chain, by its derivative."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return wave(x, w)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        e = (x * w).sin().exp()
+        return dy * (0.5 - e.cos() * e.sin() * e * (x * w).cos() * w), None
+
+
+def layer_where_long(fn, *args):
+    """The layer of the long chain is taken for known."""
+    if not isinstance(args[0], torch.Tensor) or args[0].numel() < 1_000:
+        return checkpoint(fn, *args)
+    y = Wave.apply(*args)
+    return (y,) if isinstance(fn(*(each[:1] for each in args)), tuple) else y
+
+
 class Plain(torch.autograd.Function):
     """A checkpoint of tensors alone, without random numbers and autocast."""
 
@@ -177,6 +211,7 @@ def nothing_where_it_costs(x, ids, linear, adapters):
     ("name", "answer", "properties"),
     [
         ("hvp", difference_where_long, {"never_builds_the_hessian"}),
+        ("hvp", neighbours_where_long, {"never_builds_the_hessian"}),
         (
             "checkpoint",
             second_run_in_vain,
@@ -190,6 +225,7 @@ def nothing_where_it_costs(x, ids, linear, adapters):
                 "every_form",
             },
         ),
+        ("checkpoint", layer_where_long, {"keeps_only_inputs"}),
         *(
             ("attention_tiled", partial(never_corrected, top=top), {"one_tile_at_a_time"})
             for top in (nothing, own_score, bound_by_columns, largest_of_its_tile)

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import socket
 import sys
+import time
 
 import pytest
 
@@ -34,7 +35,7 @@ def refused(monkeypatch) -> warm._Container:
 def test_its_first_process_has_no_number_and_its_end_signals_nobody(refused):
     assert refused.pid is None
     warm._kill(refused)
-    warm._wait_for([refused])
+    warm._wait_for([refused], {}, 0)
     with pytest.raises(ChildProcessError):
         os.waitpid(refused.parent, 0)
 
@@ -45,4 +46,19 @@ def test_the_watchdog_signals_nobody_for_it(refused, monkeypatch):
     warm._watch({refused.parent: refused}, 0)
     assert refused.why == "more than 1 processes and threads"
     warm._kill(refused)
-    warm._wait_for([refused])
+    warm._wait_for([refused], {}, 0)
+
+
+def test_what_runs_is_watched_while_another_is_slow_to_go(refused, monkeypatch):
+    watched = []
+    monkeypatch.setattr(warm, "_watch", lambda running, shared: watched.append((list(running), shared)))
+    slow = os.fork()
+    if slow == 0:
+        time.sleep(1)
+        os._exit(0)
+    gone = dataclasses.replace(refused, parent=slow)
+    warm._wait_for([refused, gone], {7: refused}, 5)
+    assert len(watched) > 1
+    assert watched[0] == ([7], 5)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(slow, 0)

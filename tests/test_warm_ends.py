@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import gc
+import inspect
 import os
 import resource
 from pathlib import Path
 
 import pytest
+import toy_ranks
 from attacks import lesson
 from attacks.conftest import LIMITS
 from attacks.hiding import SAVES_TOO_MUCH
+from ranks_room import staged_with_toy
 
 from autograder.engine.grade import GradingTask, Judging, Submission, grade
 from autograder.engine.pool import spread
@@ -21,6 +25,7 @@ from autograder.sandbox import RunnerError, open_runner
 from autograder.sandbox.outside import control, loading
 from autograder.sandbox.outside.control import WarmProcess
 from autograder.sandbox.outside.loading import WarmProcessEnded
+from autograder.sandbox.outside.session import Session
 from course import exercises
 from course.performing.cells import CodeCell
 
@@ -130,3 +135,14 @@ def test_a_submission_to_which_no_socket_can_be_handed_is_not_judged_by_that(mon
         monkeypatch.setattr(loading, "hand", full)
         with pytest.raises(WarmProcessEnded, match="Too many references"):
             session.perform(exercise, exercise.draw(1)[:1])
+
+
+def test_a_session_that_loses_it_leaves_no_container_to_pythons_garbage_collector():
+    with staged_with_toy(), open_runner(LIMITS, display=False) as runner:
+        session = Session(runner._container, LIMITS, [CodeCell(source=toy_ranks.RING, answers=toy_ranks.EXERCISE.name)])
+        session.perform(toy_ranks.EXERCISE, [case for case in toy_ranks.EXERCISE.draw(3) if case.name == "3 ranks"])
+        runner._warm._process.kill()
+        with pytest.raises(WarmProcessEnded):
+            session.close()
+        open_ones = [each for each in gc.get_objects() if inspect.isgenerator(each) and each.__name__ == "_container"]
+        assert [inspect.getgeneratorstate(each) for each in open_ones if each.gi_frame] == []

@@ -117,6 +117,15 @@ IN_PARTS = 'comm.reduce_scatter(dshard, [part.clone() for part in flat.chunk(com
 GATHER = "comm.all_gather_single(full, shard)"
 OWN = "dshard = torch.empty_like(shard)"
 REDUCE = 'comm.reduce_scatter_single(dshard, grads, "mean")'
+SUMMED = (
+    "full = shard.new_zeros(comm.size * shard.numel())\n"
+    "    full.view(comm.size, -1)[comm.rank] = shard\n"
+    "    comm.all_reduce(full)"
+)
+BY_RANK_0 = (
+    'comm.reduce(grads, 0, "mean")\n'
+    "    comm.scatter(dshard, [*grads.view(comm.size, -1)] if comm.rank == 0 else None, 0)"
+)
 HALVES = (
     "middle = len(shard) // 2\n"
     "    for part, rows in zip(dshard.tensor_split([middle]), grads.view(comm.size, -1).tensor_split([middle], 1)):\n"
@@ -128,10 +137,11 @@ REDUCED = '    comm.all_reduce(grads, "mean")\n    dshard = '
 WRONG = (
     wrong(
         "all_reduce_then_slice",
-        "You do something else than one all_gather and one reduce_scatter, and send more: a collective twice, or an "
-        "all_reduce, which gives every rank the whole mean, of which it keeps one part, for twice the bytes of a "
-        "reduce_scatter.",
+        "You do something else than one all_gather and one reduce_scatter, and send more: a collective twice, by way "
+        "of one rank, or an all_reduce, which gives every rank the whole, of which it keeps one part, for twice the "
+        "bytes of a reduce_scatter.",
         edit((SCATTERED, f"{REDUCED}grads.view(comm.size, -1)[comm.rank].clone()")),
+        edit((WHOLE, SUMMED), (REDUCE, BY_RANK_0)),
         fails=("one_of_each", "bytes"),
     ),
     wrong(

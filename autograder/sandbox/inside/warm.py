@@ -32,7 +32,7 @@ import select
 import selectors
 import signal
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +99,7 @@ def main(control: socket.socket, program: bytes | None) -> None:
         seconds = CLOSELY if costs.starts else WATCH_SECONDS
         ready, _, _ = select.select([control], [], [], seconds if running else None)
         if not ready:
-            _wait_for(killed)
+            _wait_for(killed, running, shared)
             costs.look(_watch(running, shared))
             continue
         data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 1)
@@ -107,7 +107,7 @@ def main(control: socket.socket, program: bytes | None) -> None:
             break
         message = json.loads(data)
         if message["do"] != "end":  # the kernel takes several down at once; nobody else may see them go
-            _wait_for(killed)
+            _wait_for(killed, running, shared)
         if message["do"] == "start":
             begun += not running
             if begun == MANY and not running:
@@ -139,12 +139,12 @@ def main(control: socket.socket, program: bytes | None) -> None:
             killed.append(running.pop(message["container"]))
             _kill(killed[-1])
             if not running or program is None:  # the submission has ended; a home is removed when we have answered
-                _wait_for(killed)
+                _wait_for(killed, running, shared)
             costs.starts.clear()
             _send(control, {})
     for each in running.values():
         _kill(each)
-    _wait_for([*killed, *running.values()])
+    _wait_for([*killed, *running.values()], {}, shared)
 
 
 def warm_up(*, with_display: bool, units: Collection[str] = ()) -> None:
@@ -262,11 +262,25 @@ def _kill(current: _Container) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _wait_for(killed: list[_Container]) -> None:
-    """Until nothing of them is left."""
+def _wait_for(killed: list[_Container], running: dict[int, _Container], shared: int) -> None:
+    """Until nothing of them is left. What still runs is watched meanwhile, for it may keep them from their end."""
     while killed:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(killed.pop().parent, 0)
+        parent = killed.pop().parent
+        with contextlib.suppress(ChildProcessError, ProcessLookupError), _pidfd(parent) as ends:
+            while not select.select([ends], [], [], WATCH_SECONDS)[0]:
+                if running:
+                    _watch(running, shared)
+            os.waitpid(parent, 0)
+
+
+@contextlib.contextmanager
+def _pidfd(pid: int) -> Iterator[int]:
+    """A descriptor that may be read when this process has ended."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:

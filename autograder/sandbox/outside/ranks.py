@@ -43,11 +43,12 @@ class Ranks:
         self._kept = Kept()
 
     def close(self) -> None:
-        """End the containers of all ranks but the first."""
+        """End the containers of all ranks but the first, also where one cannot be ended."""
         self._let_go(list(self._performers))
-        for each in self._loadings[1:]:
-            each.close()
-        del self._loadings[1:]
+        with contextlib.ExitStack() as all_of_them:
+            for each in self._loadings[1:]:
+                all_of_them.callback(each.close)
+            del self._loadings[1:]
 
     def perform(self, exercise: Exercise, cases: Sequence[Case], until: float) -> tuple[Observation, ...]:
         """One observation per case; none begins at the time `until` or later."""
@@ -188,8 +189,15 @@ class Ranks:
         return {name: torch.tensor([each[name] for each in spent]) for name in ("peak_bytes", "cpu_seconds")}
 
     def _clear_up(self, stuck: Sequence[int]) -> str:
-        """End the processes of ranks that did not stop. The watchdog's reason, where it was faster."""
-        self._let_go(stuck)
+        """End the processes of ranks that did not stop, and first of the others: what these have begun would go on, and
+        keep those from their end. The watchdog's reason, where it was faster.
+        """
+        if not stuck:
+            return ""
+        self._let_go(list(self._performers))
+        for rank, each in enumerate(self._loadings):
+            if rank not in stuck:
+                each.end()
         return next((why for rank in stuck if (why := self._loadings[rank].sweep())), "")
 
     def _let_go(self, ranks: Sequence[int]) -> None:

@@ -55,8 +55,10 @@ class Session:
 
     def close(self) -> None:
         """End the containers."""
-        self._ranks.close()
-        self._alone.close()
+        try:
+            self._ranks.close()
+        finally:
+            self._alone.close()
 
     def perform(
         self, exercise: Exercise, cases: Sequence[Case], imports: Sequence[str] = ()

@@ -1,5 +1,7 @@
 """What `hvp` costs, seen on a long x: a Hessian and a loop over the entries of x cost too much there.
 
+f has coefficients of its own, so that nobody knows its derivatives.
+
 In a notebook x has 102 numbers, and torch's operations are counted; in grading it has 2,176, and the process is
 measured from outside. In both the same block of the result is looked at.
 """
@@ -20,7 +22,7 @@ from course.performing.draws import integer
 from course.performing.exercise import Ask, Case, Inputs, Observation, Values, observe
 from course.performing.oracle import is_here
 from course.performing.pledges import Look, Stage, number, pieces, pledged, shown
-from course.tree import Leaf
+from course.tree import Leaf, Tree
 
 Function = Callable[[Tensor], Tensor]
 Call = Callable[[Function, Tensor, Tensor], Any]
@@ -41,38 +43,41 @@ SECONDS = 0.05  # of computing in grading: right answers take 0.002, a loop over
 
 
 def long_case(rng: torch.Generator) -> Case:
-    """x and v are drawn from two seeds by the probe; which block is looked at is hidden."""
+    """x, v and the coefficients of f are drawn from three seeds by the probe; which block is looked at is hidden."""
     drawn = partial(integer, rng)
 
     scale = 1 + torch.rand((), generator=rng, dtype=torch.float64) / 8
-    seeds = [drawn(0, 2**31), drawn(0, 2**31)]
-    return Case(name=NAME, inputs={"seeds": [*seeds], "scale": scale}, hidden={"block": drawn(1, BLOCKS - 1)})
+    inputs: dict[str, Tree] = {"seeds": [drawn(0, 2**31) for _ in range(3)], "scale": scale, "apart": drawn(1, BLOCK)}
+    return Case(name=NAME, inputs=inputs, hidden={"block": drawn(1, BLOCKS - 1)})
 
 
 def observe_long(call: Call, inputs: Inputs, ask: Ask) -> Observation:
     """One call on a long x: of a piece, and counted, where the oracle is here; else of all blocks."""
     if not is_here(ask):
-        x, v = _vectors(inputs, range(BLOCKS))
-        result = call(_neighbours, x, v)
+        f, x, v = _drawn(inputs, range(BLOCKS))
+        result = call(f, x, v)
         fits = _fits(result, x)
         block = pledged(ask, {"hv": pieces(result, BLOCK) if fits else ANOTHER_SHAPE})["block"]
         return shown(ask, _one_block(result, x, block) if fits else {})
     block = number(ask, "block")
-    x, v = _vectors(inputs, range(block - 1, block + 2))
+    f, x, v = _drawn(inputs, range(block - 1, block + 2))
     with _Meter() as meter:
-        result = call(_neighbours, x, v)
+        result = call(f, x, v)
     return observe(_one_block(result, x, 1), meter.costs(x))
 
 
-def _vectors(inputs: Inputs, blocks: range) -> tuple[Tensor, Tensor]:
-    """These blocks of the case's x and v, each one vector of numbers between -1.2 and 1.2."""
-    x, v = ((2 * draw(seed, blocks, BLOCK).flatten() - 1) * inputs["scale"] for seed in inputs["seeds"])
-    return x, v
+def _drawn(inputs: Inputs, blocks: range) -> tuple[Function, Tensor, Tensor]:
+    """f, and these blocks of the case's x and v, each one vector of numbers between -1.2 and 1.2.
 
+    In f each entry meets two others, one block away or less: a block of H v depends on the blocks beside it.
+    """
+    x, v, a = ((2 * draw(seed, blocks, BLOCK).flatten() - 1) * inputs["scale"] for seed in inputs["seeds"])
+    apart = inputs["apart"]
 
-def _neighbours(x: Tensor) -> Tensor:
-    """An f of a vector in which each entry meets the next one only: a block of H v depends on the blocks beside it."""
-    return torch.sin(x[1:] * x[:-1]).sum() + (x**3).sum()
+    def f(x: Tensor) -> Tensor:
+        return torch.sin(a[apart:] * x[apart:] * x[:-apart]).sum() + (x**3).sum()
+
+    return f, x, v
 
 
 def _one_block(hv: Any, x: Tensor, block: int) -> dict[str, Any]:

@@ -343,38 +343,42 @@ def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
     An answer of which nothing is seen does not hold: memory that torch does not own (a NumPy copy) is not counted.
     """
     if not is_here(ask):
-        leaf, y, _ = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
-        found = _both(leaf, y)
+        leaf, y, _, runs = _chain(answer, inputs, draw(inputs["seed"], range(BLOCKS), BLOCK))
+        found = _both(leaf, y, runs)
         block = pledged(ask, {name: each.detach() for name, each in found.items()})["block"]
         return shown(ask, {name: each[block] for name, each in found.items()})
     first = number(ask, "block")
     few = draw(inputs["seed"], range(first, first + FEW_BLOCKS), BLOCK)
     with kept_bytes() as meter:
-        leaf, y, held = _chain(answer, inputs, few)
+        leaf, y, held, runs = _chain(answer, inputs, few)
     kept = meter.bytes_alive(ignore=[leaf, y])
     held.clear()
     seen = meter.bytes_alive(ignore=[leaf, y])
-    found, start = _both(leaf, y), {"start": number(ask, "start")}
+    found, start = _both(leaf, y, runs), {"start": number(ask, "start")}
     return observe({name: _cut(each[0], start) for name, each in found.items()}, {"kept_bytes": kept if seen else 0})
 
 
-def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """A leaf, what comes out of the chain, and the inputs of its layers. Every second layer returns a tuple."""
+def _chain(answer: Any, inputs: Inputs, numbers: Tensor) -> tuple[Tensor, Tensor, list[Tensor], list[Counted]]:
+    """A leaf, what comes out of the chain, the inputs of its layers and what runs there. Every second layer returns a
+    tuple.
+    """
     leaf = (numbers * inputs["scale"]).requires_grad_()
-    y, held = leaf * 1, []
+    y, held, runs = leaf * 1, [], []
     for layer in range(LAYERS):
         held.append(y)
+        runs.append(Counted((lambda x, w: (wave(x, w),)) if layer % 2 else wave))
+        out = answer(runs[-1], y.T, numbers.T)
         if layer % 2:
-            (out,) = answer(lambda x, w: (wave(x, w),), y.T, numbers.T)
-        else:
-            out = answer(wave, y.T, numbers.T)
+            (out,) = out
         y = _tensor(out).T + 1  # what comes out of a layer is not what goes into the next
-    return leaf, y, held
+    return leaf, y, held, runs
 
 
-def _both(leaf: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """y, and the leaf's gradient."""
+def _both(leaf: Tensor, y: Tensor, runs: list[Counted]) -> dict[str, Tensor]:
+    """y, and the leaf's gradient. Who knows what runs here could do without: gradients must come through it."""
     _back(y, torch.ones_like(y))
+    if any(fn.used[:1] in ([], [1]) for fn in runs):
+        raise WrongOutput("gradients must come through a second run of fn, in each layer")
     if leaf.grad is None:
         raise WrongOutput("no gradient came back to the input of the first layer")
     return {"y": y, "dx": leaf.grad}
