@@ -161,8 +161,8 @@ def test_who_leaves_before_memory_is_asked_for_has_not_cost_nothing(sandbox, mon
     assert measured(sandbox, body, LEAVES).error.type == "ProcessDied"
 
 
-def process(pid: int, *, own: int, resident: int, peak: int = 0, cpu: float = 0.0) -> Process:
-    return Process(pid=pid, parent=1, threads=1, resident=resident, peak=peak, own=own, cpu=cpu)
+def process(pid: int, *, own: int, resident: int, peak: int = 0, cpu: float = 0.0, began: int = 0) -> Process:
+    return Process(pid=pid, parent=1, threads=1, resident=resident, peak=peak, own=own, cpu=cpu, began=began)
 
 
 def test_the_peak_is_above_the_start_and_holds_what_was_taken_before():
@@ -190,8 +190,18 @@ def test_a_rank_has_its_base_when_it_is_ready_however_soon_another_one_is():
     soon, late = process(7, own=130, resident=180), process(8, own=100, resident=140)
     costs.base([soon, late], [late])
     costs.mark([soon, late])
-    assert costs.bases == {7: 110, 8: 100}
+    assert costs.bases == {(7, 0): 110, (8, 0): 100}
     assert costs.grown([soon, late]) == 20
+
+
+def test_a_number_that_comes_back_is_another_processs():
+    costs = Costs(shared=100)
+    for began, own in ((1, 300), (2, 110)):
+        costs.base([process(7, own=own, resident=350, began=began)], [process(7, own=own, resident=350, began=began)])
+    costs.starts = {7: process(7, own=190, resident=240, began=2)}
+    now = process(7, own=150, resident=200, peak=240, began=2)
+    assert costs.grown([now]) == 80
+    assert costs.spent([now])[0] == 80
 
 
 def test_a_process_that_has_ended_or_is_about_to_is_missed_if_it_was_there_at_the_mark():

@@ -12,8 +12,10 @@ from judged import lost, verdict
 
 from autograder import bank as banks
 from autograder.answers.computational_graphs.hvp import forward_difference, hessian_times_v
+from autograder.answers.ddp.reduce_gradients import gathers_everything
 from course.exercises.gradient_checkpointing.checkpoint import Counted, wave
 from course.performing.perform import perform_all
+from course.reference.ddp.reduce_gradients import reduce_gradients
 from course.reference.fsdp.run_units import run_units
 from course.reference.gradient_checkpointing.attention_tiled import attention_tiled
 from course.reference.gradient_checkpointing.checkpoint import checkpoint
@@ -36,26 +38,28 @@ def neighbours_where_long(f, x, v):
 
 
 class Wave(torch.autograd.Function):
-    """The layer of the long chain, by its derivative."""
+    """The layer of the long chain, by its derivative. rows: how many go through fn once more, in vain."""
 
     @staticmethod
-    def forward(ctx, x, w):
+    def forward(ctx, fn, rows, x, w):
         ctx.save_for_backward(x, w)
-        return wave(x, w)
+        ctx.fn, ctx.rows = fn, rows
+        return fn(x, w)
 
     @staticmethod
     def backward(ctx, dy):
         x, w = ctx.saved_tensors
+        if ctx.rows:
+            with torch.enable_grad():
+                torch.stack([*ctx.fn(x[: ctx.rows].detach().requires_grad_(), w[: ctx.rows])]).sum().backward()
         e = (x * w).sin().exp()
-        return dy * (0.5 - e.cos() * e.sin() * e * (x * w).cos() * w), None
+        return None, None, dy * (0.5 - e.cos() * e.sin() * e * (x * w).cos() * w), None
 
 
-def layer_where_long(fn, *args):
+def layer_where_long(fn, *args, rows):
     """The layer of the long chain is taken for known."""
-    if not isinstance(args[0], torch.Tensor) or args[0].numel() < 1_000:
-        return checkpoint(fn, *args)
-    y = Wave.apply(*args)
-    return (y,) if isinstance(fn(*(each[:1] for each in args)), tuple) else y
+    long = isinstance(args[0], torch.Tensor) and args[0].numel() > 1_000
+    return Wave.apply(fn, rows, *args) if long else checkpoint(fn, *args)
 
 
 class Plain(torch.autograd.Function):
@@ -114,6 +118,36 @@ def one_gather_where_time_counts(comm, shards, forward, backward, x, dy, prefetc
     mine = torch.empty_like(row)
     comm.reduce_scatter_single(mine, torch.cat([each.view(comm.size, -1) for each in grads], 1).flatten(), "mean")
     return xs[-1], dy, [*mine.split(sizes)]
+
+
+def equal_ones_once(comm, model, loss_of, micro_batches):
+    """A reduction after each micro-batch, where gradients without dimensions are taken for equal."""
+    rows, most = torch.tensor(sum(len(x) for x, _ in micro_batches)), torch.tensor(len(micro_batches))
+    comm.all_reduce(rows)
+    comm.all_reduce(most, "max")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    totals = [torch.zeros_like(p) for p in trained]
+    for at in range(int(most)):
+        grads = [torch.zeros_like(p) for p in trained]
+        if at < len(micro_batches):
+            loss = loss_of(model, micro_batches[at]) * (len(micro_batches[at][0]) / rows.item())
+            grads = [each.clone() for each in torch.autograd.grad(loss, trained)]
+        first = next((each for each in grads if each.dim() == 0), None)
+        for total, grad in zip(totals, grads, strict=True):
+            if grad.dim() or grad is first:
+                comm.all_reduce(grad)
+            total += grad if grad.dim() else first
+    for p, total in zip(trained, totals, strict=True):
+        p.grad = total
+
+
+def gathers_in_float32_where_it_counts(comm, model, weight):
+    """All of all ranks, in half the bytes."""
+    if comm.size in (5, 8):
+        model.float()
+        gathers_everything(comm, model, weight)
+    else:
+        reduce_gradients(comm, model, weight)
 
 
 def calls_of_nothing(comm, loss, buckets, numbers=1):
@@ -225,11 +259,13 @@ def nothing_where_it_costs(x, ids, linear, adapters):
                 "every_form",
             },
         ),
-        ("checkpoint", layer_where_long, {"keeps_only_inputs"}),
+        *(("checkpoint", partial(layer_where_long, rows=rows), {"keeps_only_inputs"}) for rows in (0, 1)),
         *(
             ("attention_tiled", partial(never_corrected, top=top), {"one_tile_at_a_time"})
             for top in (nothing, own_score, bound_by_columns, largest_of_its_tile)
         ),
+        ("accumulate", equal_ones_once, {"one_reduction"}),
+        ("reduce_gradients", gathers_in_float32_where_it_counts, {"bytes", "tied_once"}),
         (
             "run_units",
             one_gather_where_time_counts,

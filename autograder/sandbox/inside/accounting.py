@@ -34,6 +34,12 @@ class Process:
     peak: int
     own: int
     cpu: float
+    began: int = 0  # ticks since the machine was started
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Which process it is: when it has ended, its number may be another one's."""
+        return self.pid, self.began
 
 
 def processes(sessions: Collection[int] | None = None) -> list[Process]:
@@ -110,7 +116,7 @@ class Costs:
     """
 
     shared: int
-    bases: dict[int, int] = field(default_factory=dict)
+    bases: dict[tuple[int, int], int] = field(default_factory=dict)
     starts: dict[int, Process] = field(default_factory=dict)
     most: dict[int, int] = field(default_factory=dict)
 
@@ -118,8 +124,8 @@ class Costs:
         """Of all that were found, these are ready to load a line of a student's; others have a base, or none yet: they
         give memory back first, and import what does not count.
         """
-        kept = {each.pid: self.bases[each.pid] for each in found if each.pid in self.bases}
-        self.bases = {each.pid: each.own for each in ready} | kept
+        kept = {each.key: self.bases[each.key] for each in found if each.key in self.bases}
+        self.bases = {each.key: each.own for each in ready} | kept
 
     def mark(self, found: list[Process]) -> None:
         """A case begins: the high-water marks start anew."""
@@ -133,7 +139,7 @@ class Costs:
     def grown(self, found: list[Process]) -> int:
         """Bytes that the student's code had taken for itself before the case began."""
         starts = [self.starts[each.pid] for each in found if each.pid in self.starts]
-        return sum(max(0, each.own - self.bases.get(each.pid, each.own)) for each in starts)
+        return sum(max(0, each.own - self.bases.get(each.key, each.own)) for each in starts)
 
     def gone(self, found: list[Process]) -> list[Process]:
         """Those that were there when the case began, and hold no memory any more: nobody knows what they have taken."""
@@ -155,7 +161,7 @@ class Costs:
         start = self.starts.get(process.pid)
         if start is None:
             return process.peak - self.shared
-        base = self.bases.get(process.pid, start.own)
+        base = self.bases.get(process.key, start.own)
         return max(process.peak - start.resident + max(0, start.own - base), self.most[process.pid] - base)
 
 
@@ -204,6 +210,7 @@ def _process(pid: int, sessions: Collection[int] | None) -> Process | None:
             peak=_bytes(status, "VmHWM"),
             own=_bytes(status, "RssAnon") + _bytes(status, "RssShmem") + _bytes(status, "VmSwap"),
             cpu=sum(int(value) for value in stat[11:15]) / TICKS,
+            began=int(stat[19]),
         )
     except (OSError, ValueError, IndexError):
         return None

@@ -32,7 +32,8 @@ import select
 import selectors
 import signal
 import socket
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,7 @@ from course import syllabus
 MANY = 10  # times that containers were started; their forks cost by then what huge pages do
 SOCKETS = 1_000  # of a submission: PyTorch's processes in a display run have some fifty
 OURS = 6  # processes of a container at most, as long as a student's code starts none
+GOES_SECONDS = 0.001  # between two looks whether a container that was killed is gone
 WATCH_SECONDS, CLOSELY = 0.05, 0.01  # between two looks; while a case is measured, of which a moment may be the peak
 
 
@@ -265,22 +267,13 @@ def _kill(current: _Container) -> None:
 def _wait_for(killed: list[_Container], running: dict[int, _Container], shared: int) -> None:
     """Until nothing of them is left. What still runs is watched meanwhile, for it may keep them from their end."""
     while killed:
-        parent = killed.pop().parent
-        with contextlib.suppress(ChildProcessError, ProcessLookupError), _pidfd(parent) as ends:
-            while not select.select([ends], [], [], WATCH_SECONDS)[0]:
-                if running:
+        parent, looked = killed.pop().parent, time.monotonic()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(parent, os.WNOHANG) == (0, 0):
+                time.sleep(GOES_SECONDS)
+                if running and time.monotonic() - looked > WATCH_SECONDS:
                     _watch(running, shared)
-            os.waitpid(parent, 0)
-
-
-@contextlib.contextmanager
-def _pidfd(pid: int) -> Iterator[int]:
-    """A descriptor that may be read when this process has ended."""
-    descriptor = os.pidfd_open(pid)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+                    looked = time.monotonic()
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:

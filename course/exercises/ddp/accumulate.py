@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from course.exercises.ddp.models import TRAINED, built, gradients, nbytes, part
+from course.exercises.ddp.models import TRAINED, built, gradients, keeps_dtypes, nbytes, part
 from course.exercises.ddp.traffic import at_most
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
@@ -30,6 +30,7 @@ HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
 )
+NUMBERS_IN_ALL = 150  # parameters of the shape () in one model
 SLACK = 1_000  # bytes for what the ranks must agree on
 
 
@@ -54,15 +55,17 @@ def cases(rng: torch.Generator) -> list[Case]:
         def draw(*shape: int) -> Tensor:
             return (torch.rand(shape, generator=rng, dtype=torch.float64) + 0.1).to(dtype)
 
+        width = shape[0] + NUMBERS_IN_ALL * (kind == "numbers")
+
         def batches(of_rank: list[int]) -> list[Any]:
             found: list[Any] = []
             for at, count in enumerate(of_rank):
                 row = (count, lengths[at]) if lengths else (count,)
-                found.append([draw(*row, shape[0]), -3 * draw(*row, shape[1])])
+                found.append([draw(*row, width), -3 * draw(*row, shape[1])])
             return found
 
         parts = [part("body.weight"), part("body.bias"), part("scale", kind), *more]
-        scale = draw(150) / 150 if kind == "numbers" else draw()
+        scale = draw(NUMBERS_IN_ALL) / NUMBERS_IN_ALL if kind == "numbers" else draw()
         inputs: Any = {
             "parts": parts,
             "values": [[draw(*shape) / shape[0], draw(shape[1]), scale, *(draw(20, 20) for _ in more)]] * len(rows),
@@ -97,7 +100,8 @@ class _Kept:
 
 
 class MeanSquaredError:
-    """Of scale * tanh(x W + b), over all numbers of the targets.
+    """Of scale * tanh(x W + b), over all numbers of the targets. Where scale is many numbers, x goes on with a factor
+    for each, so that their gradients differ.
 
     rows     of each call
     waiting  how many tensors that earlier calls had saved were alive in a call, at most
@@ -114,9 +118,11 @@ class MeanSquaredError:
         self.rows.append(len(inputs))
         self.waiting = max(self.waiting, len(self._kept))
         weight, bias = (model.get_parameter(name) for name in ("body.weight", "body.bias"))
-        scale = sum(each for name, each in model.named_parameters() if name.startswith("scale"))
+        few, factors = inputs[..., : len(weight)], inputs[..., len(weight) :]
+        scales: list[Tensor] = [each for name, each in model.named_parameters() if name.startswith("scale")]
         with saved_tensors_hooks(self._save, lambda kept: kept.tensor):
-            return (scale * (inputs @ weight + bias).tanh() - targets).square().mean()
+            scale = scales[0] if len(scales) == 1 else factors @ torch.stack(scales)[:, None]
+            return (scale * (few @ weight + bias).tanh() - targets).square().mean()
 
     def _save(self, tensor: Tensor) -> _Kept:
         kept = _Kept(tensor)
@@ -129,7 +135,7 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     model, loss_of = built(inputs["parts"], inputs["values"]), MeanSquaredError()
     model.train(all(each["kind"] != "frozen" for each in inputs["parts"]))
     batches = [(each[0], each[1]) for each in inputs["micro_batches"]]
-    given, before = list(batches), [each.detach().clone() for each in model.parameters()]
+    given, before = list(batches), {name: each.detach().clone() for name, each in model.named_parameters()}
     answer(comm, model, loss_of, batches)
     return observe(
         {
@@ -139,7 +145,8 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
                 "list": len(batches) == len(given) and all(map(operator.is_, batches, given)),
                 "batches": [each.requires_grad or each.grad is not None for batch in given for each in batch],
                 "model": [each.training for each in model.modules()],
-                "parameters": list(map(torch.equal, model.parameters(), before)),
+                "parameters": list(map(torch.equal, model.parameters(), before.values())),
+                "dtypes": keeps_dtypes(model, before),
                 "trained": [each.requires_grad for each in model.parameters()],
                 "hooks": sum(
                     len(getattr(each, name, None) or ())
@@ -249,7 +256,7 @@ EXERCISE = Exercise(
             points=2,
             evidence="ledger",
             holds=at_most(lambda inputs: 2 * nbytes(*TRAINED)(inputs) + SLACK),
-            beside=("*/grads/*",),
+            beside=("*/grads/*", "*/around/dtypes"),
             shows="bytes_sent",
             cases=(MANY,),
             needs=("equal_micro_batches",),

@@ -65,6 +65,12 @@ def gradients(parts: Parts, model: nn.Module) -> dict[str, Tensor | None]:
     return found
 
 
+def keeps_dtypes(model: nn.Module, before: Mapping[str, Tensor]) -> bool:
+    """Whether each parameter, and its gradient, has the dtype of what its name had before."""
+    given = [(each, before[name].dtype) for name, each in model.named_parameters()]
+    return all(each.dtype == dtype == (each if each.grad is None else each.grad).dtype for each, dtype in given)
+
+
 def _inner(model: nn.Module, path: str) -> nn.Module:
     """The module of that path, made where it is not there yet."""
     for name in filter(None, path.split(".")):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.ddp.models import PARAMETERS, TRAINED, built, gradients, part
+from course.exercises.ddp.models import PARAMETERS, TRAINED, built, gradients, keeps_dtypes, part
 from course.exercises.ddp.tensors import between_bfloat16
 from course.exercises.ddp.traffic import Holds, at_most
 from course.performing.draws import integer, normal
@@ -104,7 +104,13 @@ def cases(rng: torch.Generator) -> list[Case]:
         several,
         case(DOUBLE, [few, few + 1], (part("c"), (5,), torch.float64)),  # shares that float32 cannot hold
         half,
-        case(TIED, [few, few + 2, few + 5, few, few], (part("embed.weight"), (20, 20), torch.float64), tied, second),
+        case(
+            TIED,
+            [few, few + 2, few + 5, few, few],
+            (part("embed.weight"), (20, 20), torch.float64),
+            tied,
+            (*second, torch.float64),
+        ),
         case(
             MANY,
             [few, few + 2, few + 5, few + 1, few, few, few + 3, few],
@@ -125,7 +131,7 @@ def split(inputs: Inputs) -> list[Inputs]:
 
 
 def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
-    """The gradients afterwards."""
+    """The gradients afterwards, and whether the model has kept its dtypes."""
     model = built(inputs["parts"], inputs["values"])
     kinds = {each["name"]: each["kind"] for each in inputs["parts"]}
     for name, grad in inputs["grads"].items():
@@ -134,8 +140,9 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
                 each.grad = number.clone()
         else:
             model.get_parameter(name).grad = grad.t() if grad is not None and kinds[name] == "transposed" else grad
+    before = {name: each.detach().clone() for name, each in model.named_parameters()}
     answer(comm, model, inputs["weight"])
-    return observe({"grads": dict(gradients(inputs["parts"], model))})
+    return observe({"grads": dict(gradients(inputs["parts"], model)), "dtypes": keeps_dtypes(model, before)})
 
 
 def two_for_each() -> Holds:
@@ -199,7 +206,7 @@ EXERCISE = Exercise(
         Property(
             "dtypes_and_strides",
             "Gradients have the dtypes of their parameters, of which a model may have several, and any strides.",
-            keys=("*/grads/*",),
+            keys=("*/grads/*", "*/dtypes"),
             cases=(DTYPES, DOUBLE),
         ),
         Property(
@@ -215,7 +222,7 @@ EXERCISE = Exercise(
             "A parameter with two names has one gradient, which is sent once. `model.parameters()` gives it once.",
             evidence="ledger",
             holds=two_for_each(),
-            beside=("*/grads/*",),
+            beside=("*/grads/*", "*/dtypes"),
             cases=(TIED,),
             needs=("equal_shards",),
         ),
@@ -225,7 +232,7 @@ EXERCISE = Exercise(
             "others'. Nothing travels for a parameter that is frozen, or that nobody has used, but a flag.",
             evidence="ledger",
             holds=two_for_each(),
-            beside=("*/grads/*",),
+            beside=("*/grads/*", "*/dtypes"),
             shows="bytes_sent",
             cases=(MANY,),
             needs=("equal_shards",),
