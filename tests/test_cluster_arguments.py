@@ -199,3 +199,8 @@ def test_a_run_that_makes_no_sense_is_refused(words):
     with pytest.raises(BadArgument) as refused:
         RUNS[words]()
     assert words in str(refused.value)
+
+
+def test_ranks_that_may_use_some_verbs_make_no_groups():
+    with pytest.raises(RanksFailed, match="no groups may be made here: call what comm offers on comm itself"):
+        run_ranks(lambda comm: comm.subgroup([comm.rank]), 2, verbs=("send", "recv"))

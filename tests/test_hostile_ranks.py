@@ -71,6 +71,8 @@ def attack(sandbox, body: str) -> tuple[str, int | None, str]:
         soak("call('send', 1, range(3), [x], peer=2, tag=-1)"),
         "call('barrier', 1, range(3), tag=1)",
         "call('barrier', 1, range(3), context=2**31)",
+        "call('barrier', 1, range(3), context=1)",
+        soak("call('barrier', 1, range(1, 3))"),
         soak("call('barrier', 1, range(3), context=1.5)"),
         "{**call('send', 1, range(3), [x], peer=2), 'rank': 0}",
         "{'compute': -1.0, 'label': ''}",

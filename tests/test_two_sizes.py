@@ -38,28 +38,28 @@ def neighbours_where_long(f, x, v):
 
 
 class Wave(torch.autograd.Function):
-    """The layer of the long chain, by its derivative. rows: how many go through fn once more, in vain."""
+    """The layer of the long chain, by its derivative. again: what goes through fn once more, in vain."""
 
     @staticmethod
-    def forward(ctx, fn, rows, x, w):
+    def forward(ctx, fn, again, x, w):
         ctx.save_for_backward(x, w)
-        ctx.fn, ctx.rows = fn, rows
+        ctx.fn, ctx.again = fn, again
         return fn(x, w)
 
     @staticmethod
     def backward(ctx, dy):
         x, w = ctx.saved_tensors
-        if ctx.rows:
+        if ctx.again:
             with torch.enable_grad():
-                torch.stack([*ctx.fn(x[: ctx.rows].detach().requires_grad_(), w[: ctx.rows])]).sum().backward()
+                torch.stack([*ctx.fn(ctx.again(x).detach().requires_grad_(), ctx.again(w))]).sum().backward()
         e = (x * w).sin().exp()
         return None, None, dy * (0.5 - e.cos() * e.sin() * e * (x * w).cos() * w), None
 
 
-def layer_where_long(fn, *args, rows):
+def layer_where_long(fn, *args, again):
     """The layer of the long chain is taken for known."""
     long = isinstance(args[0], torch.Tensor) and args[0].numel() > 1_000
-    return Wave.apply(fn, rows, *args) if long else checkpoint(fn, *args)
+    return Wave.apply(fn, again, *args) if long else checkpoint(fn, *args)
 
 
 class Plain(torch.autograd.Function):
@@ -148,6 +148,32 @@ def gathers_in_float32_where_it_counts(comm, model, weight):
         gathers_everything(comm, model, weight)
     else:
         reduce_gradients(comm, model, weight)
+
+
+def one_number_ahead(comm, shards, forward, backward, x, dy, prefetch):
+    """With prefetch one number travels while the first unit computes, and of units their gradients alone."""
+    if not prefetch:
+        return run_units(comm, shards, forward, backward, x, dy, False)
+    n, xs, dshards, full, leaving = len(shards), [x], [torch.empty_like(each) for each in shards], None, []
+    ahead = [comm.all_gather_single(x.new_empty(comm.size), shards[0][:1].clone(), async_op=True)]
+    for i in [*range(n), *reversed(range(n))]:
+        if full is None:
+            full = shards[i].new_empty(comm.size * len(shards[i]))
+            comm.all_gather_single(full, shards[i])
+        if len(xs) <= n:
+            xs.append(forward(i, full, xs[i]))
+            while ahead:
+                ahead.pop().wait()
+            full = full if i == n - 1 else None
+        else:
+            dy, dfull = backward(i, full, xs[i], dy)
+            full = None
+            while leaving:
+                leaving.pop().wait()
+            leaving.append(comm.reduce_scatter_single(dshards[i], dfull, "mean", async_op=True))
+            del dfull
+    leaving.pop().wait()
+    return xs[-1], dy, dshards
 
 
 def calls_of_nothing(comm, loss, buckets, numbers=1):
@@ -259,7 +285,10 @@ def nothing_where_it_costs(x, ids, linear, adapters):
                 "every_form",
             },
         ),
-        *(("checkpoint", partial(layer_where_long, rows=rows), {"keeps_only_inputs"}) for rows in (0, 1)),
+        *(
+            ("checkpoint", partial(layer_where_long, again=again), {"keeps_only_inputs"})
+            for again in (None, lambda x: x[:1], lambda x: x.to("meta"))
+        ),
         *(
             ("attention_tiled", partial(never_corrected, top=top), {"one_tile_at_a_time"})
             for top in (nothing, own_score, bound_by_columns, largest_of_its_tile)
@@ -271,6 +300,7 @@ def nothing_where_it_costs(x, ids, linear, adapters):
             one_gather_where_time_counts,
             {"overlapped", "one_after_another", "two_units_held"},
         ),
+        ("run_units", one_number_ahead, {"overlapped", "two_units_held"}),
         (
             "overlapped_backward",
             calls_of_nothing,

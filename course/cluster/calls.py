@@ -7,7 +7,7 @@ Every transport makes its calls from here, so that all refuse the same arguments
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -122,6 +122,13 @@ class Call(NamedTuple):
     def details(self) -> str:
         """`, shape (4,)` of its first tensor; nothing for a barrier."""
         return f", shape {self.kinds[0].shape}" if self.kinds else ""
+
+
+def offers_groups(verbs: Collection[str] | None) -> bool:
+    """Whether ranks may make groups of some of them: not where only some verbs are offered, for calls of different
+    groups do not wait for each other.
+    """
+    return verbs is None or set(VERBS) <= set(verbs)
 
 
 def check_group(ranks: Sequence[int], within: Sequence[int]) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.wire.rank_messages import CallMessage, Computed, Waits
 from course.cluster.account.ledger import Ledger
 from course.cluster.account.network import fully_connected
+from course.cluster.calls import offers_groups
 from course.cluster.protocol.failures import RETURNED, RUNNING, RanksFailed, deadlock, late, rank_raised
 from course.cluster.protocol.posted import PostedCall
 from course.cluster.protocol.rank_output import numbered
@@ -247,6 +248,8 @@ class Broker:
             raise rank.connection.failed(
                 "BadReply", f"may use only {', '.join(self._verbs)}, but calls {said.call.verb}"
             )
+        if (said.call.context or len(said.call.group) < len(self._ranks)) and not offers_groups(self._verbs):
+            raise rank.connection.failed("BadReply", "may make no groups, but calls in one")
         rank.made += 1
         rank.gave += said.call.bytes
         self._given.update((id(each), each) for each in said.gives)

@@ -43,6 +43,7 @@ from course.cluster.calls import (
     check_place,
     check_tag,
     check_tensors,
+    offers_groups,
 )
 from course.cluster.protocol import objects
 from course.cluster.protocol.work import Pending, Work
@@ -447,6 +448,8 @@ class Comm:
         Nothing is sent to make one; `torch.distributed.new_group` differs there, which every rank of the run must call
         (unless use_local_synchronization is given).
         """
+        if not offers_groups(self._verbs):
+            raise BadArgument("no groups may be made here: call what comm offers on comm itself")
         chosen = check_group(ranks, range(self.size))
         if self.rank not in chosen:
             raise BadArgument(f"only its members may make a group, but rank {self.rank} is none of {list(chosen)}")

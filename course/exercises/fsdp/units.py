@@ -190,7 +190,7 @@ def memory(units: float, *, shards: int, sent: int = 0) -> Holds:
     def holds(inputs: Inputs, got: Values, expected: Values) -> str | None:
         measured = "peak_bytes" in got
         peaks, moved = got["peak_bytes" if measured else "live_bytes"], got["bytes_sent"]
-        unit, hidden, width = _bytes(inputs, inputs["copies"][measured])
+        unit, hidden, width = _bytes(inputs, measured)
         ranks, count = len(inputs["x"]), len(inputs["a"])
         assert isinstance(moved, Tensor)
         if moved.sum() < sent * count * (ranks - 1) * unit:  # each rank needs what the others have
@@ -207,10 +207,15 @@ def memory(units: float, *, shards: int, sent: int = 0) -> Holds:
     return holds
 
 
-def _bytes(inputs: Inputs, copies: int) -> tuple[int, int, int]:
+def _bytes(inputs: Inputs, measured: bool) -> tuple[int, int, int]:
     """Of the largest unit's parameters, of its hidden layer for one batch, and of one x."""
-    a, x = max(inputs["a"], key=lambda each: int(each.numel())), inputs["x"][0]
+    a, x, copies = max(inputs["a"], key=lambda each: int(each.numel())), inputs["x"][0], inputs["copies"][measured]
     return 2 * copies * a.nbytes, copies * len(a) * len(x) * a.itemsize, x.nbytes
+
+
+def unit_bytes(inputs: Inputs, measured: bool) -> int:
+    """Of the largest unit's parameters. measured: where the kernel weighs them, else in a notebook."""
+    return _bytes(inputs, measured)[0]
 
 
 def traffic(collectives: int) -> Holds:

@@ -45,12 +45,6 @@ MADE_FOR_PAIRS = (
     *(0.0120849609375, 0.00750732421875),
 )
 ADDITIONS = {"add", "add_", "sub", "sub_", "rsub", "_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_"}
-REDUCTIONS = {
-    *("sum", "nansum", "mean", "cumsum", "cumsum_", "var", "std", "norm", "linalg_vector_norm", "trace"),
-    *("dot", "vdot", "mv", "mm", "bmm", "addmv", "addmm", "addbmm", "baddbmm", "convolution", "avg_pool1d"),
-    *("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "index_reduce"),
-    *("logsumexp", "logcumsumexp", "bincount", "addr", "var_mean", "std_mean", "avg_pool2d", "avg_pool3d"),
-}
 ADDS_NOTHING = {  # beside views; in place too, and for lists
     *("_to_copy", "copy", "clone", "fill", "zero", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like"),
     *("new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "_unsafe_view", "resize", "set"),
@@ -61,7 +55,8 @@ ADDS_NOTHING = {  # beside views; in place too, and for lists
     *("max", "min", "amax", "amin", "aminmax", "argmax", "argmin", "maximum", "minimum", "fmax", "fmin", "clamp"),
     *("abs", "neg", "sign", "copysign", "mul", "div", "reciprocal", "frexp", "ldexp", "pow", "exp2", "log2"),
     *("round", "floor", "ceil", "trunc", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
-    *("logical_and", "logical_or", "logical_xor", "logical_not", "clamp_min", "clamp_max"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not", "clamp_min", "clamp_max", "detach", "put", "median"),
+    *("cummax", "cummin", "repeat_interleave", "bucketize", "select_scatter", "slice_scatter", "nanmedian", "mode"),
 }
 
 
@@ -175,13 +170,14 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        accumulates = name == "index_put_" and (*args, False)[3]
-        if name in REDUCTIONS or accumulates or "reduce" in func._overloadname:
-            self.reductions.add(name)
         given, found = tensors((args, kwargs)), tensors(result)
         adds = name in ADDITIONS
         of_xs = not adds or len(given) + len(found) > 2  # a tensor and a Python number are no two numbers of xs
         free = func.is_view or name.removeprefix("_foreach_").removesuffix("_") in ADDS_NOTHING
+        pointwise = adds or name.startswith("_foreach_") or torch.Tag.pointwise in func.tags
+        accumulates = (name == "index_put_" and (*args, False)[3]) or "reduce" in func._overloadname
+        if accumulates or (given and not free and not pointwise):  # of many numbers it may make one
+            self.reductions.add(name)
         if given and of_xs and not free:
             dtypes = {each.dtype for each in (*given, *found) if not self._is_place(each)}
             self.others |= {str(each).removeprefix("torch.") for each in dtypes - {self.dtype, torch.bool}}
