@@ -150,6 +150,52 @@ def gathers_in_float32_where_it_counts(comm, model, weight):
         reduce_gradients(comm, model, weight)
 
 
+def scattered_one_later(comm, shards, forward, backward, x, dy, prefetch, junk):
+    """In large cases gradients leave after the next gather, and what travels beside a unit is a number, or junk."""
+    if not prefetch or sum(map(len, shards)) < 1_000:
+        return run_units(comm, shards, forward, backward, x, dy, prefetch)
+    n, xs, dshards, made = len(shards), [x], [torch.empty_like(each) for each in shards], []
+    for place, i in enumerate([*range(n), *reversed(range(n))]):
+        full = shards[i].new_empty(comm.size * len(shards[i]))
+        comm.all_gather_single(full, shards[i])
+        leaving = [comm.reduce_scatter_single(dshards[j], each, "mean", async_op=True) for j, each in made]
+        made.clear()
+        if junk or not place:
+            sent = shards[i] if junk else shards[0][:1].clone()
+            leaving.append(comm.all_gather_single(sent.new_empty(comm.size * len(sent)), sent, async_op=True))
+        if place < n:
+            xs.append(forward(i, full, xs[i]))
+        else:
+            dy, dfull = backward(i, full, xs[i], dy)
+            made.append((i, dfull))
+            del dfull
+        while leaving:
+            leaving.pop().wait()
+        del full
+    comm.reduce_scatter_single(dshards[0], made.pop()[1], "mean")
+    return xs[-1], dy, dshards
+
+
+def pairs_gathered_first(comm, shards, forward, backward, x, dy, prefetch):
+    """In small cases all units are gathered before anything computes, two in a call."""
+    if not prefetch or len(shards) % 2 or sum(map(len, shards)) > 1_000:
+        return run_units(comm, shards, forward, backward, x, dy, prefetch)
+    fulls, xs, travels, dshards = [], [x], [], [torch.empty_like(each) for each in shards]
+    for i in range(0, len(shards), 2):
+        both = torch.cat([*shards[i : i + 2]])
+        whole = both.new_empty(comm.size * len(both))
+        comm.all_gather_single(whole, both)
+        fulls += [each.reshape(-1) for each in whole.view(comm.size, -1).split([*map(len, shards[i : i + 2])], 1)]
+    for i, full in enumerate(fulls):
+        xs.append(forward(i, full, xs[i]))
+    for i in reversed(range(len(shards))):
+        dy, dfull = backward(i, fulls[i], xs[i], dy)
+        travels.append(comm.reduce_scatter_single(dshards[i], dfull, "mean", async_op=True))
+    for work in travels:
+        work.wait()
+    return xs[-1], dy, dshards
+
+
 def one_number_ahead(comm, shards, forward, backward, x, dy, prefetch):
     """With prefetch one number travels while the first unit computes, and of units their gradients alone."""
     if not prefetch:
@@ -301,6 +347,8 @@ def nothing_where_it_costs(x, ids, linear, adapters):
             {"overlapped", "one_after_another", "two_units_held"},
         ),
         ("run_units", one_number_ahead, {"overlapped", "two_units_held"}),
+        *(("run_units", partial(scattered_one_later, junk=junk), {"two_units_held"}) for junk in (False, True)),
+        ("run_units", pairs_gathered_first, {"overlapped"}),
         (
             "overlapped_backward",
             calls_of_nothing,

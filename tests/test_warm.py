@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 import socket
 import sys
+import threading
 import time
+import types
 
 import pytest
 
 from autograder.sandbox import Limits
 from autograder.sandbox.inside import isolation, warm
 from autograder.sandbox.inside.accounting import Process
+from autograder.sandbox.wire.messages import LONGEST
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has containers")
 
@@ -62,3 +67,24 @@ def test_what_runs_is_watched_while_another_is_slow_to_go(refused, monkeypatch):
     assert watched[0] == ([7], 5)
     with pytest.raises(ChildProcessError):
         os.waitpid(slow, 0)
+
+
+def test_who_is_looked_at_without_a_pause_is_watched(monkeypatch):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(10)
+    watched, one = [], types.SimpleNamespace(parent=7)
+    monkeypatch.setattr(warm, "_watch", lambda running, shared: watched.append(list(running)) or [])
+    monkeypatch.setattr(warm, "_start", lambda message, sock, *_: sock.close() or one)
+    for name in ("_kill", "_wait_for"):
+        monkeypatch.setattr(warm, name, lambda *_: None)
+    thread = threading.Thread(target=warm.main, args=(theirs, None))
+    thread.start()
+    with theirs, contextlib.ExitStack() as ends:
+        ends.callback(thread.join)
+        ends.enter_context(ours)
+        passed = ends.enter_context(socket.socket())
+        for message in ({"do": "start"}, {"do": "mark"}, *[{"do": "look"}] * 3):
+            ours.recv(LONGEST)
+            socket.send_fds(ours, [json.dumps(message).encode()], [passed.fileno()] if message["do"] == "start" else [])
+        ours.recv(LONGEST)
+    assert watched[-4:] == [[7]] * 4

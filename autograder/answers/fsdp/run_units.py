@@ -225,19 +225,18 @@ WRONG = (
     ),
     wrong(
         "waits_for_it",
-        "With prefetch, something of yours still travels while nobody computes. Is the next all-gather begun before "
-        "this unit computes, in both passes, and waited for after it? Does a reduce-scatter travel while the next "
-        "unit computes?",
-        edit((AHEAD, "len(ahead) <= (prefetch and place < n)")),
-        edit((AHEAD, "len(ahead) <= (prefetch and place >= n)")),
+        "With prefetch, a reduce-scatter of yours travels while nobody computes. Begin it with async_op, and wait for "
+        "it when the unit after it has computed.",
         edit(("async_op=prefetch)", "async_op=False)")),
         edit((LET_GO, f"            if leaving:\n                leaving.wait()\n{LET_GO}")),
         fails=("overlapped",),
     ),
     wrong(
         "nothing_ahead",
-        "With prefetch no all-gather travels while a unit computes. Begin that of the next unit before this one "
-        "computes, in both passes, and wait for it after that.",
+        "With prefetch no all-gather travels while a unit computes, in one of the passes or in both. Begin that of the "
+        "next unit before this one computes, and wait for it after that.",
+        edit((AHEAD, "len(ahead) <= (prefetch and place < n)")),
+        edit((AHEAD, "len(ahead) <= (prefetch and place >= n)")),
         edit((AHEAD, "len(ahead) < 1"), ("async_op=prefetch)", "async_op=False)")),
         edit((AHEAD, "len(ahead) < 1")),
         edit((GATHER, f"{GATHER}\n            ahead[-1][1].wait()")),
@@ -310,7 +309,7 @@ WRONG = (
         "longer. An all_reduce gives every rank the whole mean, of which it keeps a part: twice the bytes of a "
         "reduce_scatter.",
         edit((SCATTER, f"{REDUCED}.clone()")),
-        fails=("collectives", "overlapped"),
+        fails=("collectives", "overlapped", "two_units_held"),
     ),
     wrong(
         "view_of_the_gradient",

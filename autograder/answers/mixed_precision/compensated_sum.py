@@ -163,6 +163,16 @@ def by_a_mean(xs: Tensor, dtype: torch.dtype) -> Tensor:
     return (mean * len(terms)).to(dtype).reshape(shape)
 
 
+def put_together(xs: Tensor, dtype: torch.dtype) -> Tensor:
+    """All numbers put into one place, where they add up; the sum is added to nothing, and numbers that nobody needs."""
+    terms = xs.detach().to(dtype).reshape(len(xs), xs.shape[1:].numel())
+    places = torch.arange(terms.shape[1]).repeat(len(terms))
+    wide = terms.double().gather(0, terms.abs().argsort(0)).flatten()
+    total = torch.zeros(terms.shape[1], dtype=torch.float64).put_(places, wide, accumulate=True)
+    terms + torch.zeros_like(terms)
+    return (total.to(dtype) + torch.zeros_like(total, dtype=dtype)).reshape(xs.shape[1:])
+
+
 def blocks_of_pairs(xs: Tensor, dtype: torch.dtype) -> Tensor:
     """Eight numbers by pairs, and these sums as they should."""
     xs = xs.to(dtype)
@@ -224,6 +234,7 @@ def one_branch(xs: Tensor, dtype: torch.dtype) -> Tensor:
 
 kept, at_the_end = partial(edited, compensated_sum), partial(edited, neumaier)
 
+PUT = "torch.zeros(terms.shape[1], dtype=torch.float64).put_(places, wide, accumulate=True)"
 BY_64 = "compensated_sum(xs[:-64], dtype) + compensated_sum(xs[-64:], dtype)"
 START, TERMS = "s = lost = xs.new_zeros(xs.shape[1:], dtype=dtype)", "xs.to(dtype)"
 ZEROS = "xs = xs.to(dtype)\n    s = torch.zeros(xs.shape[1:], dtype=dtype)"
@@ -313,6 +324,8 @@ WRONG = (
         fixed_point,
         fused,
         beside_the_sum,
+        put_together,
+        edited(put_together, (PUT, f"torch.index_put({PUT.partition('.put_')[0]}, (places,), wide, accumulate=True)")),
         fails=("every_operation_in_dtype",),
     ),
     wrong(

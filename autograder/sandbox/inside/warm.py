@@ -123,7 +123,7 @@ def main(control: socket.socket, program: bytes | None) -> None:
             costs.base(found, _of(running[message["container"]], found))
             _send(control, {})
         elif message["do"] in ("mark", "look"):
-            getattr(costs, message["do"])(_of_all(running))
+            getattr(costs, message["do"])(_watch(running, shared))  # who asks without a pause is watched as well
             _send(control, {})
         elif message["do"] == "spent":
             found = _of_all(running)

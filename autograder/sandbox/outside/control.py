@@ -43,7 +43,7 @@ class WarmProcess:
         if self._folder is not None and self._process is not None and self._process.poll() is None:
             return self._folder.path
         for _ in range(STARTS - 1 if self._stood else 0):
-            with contextlib.suppress(RunnerError):
+            with contextlib.suppress(RunnerError, OSError):
                 return self._start()
             time.sleep(PAUSE)
         return self._start()

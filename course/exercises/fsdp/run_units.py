@@ -132,25 +132,27 @@ def _collectives(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return units.traffic(3)(inputs, got, expected)
 
 
-def _other_work(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """Whether units compute for other times than ours, or more than two of them travel in one call, which takes no
-    longer than one here. The all_reduce of a unit sends as much as all_gathers of two.
+def _other_work(inputs: Inputs, got: Values, expected: Values, in_one: int) -> str | None:
+    """Whether units compute for other times than ours, or more than so many of them travel in one call, which takes no
+    longer than one here.
     """
     if not same_seconds(got, expected):
         return "units do not compute for as long as they must"
     ranks, largest = len(inputs["x"]), int(cast(Tensor, got["largest"]).max())
-    most = 2 * max((ranks - 1) * -(-2 * a.numel() // ranks) * a.itemsize for a in inputs["a"])
-    return f"{largest} bytes are sent in one call, where two units have {most}" if largest > most else None
+    most = in_one * max((ranks - 1) * -(-2 * a.numel() // ranks) * a.itemsize for a in inputs["a"])
+    return f"{largest} bytes are sent in one call, where {most} are enough" if largest > most else None
 
 
 def _near(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """What `Property.holds` takes: it takes about as long as ours."""
-    return _other_work(inputs, got, expected) or about_as_long(got, expected)
+    return _other_work(inputs, got, expected, in_one=1) or about_as_long(got, expected)
 
 
 def _apart(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """What `Property.holds` takes: for each of its collectives a rank waits as long as ours, which overlaps none."""
-    if other := _other_work(inputs, got, expected):
+    """What `Property.holds` takes: for each of its collectives a rank waits as long as ours, which overlaps none. The
+    all_reduce of a unit sends as much as all_gathers of two.
+    """
+    if other := _other_work(inputs, got, expected, in_one=2):
         return other
     took, ours = _wait(got), _wait(expected)
     return (
@@ -182,8 +184,8 @@ def _held(full: float, ahead: int) -> units.Holds:
 
 
 def _waits(inputs: Inputs, got: Values, expected: Values) -> str | None:
-    """Whether hardly anything travels while units compute, each for longer than one travels: the all-gather of
-    something else is no unit's, and a reduce-scatter that is on its way when one begins goes before it.
+    """Whether half of what must travel is waited for, where each unit computes for longer than one travels: that is
+    more than all reduce-scatters, and the all-gather of something else is no unit's.
     """
     if not same_seconds(got, expected):
         return "units do not compute for as long as they must"
@@ -191,8 +193,8 @@ def _waits(inputs: Inputs, got: Values, expected: Values) -> str | None:
     part = units.unit_bytes(inputs, "peak_bytes" in got) / ranks
     travels = float(cast(Tensor, got["bytes_sent"]).max()) / ((ranks - 1) * part)  # as often as one unit
     waited = cast(float, got["makespan"]) - 3 * count * max(inputs["seconds"])
-    beside = travels - waited / ((ranks - 1) * (LINK.latency + part / LINK.bandwidth))
-    if beside > count / 2 and cast(Tensor, got.get("open/all_gather", torch.zeros(1))).any():
+    beside = min(travels, 3 * count) - waited / ((ranks - 1) * (LINK.latency + part / LINK.bandwidth))
+    if beside > 1.5 * count and cast(Tensor, got.get("open/all_gather", torch.zeros(1))).any():
         return None
     return "all-gathers are waited for that could have travelled while the unit before computed"
 
@@ -286,8 +288,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "two_units_held",
-            "With prefetch, more than two units' full parameters and two's full gradients are alive, or nothing is "
-            "gathered while a unit computes. A Work holds its tensors, too: let go of it when it was waited for.",
+            "With prefetch, more than two units' full parameters and two's full gradients are alive, or units are not "
+            "gathered while others compute. A Work holds its tensors, too: let go of it when it was waited for.",
             points=2,
             evidence="ledger",
             holds=_held(4.25, ahead=1),
