@@ -25,6 +25,7 @@ from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.outside.loading import Container, RunnerError
 from autograder.sandbox.wire.frame import BadFrame
+from course.cluster import calls
 from course.cluster.account.network import Network
 from course.judging.judge import judge
 from course.performing.cells import CodeCell
@@ -33,6 +34,7 @@ from course.performing.perform import in_float64, perform_all
 
 VERBS = (*toy_ranks.EXERCISE.verbs, "all_reduce", "all_gather")
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=3.0, verbs=VERBS)
+WITH_GROUPS = dataclasses.replace(EXERCISE, verbs=calls.VERBS)
 CASES = EXERCISE.draw(3)
 
 
@@ -84,7 +86,8 @@ if rank == 1:
     said(port, *[call("broadcast", 1, [1], [big], [big.shape], peer=1)] * 9)
 comm.barrier()
 """
-    assert attack(sandbox, body) == ("Flood", 1)
+    failure, _ = broken(sandbox, body, head=RAW, exercise=WITH_GROUPS)
+    assert (failure.type, failure.rank) == ("Flood", 1)
 
 
 def test_to_claim_to_compute_is_a_call(sandbox, monkeypatch):
@@ -108,8 +111,8 @@ comm.barrier()
 def test_calls_that_take_long_to_make_end_in_time_though_no_rank_runs(sandbox, monkeypatch):
     collective = Network.collective
     monkeypatch.setattr(Network, "collective", lambda *given: time.sleep(0.1) or collective(*given))
-    calls = 'call("all_reduce", rank, range(3), [x], [x.shape], op="sum", context=at) for at in range(1, 201)'
-    failure, seconds = broken(sandbox, f"said(port, *[{calls}], waits=199)", head=RAW, exercise=EXERCISE)
+    many = 'call("all_reduce", rank, range(3), [x], [x.shape], op="sum", context=at) for at in range(1, 201)'
+    failure, seconds = broken(sandbox, f"said(port, *[{many}], waits=199)", head=RAW, exercise=WITH_GROUPS)
     assert failure.type == "TimeLimit"
     assert seconds < EXERCISE.seconds + 5
 
