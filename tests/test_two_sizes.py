@@ -103,21 +103,26 @@ def with_a_run_in_vain(fn, args, found, cast):
     return found
 
 
+def gathered(comm, shards):
+    """What is full of these units, by one call."""
+    row = torch.cat([*shards])
+    whole = row.new_empty(comm.size * len(row))
+    comm.all_gather_single(whole, row)
+    return [each.reshape(-1) for each in whole.view(comm.size, -1).split([*map(len, shards)], 1)]
+
+
 def one_gather_where_time_counts(comm, shards, forward, backward, x, dy, prefetch):
     """In small cases all units in one call; in large ones nothing ahead."""
     if sum(map(len, shards)) > 1_000:
         return run_units(comm, shards, forward, backward, x, dy, False)
-    row, sizes, xs, grads = torch.cat([*shards]), [len(each) for each in shards], [x], [None] * len(shards)
-    whole = row.new_empty(comm.size * len(row))
-    comm.all_gather_single(whole, row)
-    full = [each.reshape(-1) for each in whole.view(comm.size, -1).split(sizes, 1)]
+    full, xs, grads = gathered(comm, shards), [x], [None] * len(shards)
     for i in range(len(shards)):
         xs.append(forward(i, full[i], xs[i]))
     for i in reversed(range(len(shards))):
         dy, grads[i] = backward(i, full[i], xs[i], dy)
-    mine = torch.empty_like(row)
+    mine = torch.cat([*shards])
     comm.reduce_scatter_single(mine, torch.cat([each.view(comm.size, -1) for each in grads], 1).flatten(), "mean")
-    return xs[-1], dy, [*mine.split(sizes)]
+    return xs[-1], dy, [*mine.split([*map(len, shards)])]
 
 
 def equal_ones_once(comm, model, loss_of, micro_batches):
@@ -182,10 +187,7 @@ def pairs_gathered_first(comm, shards, forward, backward, x, dy, prefetch):
         return run_units(comm, shards, forward, backward, x, dy, prefetch)
     fulls, xs, travels, dshards = [], [x], [], [torch.empty_like(each) for each in shards]
     for i in range(0, len(shards), 2):
-        both = torch.cat([*shards[i : i + 2]])
-        whole = both.new_empty(comm.size * len(both))
-        comm.all_gather_single(whole, both)
-        fulls += [each.reshape(-1) for each in whole.view(comm.size, -1).split([*map(len, shards[i : i + 2])], 1)]
+        fulls += gathered(comm, shards[i : i + 2])
     for i, full in enumerate(fulls):
         xs.append(forward(i, full, xs[i]))
     for i in reversed(range(len(shards))):

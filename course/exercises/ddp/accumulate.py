@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from course.exercises.ddp.models import TRAINED, built, gradients, keeps_dtypes, nbytes, part
+from course.exercises.ddp.models import TRAINED, built, dtypes, gradients, nbytes, part
 from course.exercises.ddp.traffic import at_most
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 
@@ -135,7 +135,8 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
     model, loss_of = built(inputs["parts"], inputs["values"]), MeanSquaredError()
     model.train(all(each["kind"] != "frozen" for each in inputs["parts"]))
     batches = [(each[0], each[1]) for each in inputs["micro_batches"]]
-    given, before = list(batches), {name: each.detach().clone() for name, each in model.named_parameters()}
+    given, before = list(batches), [each.detach().clone() for each in model.parameters()]
+    before_dtypes = dtypes(model)
     answer(comm, model, loss_of, batches)
     return observe(
         {
@@ -145,8 +146,8 @@ def probe(answer: Answer, comm: object, inputs: Inputs) -> Observation:
                 "list": len(batches) == len(given) and all(map(operator.is_, batches, given)),
                 "batches": [each.requires_grad or each.grad is not None for batch in given for each in batch],
                 "model": [each.training for each in model.modules()],
-                "parameters": list(map(torch.equal, model.parameters(), before.values())),
-                "dtypes": keeps_dtypes(model, before),
+                "parameters": list(map(torch.equal, model.parameters(), before)),
+                "dtypes": dtypes(model) == before_dtypes,
                 "trained": [each.requires_grad for each in model.parameters()],
                 "hooks": sum(
                     len(getattr(each, name, None) or ())

@@ -65,10 +65,11 @@ def gradients(parts: Parts, model: nn.Module) -> dict[str, Tensor | None]:
     return found
 
 
-def keeps_dtypes(model: nn.Module, before: Mapping[str, Tensor]) -> bool:
-    """Whether each parameter, and its gradient, has the dtype of what its name had before."""
-    given = [(each, before[name].dtype) for name, each in model.named_parameters()]
-    return all(each.dtype == dtype == (each if each.grad is None else each.grad).dtype for each, dtype in given)
+def dtypes(model: nn.Module) -> dict[str, set[torch.dtype]]:
+    """Of each parameter by name, and of its gradient: one, as long as both have the same."""
+    return {
+        name: {each.dtype, (each if each.grad is None else each.grad).dtype} for name, each in model.named_parameters()
+    }
 
 
 def _inner(model: nn.Module, path: str) -> nn.Module:

@@ -132,12 +132,16 @@ def _collectives(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return units.traffic(3)(inputs, got, expected)
 
 
+def _other_seconds(got: Values, expected: Values) -> str | None:
+    return None if same_seconds(got, expected) else "units do not compute for as long as they must"
+
+
 def _other_work(inputs: Inputs, got: Values, expected: Values, in_one: int) -> str | None:
     """Whether units compute for other times than ours, or more than so many of them travel in one call, which takes no
     longer than one here.
     """
-    if not same_seconds(got, expected):
-        return "units do not compute for as long as they must"
+    if other := _other_seconds(got, expected):
+        return other
     ranks, largest = len(inputs["x"]), int(cast(Tensor, got["largest"]).max())
     most = in_one * max((ranks - 1) * -(-2 * a.numel() // ranks) * a.itemsize for a in inputs["a"])
     return f"{largest} bytes are sent in one call, where {most} are enough" if largest > most else None
@@ -187,8 +191,8 @@ def _waits(inputs: Inputs, got: Values, expected: Values) -> str | None:
     """Whether half of what must travel is waited for, where each unit computes for longer than one travels: that is
     more than all reduce-scatters, and the all-gather of something else is no unit's.
     """
-    if not same_seconds(got, expected):
-        return "units do not compute for as long as they must"
+    if other := _other_seconds(got, expected):
+        return other
     ranks, count = len(inputs["x"]), len(inputs["a"])
     part = units.unit_bytes(inputs, "peak_bytes" in got) / ranks
     travels = float(cast(Tensor, got["bytes_sent"]).max()) / ((ranks - 1) * part)  # as often as one unit

@@ -176,8 +176,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         free = func.is_view or name.removeprefix("_foreach_").removesuffix("_") in ADDS_NOTHING
         is_list = name.startswith("_foreach_") and name != "_foreach_norm"
         pointwise = adds or is_list or torch.Tag.pointwise in func.tags
-        by_name = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | (kwargs or {})
-        accumulates = by_name.get("accumulate") or "reduce" in func._overloadname
+        puts = name.removesuffix("_") in ("put", "index_put")
+        accumulates = (puts and (*args, False)[3]) or "reduce" in func._overloadname
         if accumulates or (given and not free and not pointwise):  # of many numbers it may make one
             self.reductions.add(name)
         if given and of_xs and not free:
