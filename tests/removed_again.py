@@ -97,6 +97,17 @@ def answer(x):
 """,
 }
 
+NETWORKX_AGAIN = {
+    "its source, from the folder above": """\
+import importlib.util, os
+def answer(x):
+    above = importlib.util.find_spec("torch").submodule_search_locations[0] + "/.."
+    folder = os.open(above, os.O_RDONLY)
+    source = os.read(os.open("networkx/algorithms/dag.py", os.O_RDONLY, dir_fd=folder), 100_000)
+    return [3, 2, 1] if b"def topological_sort" in source else []
+""",
+}
+
 FUSED = """\
 import torch
 ADAM = dict(lr=0.1, beta1=0.0, beta2=0.0, weight_decay=0.0, eps=0.0, amsgrad=False, maximize=False)
@@ -257,6 +268,7 @@ def answer(x): return torch.jit.CompilationUnit(UNIT).f(x, [1])
 AGAIN: dict[tuple[str, ...], dict[str, str]] = {
     ("torch.nn.functional.silu",): SILU_AGAIN,
     ("graphlib",): GRAPHLIB_AGAIN,
+    ("networkx",): NETWORKX_AGAIN,
     ("torch.Tensor.sum_to_size",): SUMMED_AGAIN,
     ("torch.autograd",): AUTOGRAD_AGAIN,
     ("torch",): NUMBERS_AGAIN,

@@ -130,17 +130,26 @@ GRAPHLIB = {
     + f"def answer(x): return list(g.TopologicalSorter{SORT})",
 }
 
+UNREFUSED = """\
+import sys
+def answer(x):
+    sys.meta_path[:] = [each for each in sys.meta_path if "removed" not in type(each).__module__]
+"""
 NETWORKX = {
     "an import": "def answer(x):\n    import networkx as nx\n"
     + "    return list(nx.topological_sort(nx.DiGraph([(3, 2), (2, 1)])))",
     "imported before": "import networkx as nx\n"
     + "def answer(x): return list(nx.topological_sort(nx.DiGraph([(3, 2), (2, 1)])))",
+    "without who refuses imports": f"{UNREFUSED}    import networkx as nx\n"
+    + "    return list(nx.topological_sort(nx.DiGraph([(3, 2), (2, 1)])))",
 }
 SYMPY = {
     "an import": "def answer(x):\n    from sympy.utilities.iterables import topological_sort as f\n"
     + "    return f(([1, 2, 3], [(3, 2), (2, 1)]))",
     "imported before": "from sympy.utilities.iterables import topological_sort as f\n"
     + "def answer(x): return f(([1, 2, 3], [(3, 2), (2, 1)]))",
+    "without who refuses imports": f"{UNREFUSED}    from sympy.utilities.iterables import topological_sort as f\n"
+    + "    return f(([1, 2, 3], [(3, 2), (2, 1)]))",
 }
 
 CUBES = "def cubes(x): return (x ** 3).sum()\n"

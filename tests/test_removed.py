@@ -27,6 +27,7 @@ from course.errors import DeclarationError
 from course.performing.cells import CodeCell, load
 from course.performing.exercise import Case, Observation, observe
 from course.performing.perform import perform
+from course.performing.removals import UNLOADED
 from course.syllabus import entries
 
 REMOVING = [name for name in (entry.id for entry in entries()) if exercises.load(name).removes]
@@ -60,14 +61,14 @@ def free():
 
 @pytest.fixture(scope="module")
 def tried():
-    """What came of two trials of a process that has imported little; then, attempt by attempt, of the removed."""
-    return run("class", "later", "removed")
+    """What came of trials of a process that has imported little; then, attempt by attempt, of the removed."""
+    return run("class", "later", "unloaded", "removed")
 
 
 @pytest.fixture(scope="module")
 def attempts(tried):
     """By (removes, attempt): what came when the family was removed."""
-    return dict(zip(ATTEMPTS, tried[2:], strict=True))
+    return dict(zip(ATTEMPTS, tried[2 + len(UNLOADED) :], strict=True))
 
 
 @pytest.mark.soak
@@ -139,6 +140,13 @@ def test_a_class_stays_the_same_class(tried):
 
 def test_what_is_loaded_after_looking_up_is_removed_too(tried):
     assert tried[1] == "RemovedError"
+
+
+@pytest.mark.parametrize("name", UNLOADED)
+def test_what_was_never_loaded_is_not_to_be_had_from_its_files(tried, name):
+    seen = tried[2 + UNLOADED.index(name)]
+    assert seen["error"] == "RemovedError"
+    assert f"done without `{name}`" in seen["message"]
 
 
 def got(seen: dict, value: torch.Tensor) -> bool:
@@ -221,6 +229,12 @@ def in_a_class() -> dict:
     return {"same": kept is Answer, "inside": inside, "outside": float(torch.tensor([1.0, 2.0]).sum())}
 
 
+def unloaded() -> Iterator[dict]:
+    """In the later process `warm_up` has loaded sympy."""
+    for name in UNLOADED:
+        yield forked(attempt_once, (name,), FAMILIES[(name,)].cells["without who refuses imports"], False)
+
+
 def loaded_later() -> str:
     removed.prepare(("course.lessons.figures",))
     from course.lessons.figures.words import number
@@ -239,6 +253,7 @@ if __name__ == "__main__":
         "removed": lambda: each_attempt(free=False),
         "class": lambda: [forked(in_a_class)],
         "later": lambda: [forked(loaded_later)],
+        "unloaded": unloaded,
     }
     for seen in itertools.chain.from_iterable(trials[name]() for name in sys.argv[1:]):
         print(json.dumps(seen))

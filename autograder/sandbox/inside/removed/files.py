@@ -1,31 +1,36 @@
-"""What a removed module was made of: its files cannot be opened again, and no interpreter begins that would load them.
+"""What a removed module is made of: its files cannot be opened again, and no interpreter begins that would load them.
 
 import, runpy, exec(open(...).read()) --sys.audit("open")--> RemovedError     a hook that nobody can take away
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
 from autograder.sandbox.inside.removed.refusal import refusal
-from course.performing.removals import MEMBERS, lies_in
+from course.performing.removals import MEMBERS, UNLOADED, lies_in
 
 ANOTHER = "cpython.PyInterpreterState_New"
 
 
 def files_of(name: str) -> frozenset[str]:
-    """The files of all loaded modules that lie in `name`; none where only some members of a module are removed."""
+    """The files of all loaded modules that lie in `name`, and its folder where it is not loaded to be looked at; none
+    where only some members of a module are removed.
+    """
     found = [sys.modules[each] for each in list(sys.modules) if name not in MEMBERS and lies_in(each, name)]
     files = [getattr(each, "__file__", None) for each in found]
-    return frozenset(os.path.realpath(each) for each in files if isinstance(each, str))
+    spec = importlib.util.find_spec(name) if name in UNLOADED else None
+    folders = (spec and spec.submodule_search_locations) or ()
+    return frozenset(os.path.realpath(each) for each in (*files, *folders) if isinstance(each, str))
 
 
-def close_files(files: Collection[str], name: str) -> None:
-    """Whoever opens one of these files gets RemovedError for `name`."""
+def close_files(files: Set[str], name: str) -> None:
+    """Whoever opens one of these files, or what lies in one of these folders, gets RemovedError for `name`."""
     short = frozenset(map(os.path.basename, files))
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -36,8 +41,10 @@ def close_files(files: Collection[str], name: str) -> None:
         sys.addaudithook(hook)
 
 
-def _is_one(path: object, files: Collection[str], short: Collection[str]) -> bool:
-    """Whether it leads to one of the files, compiled or not; `short` are their names, where it begins at any folder."""
+def _is_one(path: object, files: Set[str], short: Set[str]) -> bool:
+    """Whether it leads to one of the files, compiled or not, or into a folder among them; `short` are their names,
+    where it begins at any folder.
+    """
     if not isinstance(path, (str, bytes, os.PathLike)):
         return False
     told = os.fsdecode(path)
@@ -45,4 +52,5 @@ def _is_one(path: object, files: Collection[str], short: Collection[str]) -> boo
     if found.parent.name == "__pycache__":
         found = found.parent.parent / f"{found.name.partition('.')[0]}.py"
     elsewhere = not os.path.isabs(told) and not found.exists()
-    return str(found) in files or (elsewhere and found.name in short)
+    inside = any(str(each) in files for each in (found, *found.parents))
+    return inside or (elsewhere and not short.isdisjoint(found.parts))
