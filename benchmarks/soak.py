@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -95,7 +96,7 @@ def submissions(count: int, hostile: int, *, solved: bool) -> dict[str, bytes]:
         turn, rest = divmod(number, hostile)
         hit = attacks and rest == 0
         name, data = attacks[turn % len(attacks)] if hit else usual[(number - turn) % len(usual)]
-        made[f"s{number:05d}_{name}"] = data
+        made[f"s{number:05d}_{name}"] = _numbered(data, number) if hit else data
     return made
 
 
@@ -106,6 +107,11 @@ def _attacks() -> list[tuple[str, bytes]]:
 
     found: list[tuple[str, bytes]] = notebooks()
     return found
+
+
+def _numbered(data: bytes, number: int) -> bytes:
+    """The same notebook with a number in each cell but magics, so that nothing of it was there before."""
+    return re.sub(rb'"source": "(?!%%)', rb"\g<0>#%d\\n" % number, data)
 
 
 def lost(root: Path, given: Mapping[str, bytes]) -> dict[str, str]:

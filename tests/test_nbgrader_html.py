@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import re
+import weakref
 from collections import Counter
 from html.parser import HTMLParser
 
@@ -20,7 +21,7 @@ from small_class import RIGHT, hand_in, notebook
 from autograder.engine.cells import verbatim
 from autograder.nbgrader_bridge import exporters
 from autograder.nbgrader_bridge import pages as pages_of_feedback
-from autograder.nbgrader_bridge.pages import COLOURED, ON_A_PAGE, FeedbackExporter
+from autograder.nbgrader_bridge.pages import COLOURED, KEPT, ON_A_PAGE, FeedbackExporter
 
 ATTACKS = [
     "<script>alert(1)</script>",
@@ -166,3 +167,32 @@ def test_colours_of_code_take_no_more_of_a_page_than_they_may(code):
 def test_a_page_has_colours_up_to_a_time(monkeypatch):
     monkeypatch.setattr(pages_of_feedback, "SECONDS", 0.0)
     assert codes("1+1") == ["<pre>1+1</pre>"]
+
+
+class Rendered(str):
+    """HTML that can be seen to be forgotten."""
+
+
+def test_of_what_students_wrote_few_characters_are_kept_for_other_pages(monkeypatch):
+    def render(source):
+        made = Rendered(f"<pre>{24 * source}</pre>")
+        alive.add(weakref.ref(made, alive.discard))
+        return made
+
+    alive = set()
+    monkeypatch.setattr(pages_of_feedback, "Highlight2HTML", lambda **_: render)
+    exporter = FeedbackExporter()
+    for student in range(30):
+        cells = [new_code_cell(f"{student}.{number}".ljust(COLOURED, "+")) for number in range(12)]
+        exporter.from_notebook_node(new_notebook(cells=cells))
+        assert 0 < sum(len(each()) for each in alive) <= KEPT
+
+
+def test_what_stands_on_every_page_is_rendered_once(monkeypatch):
+    rendered = []
+    monkeypatch.setattr(pages_of_feedback, "Highlight2HTML", lambda **_: lambda source: rendered.append(source) or "")
+    exporter = FeedbackExporter()
+    for student in range(5):
+        cells = [new_code_cell("lesson = 1"), new_code_cell(f"own = {student}")]
+        exporter.from_notebook_node(new_notebook(cells=cells))
+    assert rendered == ["lesson = 1", *(f"own = {student}" for student in range(5))]

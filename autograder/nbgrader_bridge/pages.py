@@ -3,12 +3,11 @@
     graded notebook --nbgrader's steps--> with scores and comments --view--> template --> page
 
 The page is ours, because nbconvert's has scripts and begins with the lesson. Text and code of the lesson are rendered
-once for all pages of a class.
+once for many pages of a class.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 import time
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from autograder.nbgrader_bridge.feedback import view
 from autograder.nbgrader_bridge.feedback_template import COLOURS, PAGE, STYLE
 from autograder.nbgrader_bridge.folders import take_names_literally
 
-KEPT = 512  # rendered texts: a lesson has some 150, which come again on every page
+KEPT = 2_000_000  # characters of texts and their HTML: a lesson has 350,000, which come again on every page
 LONGEST, COLOURED = 20_000, 5_000  # characters of a text that is rendered, and of code that gets colours
 ON_A_PAGE, SECONDS = 1_500_000, 10.0  # characters that colours of code may add to a page; time for it
 BLANK = re.compile(r"(?:[^\S\n\r]*[\n\r]){50}")  # over them the search for magics takes the square of their number
@@ -75,11 +74,26 @@ class FeedbackExporter(HTMLExporter):
 
 
 def _remembering(render: Callable[[str], str]) -> Callable[[str], str]:
-    """The same function, which does not render a short text again; a long one is shown as it was written: colours
-    would make a page of 40 MB of a source of 2.
+    """The same function, which does not render a short text again, until what it remembers is too much and all of it is
+    forgotten; a long one is shown as it was written: colours would make a page of 40 MB of a source of 2.
     """
-    known = functools.lru_cache(KEPT)(render)
-    return lambda text: known(text) if len(text) <= LONGEST else _as_written(text)
+    known = dict[str, str]()
+    held = 0
+
+    def remembering(text: str) -> str:
+        nonlocal held
+        if len(text) > LONGEST:
+            return _as_written(text)
+        if text not in known:
+            html = render(text)
+            held += len(text) + len(html)
+            if held > KEPT:
+                known.clear()
+                held = len(text) + len(html)
+            known[text] = html
+        return known[text]
+
+    return remembering
 
 
 def _sparing(highlight: Callable[[str], str]) -> Callable[[str], str]:
