@@ -272,18 +272,24 @@ UNSOUND = {
     "checksum": png()[:30] + b"?" + png()[31:],
     "short header": outputs.SIGNATURE + chunk(b"IHDR", struct.pack(">II", 2, 1)) + png()[33:],
     "no pixels": png(0, 1),
-    "too many pixels": png(100_000, 100_000),
+    "too many pixels": png(3_000, 3_000),
+    "too wide": png(10_001, 1),
+    "too high": png(1, 10_001),
     "two headers": png(2, 1, chunk(b"IHDR", bytes(13))),
     "too many bytes": png(2, 1, chunk(b"tEXt", bytes(outputs.PNG))),
     "signature": outputs.SIGNATURE,
 }
 
 
+LEFT_OUT = (
+    "<Figure>\n[not shown here: a picture that is no PNG of at most 1 MiB and 8 megapixels "
+    "(10,000 a side, 64 megapixels in a notebook)]"
+)
+
+
 @pytest.mark.parametrize("what", UNSOUND)
 def test_what_is_no_sound_small_png_is_left_out_and_told(what):
-    assert alone(pictured(UNSOUND[what]))["data"] == {
-        "text/plain": "<Figure>\n[not shown here: a picture that is no PNG of at most 1 MiB and 8 megapixels]"
-    }
+    assert alone(pictured(UNSOUND[what]))["data"] == {"text/plain": LEFT_OUT}
 
 
 def test_what_is_shown_in_another_form_keeps_its_text_and_says_what_is_missing():
@@ -331,6 +337,14 @@ def test_all_outputs_together_stay_below_a_limit():
     assert 0.99 * outputs.TOTAL < len(json.dumps(cells)) < 1.01 * outputs.TOTAL
     assert cells[0][-1]["text"] == "a" * outputs.TEXT
     assert cells[-1][-1]["text"] == "[left out: all outputs of a notebook may together hold 4 MiB]\n"
+
+
+def test_pixels_of_all_pictures_together_stay_below_a_limit():
+    large, small = pictured(png(3_000, 2_000)), pictured(png())
+    shown = [output["data"] for cell in safe([[large, large, small]] * 8, 8) for output in cell]
+    kept = [data["text/plain"] == "<Figure>" for data in shown]
+    assert kept == [True] * 15 + [False, False, True] * 3
+    assert {data["text/plain"] for data in shown} == {"<Figure>", LEFT_OUT}
 
 
 SWELLING = {  # what is longer on a page than in a notebook

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 import os
 import re
 import sysconfig
@@ -30,7 +31,8 @@ LINES, LOOKED_AT = 1_000, 2 * TEXT  # entries of a traceback, and characters of 
 COLOURS = 1_000  # changes of colour in one text; with more it is shown without colours
 ENAME, EVALUE = 100, 1_000  # characters
 PNG = 2**20  # bytes of one picture
-PIXELS = 8_000_000  # of one picture: a browser needs 4 bytes for each
+PIXELS, SIDE = 8_000_000, 10_000  # of one picture: a browser needs 4 bytes for each
+ALL_PIXELS = 64_000_000  # of all pictures together: a black one of 8 million takes 1,000 bytes
 TOTAL = 4 * 2**20  # characters of HTML, all cells together: a page has colours of code and sources besides
 COLOURED = 120  # characters of HTML that begin and end the longest colour
 
@@ -64,22 +66,24 @@ def safe(displayed: object, count: int) -> Outputs:
     They are taken one by one, and of each only what is shown is kept: a few bytes may bring a hundred times as much.
     A run that ended too early is told below the first cell that it did not show.
     """
-    shown, room = list[tuple[Output, ...]](), TOTAL
+    shown, room, pixels = list[tuple[Output, ...]](), TOTAL, ALL_PIXELS
     for cell in itertools.islice(displayed if isinstance(displayed, Iterable) else (), count):
-        shown.append(tuple(_cell(cell, room)))
+        shown.append(tuple(_cell(cell, room, pixels)))
         room -= sum(map(_size, shown[-1]))
+        pixels -= sum(map(_pixels, shown[-1]))
     if len(shown) < count:
         shown.append((_remark("the run that shows this notebook ended here: it was stopped, or ended by itself"),))
     return (*shown, *((),) * (count - len(shown)))
 
 
-def _cell(outputs: object, room: int) -> Iterator[Output]:
+def _cell(outputs: object, room: int, pixels: int) -> Iterator[Output]:
     if not isinstance(outputs, list):
         yield _remark("something that is no list of outputs was left out")
         return
     for output in outputs[:OUTPUTS]:
-        clean = _output(output)
+        clean = _output(output, pixels)
         room -= _size(clean)
+        pixels -= _pixels(clean)
         if room < 0:
             yield _remark(f"left out: all outputs of a notebook may together hold {TOTAL >> 20} MiB")
             return
@@ -99,8 +103,8 @@ def _remark(sentence: str) -> Output:
     return {"output_type": "stream", "name": "stderr", "text": f"[{sentence}]\n"}
 
 
-def _output(output: object) -> Output:
-    """One output, rebuilt from the parts that are known."""
+def _output(output: object, pixels: int) -> Output:
+    """One output, rebuilt from the parts that are known; its picture has no more pixels than there is room for."""
     if not isinstance(output, dict):
         return _remark("something that is no output was left out")
     kind, name = (value if isinstance(value, str) else "" for value in (output.get("output_type"), output.get("name")))
@@ -110,9 +114,9 @@ def _output(output: object) -> Output:
     if kind == "error":
         return _error(output)
     if kind == "display_data":
-        return {"output_type": "display_data", "data": _data(output.get("data")), "metadata": {}}
+        return {"output_type": "display_data", "data": _data(output.get("data"), pixels), "metadata": {}}
     if kind == "execute_result":
-        data, number = _data(output.get("data")), _count(output.get("execution_count"))
+        data, number = _data(output.get("data"), pixels), _count(output.get("execution_count"))
         return {"output_type": "execute_result", "data": data, "metadata": {}, "execution_count": number}
     return _remark("something that is no output was left out")
 
@@ -136,11 +140,11 @@ def _error(output: dict[Any, Any]) -> Output:
 # --- displays ---------------------------------------------------------------------------------------
 
 
-def _data(bundle: object) -> dict[str, str]:
+def _data(bundle: object, pixels: int) -> dict[str, str]:
     """Text, a picture, or both; text always, and it says what is missing."""
     forms = bundle if isinstance(bundle, dict) else {}
     data = {"text/plain": _text(forms.get("text/plain"))}
-    picture = _picture(forms.get("image/png"))
+    picture = _picture(forms.get("image/png"), pixels)
     if picture:
         data["image/png"] = picture
     elif WIDGET in forms:
@@ -154,13 +158,14 @@ def _missing(forms: dict[Any, Any]) -> str:
     """Which forms of a display are not shown; "" where its text is all there is."""
     others = [FORMS.get(form, "another form") for form in forms if form not in ("text/plain", "image/png")]
     if "image/png" in forms:
-        others.append(f"a picture that is no PNG of at most {PNG >> 20} MiB and {PIXELS // 10**6} megapixels")
+        one, together = f"{PIXELS // 10**6} megapixels", f"{ALL_PIXELS // 10**6} megapixels in a notebook"
+        others.append(f"a picture that is no PNG of at most {PNG >> 20} MiB and {one} ({SIDE:,} a side, {together})")
     if not others and "text/plain" not in forms:
         others.append("an output without a form")
     return f"[not shown here: {', '.join(dict.fromkeys(others))}]" if others else ""
 
 
-def _picture(value: object) -> str | None:
+def _picture(value: object, pixels: int) -> str | None:
     """A PNG in base64; None where it is none, or too large."""
     if not isinstance(value, str) or len(value) > 2 * PNG:
         return None
@@ -168,20 +173,30 @@ def _picture(value: object) -> str | None:
         data = base64.b64decode(value.replace("\n", ""), validate=True)
     except ValueError:
         return None
-    clean = _png(data) if len(data) <= PNG else None
+    clean = _png(data, pixels) if len(data) <= PNG else None
     return base64.b64encode(clean).decode() if clean else None
 
 
-def _png(data: bytes) -> bytes | None:
+def _png(data: bytes, pixels: int) -> bytes | None:
     """The picture without what only describes it; None where it is no sound PNG, or has too many pixels."""
     chunks = list(_chunks(data)) if data.startswith(SIGNATURE) else []
     kinds = [chunk[4:8] for chunk in chunks]
     if not chunks or kinds[0] != b"IHDR" or kinds[-1] != b"IEND" or b"IDAT" not in kinds or kinds.count(b"IHDR") > 1:
         return None
-    width, height = (int.from_bytes(chunks[0][at : at + 4], "big") for at in (8, 12))
-    if len(chunks[0]) != 25 or not 0 < width * height <= PIXELS:
+    width, height = _sides(data)
+    if len(chunks[0]) != 25 or max(width, height) > SIDE or not 0 < width * height <= min(PIXELS, pixels):
         return None
     return SIGNATURE + b"".join(chunk for chunk in chunks if chunk[4:8] in CHUNKS)
+
+
+def _sides(data: bytes) -> tuple[int, int]:
+    """Width and height of a PNG, which stand first in it."""
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def _pixels(output: Output) -> int:
+    """Of its picture; 0 where it has none."""
+    return math.prod(_sides(base64.b64decode(output.get("data", {}).get("image/png", "")[:32])))
 
 
 def _chunks(data: bytes) -> Iterator[bytes]:
