@@ -102,7 +102,7 @@ def grade(
         int | None, typer.Option(min=0, help="the same cases for everyone; secret ones if left out")
     ] = None,
     same_seeds: Annotated[
-        bool, typer.Option("--same-seeds", help="each student's cases as they were last time, from the journal")
+        bool, typer.Option("--same-seeds", help="each unchanged file's cases as they were last time")
     ] = False,
     resume: Annotated[
         bool | None,

@@ -64,7 +64,7 @@ def test_what_was_recorded_is_not_graded_twice(room, moment, repeated):
 def test_a_run_that_is_taken_up_draws_the_same_secret_seeds(room):
     run_killed(room, *MOMENTS["judge"], after=False)
     with Journal(room.root / ".grading" / f"{ASSIGNMENT}.jsonl") as journal:
-        before = dict(journal.seeds)
+        before = {student: entry.seed for student, entry in journal.starts.items()}
     after = seeds(room.grade())
     assert sorted(before) == ["ann", "bob", "cid"]
     assert set(after.values()) == set(before.values())
@@ -175,3 +175,11 @@ def test_a_student_without_a_seed_is_told(room):
     room.grade(students=["ann"])
     room.grade(repeat=True, students=["ann", "bob"])
     assert room.said == ["bob: no earlier seed is in the journal, a new one was drawn"]
+
+
+def test_a_file_that_has_changed_is_not_graded_with_its_earlier_seed(room):
+    before = seeds(room.grade())
+    hand_in(room.root, "ann", notebook())
+    after = seeds(room.grade(repeat=True))
+    assert [student for student in STUDENTS if after[student] != before[student]] == ["ann"]
+    assert room.said == ["ann: the file has changed since the earlier seed, a new one was drawn"]

@@ -63,7 +63,7 @@ class BatchRun:
     release   digest of the release notebook
     drawn     the secret seed of everyone
     seed      what somebody asked for in its place
-    repeat    each student's seed is that of an earlier run
+    repeat    each student's seed is that of an earlier run, where the file is the same
     students  ids that were asked for; None: all who had handed in
     entries   by student, in the order of their start
     """
@@ -81,8 +81,8 @@ class BatchRun:
 class Journal:
     """The journal of one assignment, open for writing. Use as a context manager.
 
-    run    the last run: the one that is being written, or an earlier one; None in a new journal
-    seeds  by student: the seed of the last start, over all runs
+    run     the last run: the one that is being written, or an earlier one; None in a new journal
+    starts  by student: the last start, over all runs
 
     Raises JournalError where another process grades below the same folder, a line is damaged, or nothing can be
     written.
@@ -90,7 +90,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.run: BatchRun | None = None
-        self.seeds: dict[str, int] = {}
+        self.starts: dict[str, Entry] = {}
         self._path = path
         self._lock = _lock(path.parent)
         try:
@@ -181,9 +181,9 @@ class Journal:
             self.run.ended = True
         elif line["is"] == "started":
             started = _fields(line, _STARTED)
-            self.run.entries[started["student"]] = Entry(digest=started["digest"], seed=started["seed"])
+            entry = Entry(digest=started["digest"], seed=started["seed"])
+            self.run.entries[started["student"]] = self.starts[started["student"]] = entry
             self.run.ended = False
-            self.seeds[started["student"]] = started["seed"]
         else:
             entry = self.run.entries[line["student"]]
             self.run.entries[line["student"]] = dataclasses.replace(entry, state=_STATES[line["is"]])

@@ -47,7 +47,7 @@ class How:
     trusted   run students' code without a sandbox
     display   show in the graded notebooks what the cells show when they are run
     resume    True: go on with the last run, even if it ended; False: begin a new one; None: go on if it did not end
-    repeat    draw each student's cases with the seed of the journal
+    repeat    draw each student's cases with the seed of the journal, where the file is the same
     patience  seconds to wait for a gradebook that is locked
     work      grades in the engine's place
     """

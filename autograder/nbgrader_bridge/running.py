@@ -106,19 +106,20 @@ class Batch:
     # --- seeds ---
 
     def _entry(self, student: str, path: Path | None) -> Entry:
-        """The run's seed; but a new one for a file that came when feedback may have been read: after this student was
-        graded, or, where nobody graded him yet, after the run began.
+        """The run's seed, or the one that is to be repeated; but a new one for a file that came when feedback may have
+        been read: after this student was graded, or, where nobody graded him yet, after the run began.
         """
-        digest, before = digest_of(path), self.run.entries.get(student)
+        digest, before, earlier = digest_of(path), self.run.entries.get(student), self.journal.starts.get(student)
         if self.run.seed is not None:
             seed = self.run.seed
         elif before is not None:
             seed = before.seed if before.digest == digest else new_seed()
-        elif self.run.repeat and student in self.journal.seeds:
-            seed = self.journal.seeds[student]
+        elif self.run.repeat and earlier is not None and earlier.digest == digest:
+            seed = earlier.seed
         else:
             if self.run.repeat:
-                self.watcher.said(f"{student}: no earlier seed is in the journal, a new one was drawn")
+                why = "the file has changed since the earlier seed" if earlier else "no earlier seed is in the journal"
+                self.watcher.said(f"{student}: {why}, a new one was drawn")
             seed = new_seed() if self._came_later(path) else self.run.drawn
         return Entry(digest=digest, seed=seed)
 
