@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from course.performing.warm import warm_all
 from course.tree import Leaf, flatten, map_leaves
 
 TWO_SEEDS = (11, 12)  # global random states under which a misconception is performed
+WAYS = 4  # to move the inputs of a sheet, which goes to other processors: one way may miss what another one shows
 
 
 def references(bank: Bank, cases: Sequence[Case]) -> tuple[Observation, ...]:
@@ -66,11 +67,11 @@ def _packed_cases(record: Record) -> bytes:
     return sheet.write("cases", {"all": dataclasses.replace(record, references=(), suspects=())})
 
 
-def recorded(bank: Bank, seed: int = PUBLIC_SEED, *, moved: bool = True) -> Recorded:
+def recorded(bank: Bank, seed: int = PUBLIC_SEED, *, moved: int = 1) -> Recorded:
     """The bank on the cases that this seed draws.
 
-    moved  whether witnesses are performed on moved cases as well; without, nothing is known of their sensitivity, and
-           it takes little more than half the time
+    moved  in how many ways cases are moved, on which witnesses are performed as well; without any, nothing is known of
+           their sensitivity, and it takes little more than half the time that it does with one
     """
     cases = tuple(bank.exercise.draw(seed))
     pairs = [(each.name, *_suspect(bank.exercise, each, cases, moved=moved)) for each in bank.misconceptions]
@@ -104,11 +105,11 @@ def _as_sensitive(fresh: Witness, committed: Witness) -> Witness:
 
 def record(bank: Bank, seed: int = PUBLIC_SEED) -> Record:
     """What the answer sheet holds of this exercise."""
-    return recorded(bank, seed).record
+    return recorded(bank, seed, moved=WAYS).record
 
 
 def _suspect(
-    exercise: Exercise, misconception: Misconception, cases: Sequence[Case], *, moved: bool = True
+    exercise: Exercise, misconception: Misconception, cases: Sequence[Case], *, moved: int = 1
 ) -> tuple[Suspect, list[list[Observation]]]:
     """A misconception with its witnesses, and what each showed when it was performed again.
 
@@ -116,7 +117,8 @@ def _suspect(
     """
     warm_all()
     performed = [] if misconception.fails else misconception.witnesses
-    apart = [_if_moved(case, EPS[misconception.rounds_to]) if moved and performed else None for case in cases]
+    rounding = EPS[misconception.rounds_to]
+    apart = [[_if_moved(case, rounding, way) for case in cases] for way in range(moved if performed else 0)]
     runs = [_witness(exercise, wrong, cases, apart) for wrong in performed]
     suspect = Suspect(
         name=misconception.name,
@@ -129,10 +131,10 @@ def _suspect(
 
 
 def _witness(
-    exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Sequence[Case | None]
+    exercise: Exercise, wrong: Answer, cases: Sequence[Case], moved: Sequence[Sequence[Case | None]]
 ) -> tuple[Witness, list[Observation]]:
-    """A wrong answer on these cases in their own dtype, with its free keys, and its sensitivity to moved ones; and what
-    it showed under another random state.
+    """A wrong answer on these cases in their own dtype, with its free keys, and its sensitivity to moved ones, the
+    largest of all ways; and what it showed under another random state.
 
     What must show the same is not performed once more: a case in which no random number was drawn, or none moves.
     """
@@ -140,8 +142,8 @@ def _witness(
     first = _seeded(_watched(exercise, draws), wrong, cases, TWO_SEEDS[0], before=lambda: draws.append([]))
     drawn = [case if at < len(draws) and any(draws[at]) else None for at, case in enumerate(cases)]
     second = _seeded(exercise, wrong, _or_known(drawn, first), TWO_SEEDS[1])
-    third = _seeded(exercise, wrong, _or_known(moved, first), TWO_SEEDS[0])
-    spreads = [_spread(a, b) for a, b in zip(first, third, strict=True)]
+    others = [_seeded(exercise, wrong, _or_known(way, first), TWO_SEEDS[0]) for way in moved]
+    spreads = [_largest(_spread(a, other[at]) for other in others) for at, a in enumerate(first)]
     witness = Witness(
         observations=tuple(first),
         free=tuple(_differing(a, b) | _drowned(a, by) for a, b, by in zip(first, second, spreads, strict=True)),
@@ -203,22 +205,27 @@ def _without_lines(seen: Observation) -> Observation:
     return dataclasses.replace(seen, error=seen.error and dataclasses.replace(seen.error, where=()))
 
 
-def _if_moved(case: Case, rounding: float) -> Case | None:
+def _if_moved(case: Case, rounding: float, way: int) -> Case | None:
     """The moved case; None where it has no floating value."""
     values = [*flatten(dict(case.inputs)).values(), *flatten(dict(case.hidden)).values()]
     floating = any(isinstance(each, float) or (isinstance(each, Tensor) and each.dtype in EPS) for each in values)
-    return _moved(case, rounding) if floating else None
+    return _moved(case, rounding, way) if floating else None
 
 
-def _moved(case: Case, rounding: float) -> Case:
-    """The case with every floating value, hidden ones too, one rounding away, up and down in turns.
+def _moved(case: Case, rounding: float, way: int = 0) -> Case:
+    """The case with every floating value, hidden ones too, one rounding away: up and down in turns, or as `way` draws.
 
     A tensor's numbers move by one rounding of their own dtype, or by `rounding` where that is more.
     """
 
+    rng = torch.Generator().manual_seed(way)
+
+    def down(count: int) -> Tensor:
+        return torch.randint(2, (count,), generator=rng) if way else torch.arange(count) % 2
+
     def move(leaf: Leaf) -> Leaf:
         if isinstance(leaf, Tensor) and leaf.dtype in EPS:
-            turns = 1 - 2 * (torch.arange(leaf.numel(), dtype=torch.float64).reshape(leaf.shape) % 2)
+            turns = (1 - 2 * down(leaf.numel())).double().reshape(leaf.shape)
             return (leaf.double() * (1 + turns * max(EPS[leaf.dtype], rounding))).to(leaf.dtype)
         return leaf * (1 + EPS[torch.float64]) if isinstance(leaf, float) else leaf
 
@@ -240,6 +247,14 @@ def _spread(a: Observation, b: Observation) -> dict[str, float]:
     one, two = _leaves(a), _leaves(b)
     spread = {key: _distance(one[key], two[key]) for key in one.keys() & two.keys()}
     return {key: value for key, value in sorted(spread.items()) if value > 0 and math.isfinite(value)}
+
+
+def _largest(spreads: Iterable[dict[str, float]]) -> dict[str, float]:
+    """By key, in order."""
+    found: dict[str, float] = {}
+    for spread in spreads:
+        found |= {key: max(value, found.get(key, 0.0)) for key, value in spread.items()}
+    return dict(sorted(found.items()))
 
 
 def _drowned(seen: Observation, spread: dict[str, float]) -> frozenset[str]:

@@ -951,8 +951,8 @@ def gradient_noise_scale(small: Tensor, large: Tensor, b_small: int, b_large: in
               float32 or both in float64.
     Returns   (S, |G|^2, S / |G|^2), three numbers, or tensors of shape (). Squared norms are averaged over the draws
               *before* anything is subtracted or divided, so that S and |G|^2 are right on average. S may come out
-              negative, and is returned as it is. A |G|^2 above 0 is returned, however small it is. Draws in float64
-              are computed in float64, nothing in float32.
+              negative, and is returned as it is. A |G|^2 above 0 is returned, however small it is, as long as the
+              dtype of the draws holds their squares. Draws in float64 are computed in float64, nothing in float32.
     Refused   with a ValueError: b_small that is not less than b_large; an estimate of |G|^2 that is 0 or negative.
     Example   small = [[3., 0.], [1., 0.]], large = [[2., 0.], [1., 1.]], b_small = 1, b_large = 3: the mean squared
               norms are 5 and 3, and (3., 2., 1.5) is returned.

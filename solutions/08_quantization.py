@@ -1064,8 +1064,9 @@ def adam8_step(
 ) -> None:
     """One step of AdamW, in place, whose moments are kept in 8 bits.
 
-    param, grad  float32, contiguous, of one shape, also (); param may require a gradient; grad is not changed. In place
-                 means in the tensor's own memory: an assignment to a name or to `.data` does not change it.
+    param, grad  float32, contiguous, of one shape, also (); param may require a gradient, and still does afterwards;
+                 grad is not changed. In place means in the tensor's own memory: an assignment to a name or to `.data`
+                 does not change it.
     state        {} before the first step. After each: "step", an int, the number of steps; and for "m" and "v" a pair
                  (codes, scales): codes uint8, one for each number of param in row-major order, shape (numel,); scales
                  float32, one for each block of `block` numbers, the last perhaps shorter: its largest magnitude

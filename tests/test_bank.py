@@ -217,6 +217,18 @@ def test_an_amplified_rounding_is_seen():
     assert sharp > 1e4 * calm
 
 
+def test_a_sheet_shows_what_only_some_ways_to_move_inputs_do():
+    def of_the_first_two(x, numbers, square):
+        return square(x) + (x[0] / CASES[0].inputs["x"][0] < x[1] / CASES[0].inputs["x"][1]), sum(numbers)
+
+    bank = dataclasses.replace(toy.BANK, misconceptions=(toy.wrong("it", of_the_first_two),))
+    one, several = (
+        recording.recorded(bank, 1, moved=ways).record.suspects[0].witnesses[0].sensitivity[0]["squares"]
+        for ways in (1, recording.WAYS)
+    )
+    assert one < 1e-3 < 0.5 < several
+
+
 def test_inputs_move_by_one_rounding_up_and_down():
     moved = recording._moved(CASES[0], 0.0).inputs
     ratio = moved["x"].double() / CASES[0].inputs["x"].double() - 1

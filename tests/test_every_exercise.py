@@ -39,7 +39,7 @@ every_exercise = pytest.mark.parametrize("name", [entry.id for entry in entries(
 def test_the_sheet_is_what_is_recorded_and_the_proof_holds_on_it_and_on_fresh_cases(name):
     bank = with_worked(banks.load(name), ROOT)
     # What roundings do to a misconception, the sheet says: to find it out costs as much as all the rest of a record.
-    recorded, committed = recording.recorded(bank, moved=False), committed_sheet(bank.exercise.unit)[name]
+    recorded, committed = recording.recorded(bank, moved=0), committed_sheet(bank.exercise.unit)[name]
     fresh = recording.as_sensitive(recorded.record, committed)
     assert "\n".join(sheets_differ({name: committed}, {name: fresh})) == "", "if that is meant: make build"
     assert prove(bank, [PUBLIC_SEED, FRESH], public=recorded.beside(committed), quick=True).misses == []

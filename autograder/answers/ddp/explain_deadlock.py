@@ -122,6 +122,8 @@ FOLLOWS = " and _agree(mine[2:], right[2:])"
 COMMENT = "  # b a c, not b a: a may be left out of a b a"
 ORDER = f'if mine[:2] == [right[1], right[0]]{FOLLOWS}:{COMMENT}\n        return "wrong order"\n    '
 MISSING, EXTRA = "_agree(mine, right[1:])", "_agree(mine[1:], right)"
+IF_MISSING = f'    if {MISSING}:\n        return "missing call"\n'
+IF_EXTRA = f'    if {EXTRA}:\n        return "extra call"\n'
 ORDERED = "    if mine[:2] =="
 NAMED = ("\n\ndef _reason", '\n\nPARTS = ("verb", "peer", "root", "shape", "op")\n\n\ndef _reason')
 ARGUMENT = 'next(f"wrong {name}" for name, a, b in zip(PARTS, mine[0], right[0], strict=True) if a != b)'
@@ -136,6 +138,16 @@ BEHIND, AHEAD = "lists[culprit - 1]", "lists[(culprit + 1) % len(trace)]"
 PICKS = ((VOTED, VOTED), (VOTED, LAST_VOTED), (VOTED, FIRST_OTHER))
 
 WRONG = (
+    wrong(
+        "looks_two_calls_ahead",
+        "You hold the next calls of both lists against each other, and not all that follow. Where two calls take "
+        "turns, a b a b, the lists agree for a while whichever of them you move: go on as far as both go.",
+        edit((AS_FAR, AS_FAR.replace("others,", "others[:2],"))),
+        edit(
+            (AS_FAR, AS_FAR.replace("others,", "others[:2],")),
+            (IF_MISSING + IF_EXTRA, IF_EXTRA + IF_MISSING),
+        ),
+    ),
     wrong(
         "passes_over_the_first_call",
         "You compare the lists from their second call on. The first one, whose place is 0, may be the mistake.",

@@ -130,6 +130,8 @@ LATEST = """    if comm.rank == 0:
         os.replace(new, folder / "latest")
 """
 PUT, NEW = '        os.replace(new, folder / "latest")\n', 'new = folder / "latest.new"'
+KEPT = "    if comm.rank == 0 and (folder / 'latest').exists():\n        os.link(folder / 'latest', before)\n"
+BACK = "            os.replace(before, folder / 'latest') if before.exists() else (folder / 'latest').unlink()\n"
 NAMES = "failed.nonzero().flatten().tolist()"
 MAKES = "    if comm.rank == 0:\n"
 MADE = "part.mkdir(parents=True, exist_ok=True)"
@@ -219,6 +221,16 @@ WRONG = (
         edit(
             (LATEST, ""),
             (CAUGHT, f"{CAUGHT}    if not failed.any():\n    {LATEST.replace(chr(10), chr(10) + '    ').rstrip()}\n"),
+        ),
+    ),
+    wrong(
+        "latest_put_back",
+        "Rank 0 makes `latest` name the new step at once, and puts the old name back where the save has failed. A run "
+        "that is killed in between is left with a name whose files are not all there. First hear from all.",
+        edit(
+            (LATEST, ""),
+            (TOLD, f"    before = folder / 'before'\n{KEPT}{LATEST}{TOLD}"),
+            (ASKED, f"{ASKED}        if comm.rank == 0:\n{BACK}"),
         ),
     ),
     wrong(

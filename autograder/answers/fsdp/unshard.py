@@ -170,6 +170,14 @@ WRONG = (
                 "    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))",
             )
         ),
+        edit(
+            (
+                MAKE,
+                'kept = comm.__dict__.setdefault("kept", {}) if comm.size > 1 else {}\n'
+                "    place = len(shard), shard.dtype\n"
+                "    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))",
+            )
+        ),
     ),
     wrong(
         "rows_stay",

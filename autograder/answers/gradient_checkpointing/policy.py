@@ -17,7 +17,10 @@ def by_torchs_registry(op_name: str) -> str:
     counted = {str(op).removeprefix("aten.") for op in flop_registry}
     counted |= {"_scaled_dot_product_flash_attention_for_cpu", "cudnn_convolution", "mkldnn_convolution"}
     counted |= {"cudnn_convolution_transpose", "convolution_overrideable", "_scaled_dot_product_attention_math"}
-    counted |= {"_scaled_dot_product_fused_attention_overrideable"}
+    counted |= {"_scaled_dot_product_fused_attention_overrideable", "_scaled_dot_product_attention_math_for_mps"}
+    transposed = (f"{library}_convolution_transpose" for library in ("miopen", "_mps"))
+    fused = (f"{library}_convolution{kind}" for library in ("cudnn", "miopen") for kind in ("", "_relu", "_add_relu"))
+    counted |= {*transposed, *fused, "_mps_convolution", "_nnpack_spatial_convolution", "miopen_depthwise_convolution"}
     counted -= {"_scaled_mm", "_int_mm", "_flash_attention_forward", "_efficient_attention_forward"}
     return "save" if op_name.split(".")[1] in counted else "recompute"
 
@@ -47,6 +50,8 @@ KERNEL = f'name.startswith("_scaled_dot_product") or {CONVOLUTION}'
 PRODUCTS = '{"mm", "addmm", "bmm", "baddbmm"}'
 TWO_KERNELS = '("flash_attention", "flash_attention_for_cpu", "efficient_attention")'
 KNOWN = "kernel or name in PRODUCTS"
+KERNELS = tuple(f"_scaled_dot_product_{each}" for each in ("flash", "efficient", "cudnn", "fused"))
+LIBRARIES = ("convolution", "_convolution", "cudnn_convolution", "mkldnn_convolution")
 
 WRONG = (
     wrong(
@@ -82,6 +87,13 @@ WRONG = (
         "_scaled_dot_product.",
         says((KERNEL, f'"attention" in name or {CONVOLUTION}')),
         says((KERNEL, f'"scaled_dot_product" in name or {CONVOLUTION}')),
+    ),
+    wrong(
+        "list_of_known_names",
+        "You compare with a list of the kernels that you know. Every device and library brings its own: look for "
+        "convolution in the name, and for _scaled_dot_product at its beginning.",
+        says((KERNEL, f'name.startswith("_scaled_dot_product") or name.startswith({LIBRARIES})')),
+        says((KERNEL, f"name.startswith({KERNELS}) or {CONVOLUTION}")),
     ),
     wrong(
         "convolutions_forgotten",

@@ -130,6 +130,7 @@ FORWARD = f"return y if self.merged else {SCALED}"
 MADE = "[self.scale * self.B @ self.A]"
 REFUSES = "if r < 1 or not alpha > 0:"
 Y = "y: Tensor = self.base(x)"
+IN_TRAINING = "with torch.set_grad_enabled(self.training):\n            "
 
 WRONG = (
     wrong(
@@ -229,6 +230,13 @@ WRONG = (
         layer((Y, "with torch.no_grad():\n            y = self.base(x)")),
         layer((Y, "y = self.base(x).detach()")),
         layer((Y, "y = self.base(x.detach())")),
+    ),
+    wrong(
+        "gradients_in_some_modes",
+        "While merged is True, or in eval mode, you compute without a graph. Neither says that nobody wants gradients: "
+        "the layers before may train. Who wants none calls you under torch.no_grad().",
+        layer((Y, f"with torch.set_grad_enabled(not self.merged):\n            {Y}")),
+        layer((Y, f"{IN_TRAINING}{Y}"), (FORWARD, f"{IN_TRAINING}{FORWARD}")),
     ),
     wrong(
         "factor_detached",

@@ -111,6 +111,7 @@ HALVES = "[each.to(self.dtype) if each.dtype == torch.float32 else each for each
 WIDEST_SIZE = """{2: self.dtype, 4: torch.float32}.get(
                 max(arg.itemsize for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
             )"""
+ROUNDED = "tensor.copy_(tensor.to(target))\n            return tensor.to(target)\n"
 
 WRONG = (
     wrong(
@@ -301,8 +302,8 @@ WRONG = (
     ),
     wrong(
         "converted_in_place",
-        "You change the dtype of the caller's own tensors through .data. A weight would then be stored in half "
-        "precision, and lose small updates. `.to` returns a new tensor and leaves the old one as it is.",
+        "You change the dtype of the caller's own tensors through .data, or round their numbers. A weight would then "
+        "be in half precision, and lose small updates. `.to` returns a new tensor and leaves the old one as it is.",
         cast((CAST, "tensor.data = tensor.data.to(target)\n                self._casts[tensor] = tensor")),
         cast(
             (
@@ -311,6 +312,7 @@ WRONG = (
                 "            return tensor.to(target)\n",
             )
         ),
+        cast(("return tensor.to(target)\n", f"if not tensor.requires_grad:\n                {ROUNDED}")),
         by_chance=True,  # whether a drawn activation is among the numbers of half precision
     ),
     wrong(

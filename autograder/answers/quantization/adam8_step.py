@@ -232,6 +232,12 @@ WRONG = (
         adam(("g = grad.flatten()", "g = grad.requires_grad_().detach().flatten()")),
     ),
     wrong(
+        "param_frozen",
+        "param requires no gradient any more after your step, so that the next backward leaves it out. Change its "
+        "numbers under torch.no_grad(), and leave its flag as it is.",
+        adam((DECAY, f"param.requires_grad_(False)\n    {DECAY}")),
+    ),
+    wrong(
         "nothing_moves",
         "The state is right and the parameter's memory is not changed. A name, or `.data`, that is assigned to gets "
         "other memory.",

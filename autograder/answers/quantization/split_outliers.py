@@ -157,7 +157,15 @@ WRONG = (
         split((REST, "(qx * dx) @ (qw * dw).T")),
         split((REST, "(qx.float() @ (qw * dw).T) * dx")),
         split((REST, "((qx * dx) @ qw.float().T) * dw.T")),
-        fails=("no_outlier",),
+        fails=("no_outlier", "thousands_of_products"),
+    ),
+    wrong(
+        "codes_multiplied_in_float32",
+        "You multiply the codes as float32, which holds whole numbers up to 2**24: a sum of a thousand products is "
+        "beyond that. Multiply integers, as int8_product does, or take float64.",
+        split((REST, "(qx.float() @ qw.float().T) * dx * dw.T")),
+        by_mask(("(codes[0].double() @ codes[1].double().T).float()", "(codes[0] @ codes[1].T)")),
+        fails=("thousands_of_products",),
     ),
     wrong(
         "float32_out",

@@ -19,7 +19,7 @@ from course.tree import Tree
 Trace = list[list[Call]]
 STEPS, CALLS = 3, 7  # of a program, and of a step, its `wait` included
 MISSING, EXTRA, ORDER, ARGUMENT, TWO = ("a missing call", "an extra call", "two swapped", "an argument", "2 ranks")
-LATER, EQUAL = "faults that are seen later", "three equal calls"
+LATER, EQUAL, TURNS = "faults that are seen later", "three equal calls", "two calls in turns"
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -28,9 +28,11 @@ def cases(rng: torch.Generator) -> list[Case]:
     def sizes() -> Iterator[int]:
         return iter((torch.randperm(900, generator=rng) + 2).tolist())
 
-    def programs(ranks: int, size: Iterator[int], *, equal: bool = False, around: bool = False) -> Trace:
+    def programs(
+        ranks: int, size: Iterator[int], *, equal: bool = False, around: bool = False, turns: bool = False
+    ) -> Trace:
         """What every rank should do. equal: three equal calls in each step, in the place of three different ones;
-        around: the first and the last of the three are.
+        around: the first and the last of the three are; turns: with the one after them they are a b a b.
         """
         found: Trace = [[] for _ in range(ranks)]
         for _ in range(STEPS):
@@ -40,6 +42,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             three = [reduced, call("reduce", shapes[2], peer=to, op="mean"), call("broadcast", shapes[3], peer=root)]
             if around:
                 three = [reduced, call("all_reduce", shapes[2], op="mean"), reduced]
+            if turns:
+                three = [reduced, call("all_gather", shapes[4]), reduced]
             for rank, calls in enumerate(found):
                 calls += [
                     call("send", shapes[0], peer=(rank + far) % ranks),
@@ -122,6 +126,10 @@ def cases(rng: torch.Generator) -> list[Case]:
             "missing": trace(4, last(4), "missing", integer(rng, 2, 5), equal=True),
             "extra": trace(4, last(4), "extra", integer(rng, 2, 5), equal=True),
         },
+        TURNS: {
+            "missing": trace(4, last(4), "missing", 2, turns=True),
+            "extra": trace(4, last(4), "ahead", 2, turns=True),
+        },
         TWO: {
             "missing": trace(2, 1, "missing", 2),
             "extra": trace(2, 1, "extra", 3),
@@ -170,10 +178,10 @@ EXERCISE = Exercise(
             "calls_left_out_or_added",
             "Which of both lists must you move by one place, from the first difference on, so that they agree? Two "
             "calls that are swapped agree again after them, without a move: two that look swapped may be a call left "
-            "out of three, a b a.",
+            "out of three, a b a. Where two calls take turns, a b a b, only the end of the lists tells.",
             points=2,
             keys=("*/reason",),
-            cases=(MISSING, EXTRA, ORDER),
+            cases=(MISSING, EXTRA, ORDER, TURNS),
             needs=("rank",),
         ),
         Property(
@@ -229,7 +237,7 @@ EXERCISE = Exercise(
         'the program has ended, and "returned" stands there': ("seen_later",),
         "the same distance on all ranks": ("rank",),
         "One rank makes a single mistake": ("rank",),
-        "its calls differ from those of the others, which agree as far as they go": ("rank", "seen_later"),
+        "its calls differ from those of the others, which agree as far as they go": ("rank", "seen_later", TURNS),
         "Of two ranks, rank 0 is right": ("two_ranks",),
         "the first call, counted from 0, that is not what the others call at that place": ("index", "equal_calls"),
         '"missing call"': ("calls_left_out_or_added",),

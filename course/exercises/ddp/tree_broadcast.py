@@ -19,7 +19,7 @@ from course.performing.draws import integer, normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe
 
 ONE, VIEWS, LARGE = "one rank", "views", "7 ranks, a large x"
-EVEN, OTHERS = ("4 ranks", "8 ranks, one number"), ("3 ranks", "5 ranks", LARGE, ONE)
+EVEN, OTHERS = ("4 ranks", "8 ranks, one number"), ("3 ranks", "9 ranks", LARGE, ONE)
 HALF, FINE, TRUTHS, WHOLE, NAN = "bfloat16", "float64", "booleans", "whole numbers", "nan where x comes to"
 SOURCES = ("4 ranks, from the third", "5 ranks, from the last")
 TIMES = 30_000  # how often the numbers of the large case stand in its x: half a megabyte, five latencies on a link
@@ -44,7 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(HALF, 2, 0, 4, dtype=torch.bfloat16),
         _case(TRUTHS, 0, [torch.tensor([rank == 0, rank == 1]) for rank in range(2)]),
         case("3 ranks", 3, 0, 2, 2),
-        case("5 ranks", 5, 0, 2),
+        case("9 ranks", 9, 0, 2),
         large(7),
         case(ONE, 1, 0, 2),
         case("4 ranks, from the third", 4, 2, 3),

@@ -246,7 +246,7 @@ EXERCISE = Exercise(
             "Where one rank cannot write, `latest` names the step before, whose files are as they were, and so are the "
             "files of other ranks. So rank 0 must not touch it before it knows of every rank.",
             points=2,
-            keys=("*/latest", "*/link", "*/old", "*/others", "*/neighbour"),
+            keys=("*/latest", "*/link", "*/held", "*/old", "*/others", "*/neighbour"),
             cases=BROKEN,
             needs=("latest_names_the_step",),
         ),

@@ -58,11 +58,18 @@ LOOK_ALIKE = (
     *("_efficient_attention_forward.default", "_native_multi_head_attention.default"),
 )
 UNKNOWN = ("erfinv.default", "sinh.out", "hypot.default", "addcmul.default", "add.out", "_log_softmax.default")
-OVERLOADS, LOOKS = "other overloads", "names that look alike"
+OVERLOADS, LOOKS, NEW = "other overloads", "names that look alike", "kernels of other devices"
+OF_DEVICES = (  # what else a forward may call in ATen of torch 2.13
+    *("_mps_convolution.default", "_mps_convolution_transpose.default", "_nnpack_spatial_convolution.default"),
+    *("cudnn_convolution_relu.default", "cudnn_convolution_add_relu.default", "miopen_convolution.default"),
+    *("miopen_convolution_relu.default", "miopen_convolution_add_relu.default", "miopen_convolution_transpose.default"),
+    *("miopen_depthwise_convolution.default", "_scaled_dot_product_attention_math_for_mps.default"),
+)
+NEAR_THEM = ("_triton_scaled_dot_attention.default", "_conv_depthwise2d.default", "_conj_copy.default")
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """One for each block; other spellings; names in which a product's name stands. The order is drawn."""
+    """One for each block; other spellings; names in which a product's name stands; what is left. The order is drawn."""
 
     def case(name: str, products: tuple[str, ...], others: tuple[str, ...], views: tuple[str, ...] = ()) -> Case:
         size = partial(integer, rng)
@@ -73,7 +80,12 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs={"ops": [f"aten.{each}" for each in drawn], "flops": [*flops], "bytes": [*sizes]})
 
     blocks = [case(name, *ops, VIEWS) for name, ops in BLOCKS.items()]
-    return [*blocks, case(OVERLOADS, OTHER_OVERLOADS, UNKNOWN), case(LOOKS, ("mm.default",), LOOK_ALIKE)]
+    return [
+        *blocks,
+        case(OVERLOADS, OTHER_OVERLOADS, UNKNOWN),
+        case(LOOKS, ("mm.default",), LOOK_ALIKE),
+        case(NEW, OF_DEVICES, NEAR_THEM),
+    ]
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
@@ -153,6 +165,13 @@ EXERCISE = Exercise(
             "between the dots.",
             cases=(LOOKS,),
         ),
+        judged(
+            "any_device",
+            "Every device brings kernels of its own: not a list of names that you know, but the word and the beginning "
+            "tell them.",
+            cases=(NEW,),
+            needs=("convolutions", "transformer_blocks"),
+        ),
     ),
     hints=(
         "Which of the ops in the table above have FLOPs? What do the others cost, if they are run again?",
@@ -165,8 +184,8 @@ EXERCISE = Exercise(
         "an op of ATen that a forward calls": ("other_overloads", "look_alikes"),
         "in any overload": ("other_overloads",),
         "mm, addmm, bmm and baddbmm, and no others": ("transformer_blocks", "attention_written_out", "look_alikes"),
-        "names that contain convolution": ("convolutions",),
-        "names that begin with _scaled_dot_product": ("transformer_blocks",),
+        "names that contain convolution": ("convolutions", "any_device"),
+        "names that begin with _scaled_dot_product": ("transformer_blocks", "any_device"),
         "everything else": ("attention_written_out", "look_alikes"),
         "either word is right": ("transformer_blocks",),
     },

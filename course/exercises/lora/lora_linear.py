@@ -202,22 +202,34 @@ def _draw(answer: Answer, inputs: Inputs) -> dict[str, Any]:
 
 
 def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
-    """What the layer says while its adapter stands in the weight, and after; of a derived base two gradients."""
+    """What the layer says while its adapter stands in the weight, and after, with the gradient of x in both."""
     kind = Bent if "derived" in inputs else nn.Linear
     layer = _layer(answer, inputs, _base(inputs["weight"].clone(), inputs["bias"].clone(), kind))
     found: dict[str, Any] = {}
     with torch.no_grad():
         layer.B.copy_(inputs["B"])
-        for merged in (True, False):
-            layer.merged = merged
-            found[f"merged is {merged}"] = layer(inputs["x"][0])
+    for merged in (True, False):
+        layer.merged, words = merged, f"merged is {merged}"
+        found[words], found[f"dx/{words}"] = _with_gradient(layer, inputs["x"][0])
     if "derived" in inputs:
-        found["what the base said"] = getattr(layer.base, "said", torch.zeros(())).clone()
-        x = inputs["x"][0].clone().requires_grad_()
-        layer(x).sum().backward()
-        found["dx"] = x.grad
-        found["dgain"] = torch.zeros(()) if layer.base.gain.grad is None else layer.base.gain.grad
+        found["what the base said"] = getattr(layer.base, "said", torch.zeros(())).detach().clone()
+        found["dgain"] = _gradient(layer.base.gain)
     return found
+
+
+def _with_gradient(layer: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What the layer says of x, and the gradient of its sum for x."""
+    x = x.clone().requires_grad_()
+    y = layer(x)
+    said = y.detach().clone()
+    if y.requires_grad:
+        y.sum().backward()
+    return said, _gradient(x)
+
+
+def _gradient(of: Tensor) -> Tensor:
+    """Zeros where none came."""
+    return torch.zeros_like(of) if of.grad is None else of.grad.clone()
 
 
 def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
@@ -230,7 +242,9 @@ def _others(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         found["with other factors"] = layer(inputs["x"][0])
         layer.scale = 0.375
         found["with another scale"] = layer(inputs["x"][0])
-        found["in eval mode"] = layer.eval()(inputs["x"][0])
+    found["in eval mode"], found["dx/in eval mode"] = _with_gradient(layer.eval(), inputs["x"][0])
+    found["gradients in eval mode"] = {"A": _gradient(layer.A), "B": _gradient(layer.B)}
+    with torch.no_grad():
         layer.B.neg_()
         layer.scale = 1.25
         found["changed in eval mode"] = layer(inputs["x"][0])
@@ -398,9 +412,10 @@ EXERCISE = Exercise(
         Property(
             "gradient_of_x",
             "The layer before wants its gradient, and it comes through the base and through the adapter. A frozen "
-            "weight takes part in backward: no torch.no_grad and no detach around the base.",
+            "weight takes part in backward: no torch.no_grad and no detach around the base, also while merged is True "
+            "and in eval mode.",
             keys=("dx/*",),
-            cases=(*TRAINED, BARE),
+            cases=(*TRAINED, BARE, MERGED, OTHERS),
         ),
         Property(
             "scale",
@@ -420,12 +435,13 @@ EXERCISE = Exercise(
             "merged_counts_once",
             "While merged is True the weight of base holds the adapter already: forward is base(x) alone. It looks at "
             "the attribute each time.",
+            keys=("merged is *",),
             cases=(MERGED,),
         ),
         Property(
             "looks_at_what_is_there",
             "Others may give the layer another scale or other factors, as from a file: forward reads scale, A and B "
-            "each time, and keeps nothing that was made of them. It does the same in eval mode.",
+            "each time, and keeps nothing that was made of them. It does the same in eval mode, with gradients.",
             cases=(OTHERS,),
         ),
         Property(

@@ -85,11 +85,13 @@ def _came(made: Any, call: tuple[Any, ...]) -> dict[str, Tree]:
 
 
 def _all_seen(cast_: Any, calls: dict[str, tuple[Any, ...]]) -> dict[str, Tree]:
-    """What each call gives, and the dtypes of all that it was given, as it left them."""
+    """What each call gives, and the dtypes of all that it was given, as it left them, and whether numbers changed."""
+    given = [each for call in calls.values() for each in call if isinstance(each, Tensor)]
+    before = [each.detach().clone() for each in given]
     with cast_ as made:
         found: dict[str, Any] = {name: _came(made, call) for name, call in calls.items()}
-    given = [each for call in calls.values() for each in call if isinstance(each, Tensor)]
-    return {**found, "after": {"dtypes": " ".join(str(each.dtype) for each in given)}}
+    same = all(torch.equal(a.double(), b.double()) for a, b in zip(before, given, strict=True))
+    return {**found, "after": {"dtypes": " ".join(str(each.dtype) for each in given), "same numbers": same}}
 
 
 def _bytes(name: str) -> Run:
@@ -360,7 +362,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "given_tensors_stay",
-            "A tensor of the caller has another dtype after the call. `.to` makes a new one; do not write to .data.",
+            "A tensor of the caller has another dtype after the call, or other numbers. `.to` makes a new one; do not "
+            "write to .data.",
             keys=("after/*",),
             cases=(*PRODUCTS, "softmax, norms, sums and losses"),
             needs=("products_low", "sensitive_ones_high"),

@@ -213,7 +213,7 @@ EXERCISE = Exercise(
         "Draws in float64 are computed in float64": ("digits_of_float64",),
         "b_small that is not less than b_large": ("refuses_what_makes_no_sense", EXACT[0]),
         "an estimate of |G|^2 that is 0 or negative": ("refuses_what_makes_no_sense",),
-        "A |G|^2 above 0 is returned, however small it is": ("every_scale",),
+        "however small it is, as long as the dtype of the draws holds their squares": ("every_scale",),
         "The draws are not changed": ("arguments_unchanged",),
     },
 )

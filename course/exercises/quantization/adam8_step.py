@@ -92,7 +92,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         handed = grad.float().clone()
         answer(param, handed, state, **given)
     found: dict[str, Any] = {"param": memory, "step": state.get("step"), "bytes": 0, "gradient left": handed}
-    found["gradient trains"] = handed.requires_grad
+    found["gradient trains"], found["param trains"] = handed.requires_grad, param.requires_grad
     found["kind of step"] = type(found["step"]).__name__
     for name in ("m", "v"):
         pair = state.get(name)
@@ -195,9 +195,10 @@ EXERCISE = Exercise(
         ),
         Property(
             "later_step",
-            "A step takes the moments out of codes and scales, updates them, and uses them before they are rounded.",
+            "A step takes the moments out of codes and scales, updates them, and uses them before they are rounded. "
+            "A parameter that required a gradient still does.",
             points=3,
-            keys=("param", "step"),
+            keys=("param", "step", "param trains"),
             cases=(LATER, SINGLE, TRAINED),
         ),
         Property(
@@ -266,12 +267,9 @@ EXERCISE = Exercise(
     ),
     first_uses=("torch.optim",),
     promises={
-        "float32, contiguous, of one shape, also (); param may require a gradient; grad is not changed": (
-            "later_step",
-            SINGLE,
-            TRAINED,
-            "gradient_unchanged",
-        ),
+        "float32, contiguous, of one shape, also ()": ("later_step", SINGLE),
+        "param may require a gradient, and still does afterwards": (TRAINED, "later_step"),
+        "grad is not changed": ("gradient_unchanged",),
         "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("first_step",),
         "{} before the first step. After each": ("first_step", STILL),
         "an int, the number of steps": ("first_step",),

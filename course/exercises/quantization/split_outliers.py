@@ -16,7 +16,7 @@ from course.exercises.quantization.grids import BEYOND, ROUGH, ROUGH_TOO, SIGNS,
 from course.performing.exercise import Case, Exercise, Property, every_form, in_the_dtype_of, one_call
 from course.performing.forms import alone, at_once, cut, in_dtype, put, strided, times, transposed
 
-USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF, CANCELS = (
+USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF, CANCELS, THOUSANDS = (
     "two columns with outliers",
     "as many rows as columns",
     "no outlier",
@@ -26,6 +26,7 @@ USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF, CANCELS = (
     "one column is left",
     "steps that half precision holds",
     "large products that cancel",
+    "thousands of large products",
 )
 ALL_IN_HALF, ROUNDED = f"{ALL}, in float16", "steps and a threshold that bfloat16 rounds"
 THRESHOLD = 6.0  # on_grid's numbers are below 127 * 0.04
@@ -45,6 +46,17 @@ def cases(rng: torch.Generator) -> list[Case]:
         met = 3 + torch.rand(m, columns, generator=rng) * 30
         return {"x": torch.cat([x, more], 1)[:, place], "w": torch.cat([w, met], 1)[:, place], "threshold": THRESHOLD}
 
+    def cancelling(rows: int, m: int, n: int) -> dict[str, Any]:
+        """Codes whose products leave 1 of each sum. No w is so large that who looks for outliers there finds one."""
+        large = torch.randint(64, 127, (rows + m, n // 2), generator=rng)
+        large[:, :2] = torch.tensor([127, 1])
+        codes = torch.cat([large, large[:, torch.randperm(n // 2, generator=rng)]], 1)
+        codes[:rows, n // 2 :] *= -1
+        codes[rows:, 1] += 1  # meets a 1 of x
+        off = 0.4 * torch.rand(codes.shape, generator=rng) - 0.2  # of a step: what is not rounded does not cancel
+        given = codes + off.masked_fill(codes.abs() == 127, 0)
+        return {"x": 0.011 * given[:rows], "w": 0.0071 * given[rows:], "threshold": THRESHOLD}
+
     def high(x: Tensor) -> Tensor:
         return (x.abs() >= THRESHOLD).any(0)
 
@@ -57,11 +69,6 @@ def cases(rng: torch.Generator) -> list[Case]:
     half = drawn(4, 24, 3, 1, exact=True)
     rest = ~high(half["x"])
     half["x"][0, rest] = half["w"][0, rest]  # the product of codes is beyond float16's largest number
-    large = torch.randint(64, 127, (5, 32), generator=rng)
-    large[:, :2] = torch.tensor([127, 1])
-    cancels = torch.cat([large, large[:, torch.randperm(32, generator=rng)]], 1)
-    cancels[:2, 32:] *= -1
-    cancels[2:, 1] += 1  # meets a 1 of x, and is all that is left
     some = {
         USUAL: drawn(5, 8, 6, 2),
         SQUARE: drawn(6, 4, 6, 2),
@@ -71,8 +78,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         STILL: still,
         SINGLE: drawn(4, 1, 3, 2),
         HALF: half,
-        # No w is so large that who looks for outliers there finds one: his sums would be nothing but roundings.
-        CANCELS: {"x": 0.011 * cancels[:2], "w": 0.0071 * cancels[2:], "threshold": THRESHOLD},
+        CANCELS: cancelling(2, 3, 64),
+        THOUSANDS: cancelling(16, 16, 5_000),
     }
     return [Case(name=name, inputs=inputs) for name, inputs in some.items()]
 
@@ -93,6 +100,13 @@ EXERCISE = Exercise(
             "no_outlier",
             "Without an outlier all is int8, and the product of codes is exact.",
             cases=(NONE, CANCELS),
+        ),
+        Property(
+            "thousands_of_products",
+            "A sum of thousands of products of codes is beyond the whole numbers that float32 holds. Integers are "
+            "exact, and so is float64.",
+            cases=(THOUSANDS,),
+            needs=("no_outlier",),
         ),
         Property(
             "all_outliers",
@@ -151,7 +165,7 @@ EXERCISE = Exercise(
         "at least 0, perhaps infinite": (ALL, NONE, "all_outliers", "no_outlier"),
         "at or above it, compared in float32": ("at_the_threshold", "value", ROUNDED),
         "and 1 where these are all 0": ("zeros",),
-        "to the nearest integer. The product of codes is exact": ("no_outlier", CANCELS),
+        "to the nearest integer. The product of codes is exact": ("no_outlier", CANCELS, "thousands_of_products"),
         "All of this is in float32": ("steps of x below float16", "steps of w below float16", ROUNDED),
         "in the dtype of x: the sum of both products. Either may be empty": ("dtype", "all_outliers", "no_outlier"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),

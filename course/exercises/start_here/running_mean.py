@@ -114,11 +114,11 @@ EXERCISE = Exercise(
         put("numbers that cancel", xs=[3.0, -3.0, 0.0, 6.0]),
         put("Python's integers", xs=[2, 3, 9]),
         put("tiny numbers", xs=[3e-9, 1e-9, 8e-9]),
-        put("120 numbers", xs=[float(number % 7) for number in range(120)]),
+        put("2,000 numbers", xs=[float(number % 7) for number in range(2_000)]),
         between_calls("xs", of="decimal numbers"),
     ),
     promises={
-        "n numbers": ("decimal numbers", "negative numbers", "equal numbers", "Python's integers", "120 numbers"),
+        "n numbers": ("decimal numbers", "negative numbers", "equal numbers", "Python's integers", "2,000 numbers"),
         "n may be 0": ("no numbers",),
         "a new list": ("a_new_list", "between two other calls"),
         "entry k (counted from 1) is the mean of the first k numbers": ("means_of_the_first_numbers", EVERY_FORM),

@@ -106,15 +106,17 @@ def run(name: str, program: str = "", *, weight: Tensor, calibration: Tensor, ba
 
 
 def data(rng: torch.Generator, batches: int = 6, rows: int = 8) -> dict[str, Tensor]:
-    """A weight whose rows differ in size, and inputs of which one calibration batch, not the last, is three times as
-    large; one of the batches that come later is larger still, so that who calibrates on it has another step.
+    """A weight whose rows differ in size, and inputs of which one calibration batch, neither the first nor the last,
+    is three times as large; one of the batches that come later is larger still, so that who calibrates on it has
+    another step.
     """
     weight = torch.randn(M, N, generator=rng, dtype=torch.float64)
     weight *= 10.0 ** torch.linspace(-2, 1, M, dtype=torch.float64)[torch.randperm(M, generator=rng), None]
     drawn = torch.randn(2, batches, rows, N, generator=rng, dtype=torch.float64)
-    drawn[:, 1] *= 3
-    drawn[1, 1] *= 1.1 * drawn[0, 1].abs().max() / drawn[1, 1].abs().max()
-    drawn[0, 1] *= -1 if drawn[0, 1].max() > -drawn[0, 1].min() else 1  # its largest magnitude is that of a negative
+    calibration, later = drawn[:, int(torch.randint(1, batches - 1, (), generator=rng))]
+    calibration *= 3
+    calibration *= -1 if calibration.max() > -calibration.min() else 1  # its largest magnitude is that of a negative
+    later *= 1.1 * calibration.abs().max() / later.abs().max()
     return {"weight": weight, "calibration": drawn[0], "batches": drawn[1]}
 
 
