@@ -116,7 +116,7 @@ def test_of_containers_of_a_class_of_somebodys_own_what_they_hold_is_looked_at()
         lambda comm: unshard.probe(
             lambda *given: kinds[list]([torch.ones(2), torch.ones(2)]),
             comm,
-            {"shard": shard, "shapes": shapes, "lies": ""},
+            {"shard": shard, "shapes": shapes, "lies": "", "again": False},
         ),
         1,
     ).values[0]

@@ -18,6 +18,7 @@ from attacks.conftest import LIMITS
 from attacks.hiding import SAVES_TOO_MUCH
 from ranks_room import staged_with_toy
 
+from autograder.engine import grade as engine
 from autograder.engine.grade import GradingTask, Judging, Submission, grade
 from autograder.engine.pool import spread
 from autograder.engine.worker import in_turn
@@ -90,10 +91,14 @@ def judging(**deadly) -> Deadly:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_submission_is_graded_anew_where_it_ends_at_any_step(step, tasks, undisturbed):
+def test_a_submission_is_graded_anew_on_other_cases_where_it_ends_at_any_step(step, tasks, undisturbed, monkeypatch):
+    drawn, known = [], engine._known
+    monkeypatch.setattr(engine, "_known", lambda name, seed: drawn.append((name, seed)) or known(name, seed))
     (outcome,) = in_turn(tasks[:1], judging(student="ann", step=step))
     assert outcome.failed == ""
     assert held(outcome.result) == undisturbed
+    assert len({*drawn}) == len(drawn)
+    assert outcome.result.seed == SEED
 
 
 @pytest.mark.soak

@@ -41,7 +41,7 @@ from course.performing.exercise import Case, Exercise, Failure, Observation, Sou
 SEED_BITS = 128
 DRAWN = 64  # exercises whose cases are kept: three times as many as a lesson has
 # Added to a seed: whatever is performed twice has other cases, so that no run can tell the next one what is hidden.
-SHARED, WITH_LIBRARIES, WHEN_BUSY = 1, 2, 3
+SHARED, WITH_LIBRARIES, WHEN_BUSY, ANEW = 1, 2, 3, 4
 COUNTED_OUTSIDE: frozenset[Source] = frozenset({"tick", "broker", "kernel"})  # ledger sources that may earn points
 
 
@@ -104,18 +104,20 @@ def grade(
 ) -> Graded:
     """Grade one submission. Raises RunnerError where nothing can be run; a broken submission is no error.
 
-    Where the process that runs answers ends in the middle, another one is started and everything is done anew, once.
-    Raises WarmProcessEnded where that one ends too.
+    Where the process that runs answers ends in the middle, another one is started and everything is done anew, once and
+    on other cases. Raises WarmProcessEnded where that one ends too.
     """
     sanitized = sanitize(submission, release)
     with contextlib.suppress(WarmProcessEnded):
         return _graded(sanitized, release, runner, seed, display)
-    return _graded(sanitized, release, runner, seed, display)
+    return _graded(sanitized, release, runner, seed, display, later=ANEW)
 
 
-def _graded(sanitized: Sanitized, release: Release, runner: Runner, seed: int | None, display: bool) -> Graded:
+def _graded(
+    sanitized: Sanitized, release: Release, runner: Runner, seed: int | None, display: bool, *, later: int = 0
+) -> Graded:
     shown = display_run(sanitized, release, runner) if display else ()
-    return verdicts(sanitized, release, runner, seed=seed, displayed=shown)
+    return verdicts(sanitized, release, runner, seed=seed, later=later, displayed=shown)
 
 
 @undisturbed()
@@ -149,14 +151,22 @@ def display_run(sanitized: Sanitized, release: Release, runner: Runner) -> Outpu
 
 @undisturbed()
 def verdicts(
-    sanitized: Sanitized, release: Release, runner: Runner, *, seed: int | None = None, displayed: Outputs = ()
+    sanitized: Sanitized,
+    release: Release,
+    runner: Runner,
+    *,
+    seed: int | None = None,
+    later: int = 0,
+    displayed: Outputs = (),
 ) -> Graded:
-    """The graded calls, judged. Raises RunnerError where nothing can be run."""
+    """The graded calls, judged, on the cases of the seed or those of `later`. Raises RunnerError where nothing can be
+    run.
+    """
     started = time.monotonic()
     drawn = new_seed() if seed is None else seed
     if sanitized.problem:
         return untouched(sanitized.student, release, runner, problem=sanitized.problem, seed=drawn)
-    judged = _verdicts(sanitized.cells, release, runner, drawn)
+    judged = _verdicts(sanitized.cells, release, runner, drawn + later)
     return Graded(
         student=sanitized.student,
         notebook=release.notebook_of(sanitized.cells, marked=True),
