@@ -14,6 +14,7 @@ import pytest
 import torch
 from nbgrader.nbgraderformat import MetadataValidator
 
+from autograder import recording
 from autograder.bank import Alternative, Misconception
 from autograder.release import AuthorError, ReleaseError, build, sheets_differ
 from autograder.release.authored import read
@@ -699,6 +700,27 @@ def test_equivalent_sheet_is_left_as_it_is(tmp_path):
     (root / MADE[2]).write_bytes(other)
     assert build(root).written == ()
     assert (root / MADE[2]).read_bytes() == other
+
+
+def test_only_what_is_not_equivalent_is_recorded_on_moved_inputs(tmp_path, monkeypatch):
+    root, recorded, ways = _course(tmp_path), recording.recorded, []
+
+    def noted(bank, *seed, moved):
+        ways.append((bank.exercise.name, moved))
+        return recorded(bank, *seed, moved=moved)
+
+    monkeypatch.setattr(recording, "recorded", noted)
+    build(root)
+    assert ways == [("double", recording.WAYS), ("Tally", recording.WAYS)]
+    ways.clear()
+    records = sheet.from_file((root / MADE[2]).read_bytes())
+    other = sheet.compressed(sheet.write("toys", _with_reference(records, lambda value: value * 1.01)))
+    (root / MADE[2]).write_bytes(other)
+    assert build(root).written == (MADE[2],)
+    assert ways == [("double", 0), ("double", recording.WAYS), ("Tally", 0)]
+    ways.clear()
+    assert build(root, check=True).differing == ()
+    assert ways == [("double", 0), ("Tally", 0)]
 
 
 # --- answer sheets ---------------------------------------------------------------------------------

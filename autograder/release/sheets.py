@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
+from autograder import recording
+from autograder.bank import Bank
 from course.judging.diagnosis import differing
 from course.judging.sheet import Record
 from course.judging.verdict import Suspect, Witness
@@ -18,6 +20,19 @@ from course.performing.exercise import Observation, Values
 from course.tree import Leaf, flatten
 
 ROUNDINGS = 128  # cases and references of two machines may differ by this many roundings of the case's dtype
+
+
+def renewed(bank: Bank, committed: Record | None) -> Record:
+    """What a sheet is to hold of an exercise: the committed record, where it is equivalent to a fresh one.
+
+    To find that out inputs need not be moved, which takes most of the time of a record.
+    """
+    name = bank.exercise.id
+    if committed is not None:
+        fresh = recording.as_sensitive(recording.recorded(bank, moved=0).record, committed)
+        if not sheets_differ({name: committed}, {name: fresh}):
+            return committed
+    return recording.record(bank)
 
 
 def sheets_differ(committed: Mapping[str, Record], fresh: Mapping[str, Record]) -> list[str]:

@@ -10,10 +10,11 @@ must hold itself, because grading gives it nothing else.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autograder import bank, recording
+from autograder import bank
+from autograder.release import sheets
 from autograder.release.authored import Cell, Lesson, parse
 from autograder.release.stub import stub
 from course.judging.judge import judge
@@ -25,15 +26,16 @@ from course.performing.perform import perform_all
 Namespace = dict[str, Any]
 
 
-def records(lesson: Lesson) -> dict[str, Record]:
-    """What the unit's answer sheet holds, by exercise id in the syllabus's order.
+def records(lesson: Lesson, committed: Mapping[str, Record]) -> dict[str, Record]:
+    """What the unit's answer sheet holds, by exercise id in the syllabus's order: what is `committed` where it is
+    equivalent.
 
     Raises AuthorError where a solution does not score full marks, or a stub scores or seems attempted.
     """
     made: dict[str, Record] = {}
     for cell, before, namespace in _answers(lesson):
         known = bank.load(cell.entry)
-        record = recording.record(known)
+        record = sheets.renewed(known, committed.get(known.exercise.id))
         _demand_untouched_scores_nothing(cell, known.exercise, record, before)
         _demand_full_marks(cell, known.exercise, record, namespace)
         made[known.exercise.id] = record
