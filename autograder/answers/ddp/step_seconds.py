@@ -110,6 +110,12 @@ WRONG = (
         ),
     ),
     wrong(
+        "first_or_last_bucket",
+        "You look at two ways: the first bucket and then the network without a pause, or backward and then the last "
+        "bucket. The network may wait in between, and then have a large one to send: go through them one by one.",
+        edited(longest_path, ("*ways", "ways[0], ways[-1]")),
+    ),
+    wrong(
         "all_at_once",
         "Your reductions travel at the same time, each as fast as if it had the network for itself. They go one after "
         "another: a bucket also waits until the one before it is over.",

@@ -63,6 +63,18 @@ PEAK = "peak = max(peak, checkpoints + sum(sizes[start + 1 : end]))"
 
 WRONG = (
     wrong(
+        "largest_segment",
+        "You look at the segment with the most bytes of its own, and at the last one. Checkpoints before it are alive "
+        "as well: a smaller segment behind more of them may be the peak. Compare all.",
+        in_numpy(
+            (
+                "peak = (before + np.add.reduceat(inputs, at[:-1])).max()",
+                "own = np.add.reduceat(inputs, at[:-1])\n"
+                "    peak = max((before + own)[[*([int(own[:-1].argmax())] if len(own) > 1 else []), -1]])",
+            )
+        ),
+    ),
+    wrong(
         "last_segment_again",
         "You run the last segment again. The forward pass has kept all its inputs: backward begins with it at once.",
         edit(("        if end < n:  # the last segment keeps its inputs\n            ", "        ")),

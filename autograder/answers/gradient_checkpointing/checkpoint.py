@@ -181,6 +181,15 @@ WRONG = (
         once((SET, "pass"), (FORK, "pass")),
     ),
     wrong(
+        "state_of_the_last_call",
+        "You keep the random state with fn, where its next call writes over it: one function called for every block "
+        "gets the last one's mask in all second runs. Each call has a state of its own: keep it in ctx.",
+        once(
+            (SAVED, f"{SAVED}\n        fn.__dict__['around'] = surroundings"),
+            ("ctx.surroundings.again()", "ctx.fn.__dict__['around'].again()"),
+        ),
+    ),
+    wrong(
         "state_noted_too_late",
         "You note the random state when fn has already drawn its mask. Note it before fn is called.",
         once((RUN, "outputs = fn(*args)\n        surroundings.random = torch.get_rng_state()\n        return outputs")),

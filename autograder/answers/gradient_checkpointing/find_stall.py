@@ -79,6 +79,17 @@ UNDER = "max(0, min(stop, right) - max(start, left)) for left, right in gaps"
 
 WRONG = (
     wrong(
+        "less_all_marks_inside",
+        "From a mark's idle time you take that of all marks inside it. What lies two levels below is in the level "
+        "between, too, and you take it off twice: only the marks directly inside count.",
+        gapped(
+            (
+                "if open_marks:\n            own[open_marks[-1][1]] -= under",
+                "for _, name in open_marks:\n            own[name] -= under",
+            )
+        ),
+    ),
+    wrong(
         "durations_added_up",
         "You subtract the sum of the device events' durations from the step's. Where two overlap, that subtracts the "
         "same time twice, and what runs outside of the step is subtracted too.",

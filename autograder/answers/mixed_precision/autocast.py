@@ -422,5 +422,10 @@ WRONG = (
             (CAST, "self._casts[tensor.data_ptr(), tensor.shape] = tensor.to(target)"),
             (KNOWN, "return self._casts[tensor.data_ptr(), tensor.shape]"),
         ),
+        cast(
+            (LOOKED_UP, "if (tensor.data_ptr(), tensor.shape, tensor.stride()) not in self._casts:"),
+            (CAST, "self._casts[tensor.data_ptr(), tensor.shape, tensor.stride()] = tensor.to(target)"),
+            (KNOWN, "return self._casts[tensor.data_ptr(), tensor.shape, tensor.stride()]"),
+        ),
     ),
 )

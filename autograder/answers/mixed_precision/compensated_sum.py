@@ -389,7 +389,7 @@ WRONG = (
         "Every chunk is compensated, and the sums of chunks are added as they are: the error grows with their number. "
         "What such an addition loses must come back into the sum, too.",
         kept((START, f"if len(xs) > 64:\n        return {BY_64}\n    {START}")),
-        kept((START, f"if len(xs) > 512:\n        return {BY_64.replace('64', '512')}\n    {START}")),
+        kept((START, f"if len(xs) > 1024:\n        return {BY_64.replace('64', '1024')}\n    {START}")),
         kept(
             (FED, f"{FED} if count % 64 else x"), ("for x in xs.to(dtype)", "for count, x in enumerate(xs.to(dtype))")
         ),

@@ -265,6 +265,14 @@ WRONG = (
         scaler((DIVIDE, "grads = [g if g is None else g / self.factor for g in grads]")),
     ),
     wrong(
+        "factor_in_their_dtype",
+        "You make the factor a tensor of the gradient's dtype before you divide. bfloat16 has 8 digits: a factor of "
+        "259 becomes 260 there, and all gradients of the step are off by the same. Divide by the Python number itself.",
+        scaler((QUOTIENT, "g.div_(torch.as_tensor(self.factor, dtype=g.dtype))")),
+        scaler((QUOTIENT, "g /= g.new_tensor(float(self.factor))")),
+        fails=("divided_by_the_factor_itself",),
+    ),
+    wrong(
         "unscaled_in_step",
         "You unscale in step. The caller clips between unscale_ and step, and must find gradients there that are "
         "divided already; and those that are must not be divided again.",

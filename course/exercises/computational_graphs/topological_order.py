@@ -7,7 +7,6 @@ itself, as numbers of nodes in the order in which they were built.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -93,7 +92,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 def _numbers(result: object, nodes: list[Node]) -> list[int]:
     """The number of each node of an order. Raises WrongOutput on what is none: an iterator can be read only once."""
-    if not isinstance(result, Sequence):
+    if not isinstance(result, (list, tuple)):
         raise WrongOutput(
             f"must return a list of nodes, got {type(result).__name__}; is a `return` or list(...) missing?"
         )

@@ -5,7 +5,7 @@ tests/test_step_seconds.py runs such steps on simulated ranks: the numbers are t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -13,7 +13,7 @@ from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, observe, outputs
 
 ONE_BUCKET, ONE_RANK, MANY = "one bucket", "one rank", "4,096 ranks"
-HIDDEN, SLOWER = "a fast network", "a slow network"
+HIDDEN, SLOWER, MIDDLE = "a fast network", "a slow network", "a large bucket in the middle"
 FORWARD, APART = "buckets in forward order", "layers that are far apart"
 FROZEN = "layers in no bucket"
 MILLISECOND, BANDWIDTH = 1e-3, 1e10
@@ -40,12 +40,15 @@ def cases(rng: torch.Generator) -> list[Case]:
         return Case(name=name, inputs=inputs)
 
     each = [[4], [3], [2], [1], [0]]
+    middle = case(MIDDLE, each, 5, 0.2)
+    cast(list[int], middle.inputs["sizes"])[2] *= 40
     return [
         case(ONE_BUCKET, [[3, 2, 1, 0]], 4, 2.0),
         case(MANY, [[3, 2], [1, 0]], 4, 2.0, ranks=4096),
         case(ONE_RANK, [[2, 1], [0]], 3, 0.5, ranks=1),
         case(HIDDEN, each, 5, 0.5),
         case(SLOWER, each, 5, 4.0),
+        middle,
         case("no latency", [[5, 4], [3, 2], [1, 0]], 6, 4.0, latency=0.0),
         case(FORWARD, [[0], [1, 2], [3]], 4, 1.5),
         case(APART, [[1, 5], [4, 3], [0, 2]], 6, 1.0),
@@ -76,11 +79,12 @@ EXERCISE = Exercise(
         Property(
             "overlap",
             "Draw two rows, backward and the network. A reduction begins when two things are over: the layers of its "
-            "bucket, and the reduction before it. Backward waits for nothing.",
+            "bucket, and the reduction before it. Backward waits for nothing. Any bucket may be "
+            "the one that all wait for.",
             points=3,
             keys=("seconds",),
             roundings=4 * 4096,  # who adds up the messages one by one rounds as often
-            cases=(HIDDEN, SLOWER, MANY, "no latency"),
+            cases=(HIDDEN, SLOWER, MIDDLE, MANY, "no latency"),
         ),
         Property(
             "order_of_the_buckets",

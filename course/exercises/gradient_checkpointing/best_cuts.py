@@ -49,7 +49,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return {"bytes_": bytes_, "cost": cost, "budget": round(least + share * (most - least))}
 
     long: Question = dict(zip(("bytes_", "cost"), row(BLOCKS, 1, 2), strict=True))
-    one_long: Question = {"bytes_": [*[[1, 1]] * 41, [1, 80]], "cost": [1] * 42, "budget": 82}  # (0, 41)
+    one_long: Question = {"bytes_": [*[[1, 1]] * 98, [1, 198]], "cost": [1] * 99, "budget": 200}  # (0, 98)
     dozens = [(at, min(at + 12, BLOCKS)) for at in range(0, BLOCKS, 12)]
     uneven = {f"a share of {share}": between(share, *row(8, 8, 16)) for share in (0.0, 0.1, 0.2, 0.3, 0.4, 0.6)}
     above = [10**9 + more for more in (9, 1, 5, 7)]  # alike in float32

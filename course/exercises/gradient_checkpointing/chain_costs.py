@@ -47,6 +47,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             "in the middle": chain(cuts, n, at=first + 1),
             "in the middle, at its end": chain(cuts, n, at=second - 1),
             "before a large checkpoint": chain(cuts, n, a=1, b=2, c=second),
+            "behind more checkpoints": chain(cuts, n, a=0, b=0, c=1, d=first + 1, e=first + 1),
             "before a ragged tail": chain([0, 5, 10], 11, at=7),
         },
         SHORT: {

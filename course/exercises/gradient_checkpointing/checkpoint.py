@@ -257,17 +257,16 @@ def masked(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _random(answer: Any, inputs: Inputs) -> dict[str, Any]:
-    """Two layers with a mask each; who draws in between, and afterwards, draws what a plain run would leave."""
+    """Two calls of one function, a mask for each; who draws in between and afterwards draws what a plain run leaves."""
     torch.manual_seed(inputs["seed"])
-    one, two = Counted(masked), Counted(masked)
-    h = answer(one, inputs["x"], inputs["w"])
+    fn = Counted(masked)
+    h = answer(fn, inputs["x"], inputs["w"])
     between = torch.rand(3, dtype=torch.float64)
-    y = _tensor(answer(two, h, inputs["w"]))
+    y = _tensor(answer(fn, h, inputs["w"]))
     before = torch.rand(3, dtype=torch.float64)
     _back(y, inputs["dy"])
     draws = {"forward": torch.cat([between, before]), "backward": torch.rand(3, dtype=torch.float64)}
-    used = torch.tensor([*two.used, *one.used])
-    return {"y": y, "draws": draws, "used": used, **_grads(inputs, "x w")}
+    return {"y": y, "draws": draws, "used": torch.tensor(fn.used), **_grads(inputs, "x w")}
 
 
 def _autocast(answer: Any, inputs: Inputs) -> dict[str, Any]:

@@ -65,6 +65,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             "both begin at once": trace(at_once, [(0, 20), (a + b, 2_000)]),
             "one in another of its name": trace(nested, [(0, 100 + c), (300 + c + b, 1_500 - c), (1_500, 2_000)]),
             "twice its name, and more of another": trace(twice, [(1_800, 2_000)]),
+            "the step, where others nest": trace({"data": (0, 2 * a), "read": (0, 600)}, [(1_700, 2_000)]),
+            "four levels": trace({"data": (0, 1_900), "read": (0, 2 * a), "decode": (0, 700)}, [(1_900, 2_000)]),
             "under none": trace(bare, [(0, b - 50), (a + b + 20, 2_000)]),
         },
         "ends of the step": {

@@ -228,14 +228,16 @@ def _grads(loss: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tree]:
 
 
 def _evaluated(cast_: Any, t: Inputs) -> dict[str, Tree]:
-    """A weight twice without recording, and twice with it, in one pass."""
+    """A weight twice without recording, and twice with it, in one pass; then another one on the same memory."""
+    twin = t["w"].detach().requires_grad_()
     with metered() as meter, cast_ as made:
         with torch.no_grad():
             before = made.run(F.linear, made.run(F.linear, t["h"], t["w"]), t["w"])
         loss = made.run(torch.sum, made.run(torch.add, before, made.run(F.linear, t["h"], t["w"])))
         loss = made.run(torch.add, loss, made.run(torch.sum, made.run(torch.matmul, t["h"], t["w"])))
         casts = _copies(meter.trace)
-    return {"before": _seen(before), "casts": casts, **_grads(loss, {"w": t["w"]})}
+        loss = made.run(torch.add, loss, made.run(torch.sum, made.run(F.linear, t["h"], twin)))
+    return {"before": _seen(before), "casts": casts, **_grads(loss, {"w": t["w"], "twin": twin})}
 
 
 def _passes(cast_: Any, t: Inputs) -> dict[str, Tree]:

@@ -72,7 +72,7 @@ def cases(rng: torch.Generator) -> list[Case]:
             ("columns that differ", _side_by_side(rng), "bfloat16"),
             ("a long sum", _tree(rng), "float32"),
             (IN_CHUNKS[0], _chunks(64, 5, rng), "float64"),
-            (IN_CHUNKS[1], _chunks(512, 8, rng), "float64"),
+            (IN_CHUNKS[1], _chunks(1024, 4, rng), "float64"),
             ("five numbers", torch.tensor([2048.0, 1, 1, 1, 1]), "float16"),
             ("no numbers", torch.zeros(0, 2, 3), "bfloat16"),
             ("one number", 1 + torch.rand(1, 3, generator=rng), "float16"),

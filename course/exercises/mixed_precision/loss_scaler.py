@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from course.performing.draws import integer
 from course.performing.exercise import Answer, Case, Exercise, Form, Inputs, Observation, Property, Values, observe
 from course.performing.exercise import every_form as form_property
 from course.performing.forms import cut, put, strided
@@ -52,7 +53,7 @@ TURNS = {  # what was called in this step -> what is then refused
     "a float16 gradient before another": ("", "early"),
     "a float16 gradient without numbers": ("", "empty"),
 }
-ASKED, LEFT_OUT = "what is refused", "numbers left out"
+ASKED, LEFT_OUT, BETWEEN_TWO = "what is refused", "numbers left out", "a factor between two of bfloat16"
 FACTOR, BETWEEN = "log2 of factor", "log2 of factor between updates"
 IGNORED = (torch.tensor(0.5), False, None, 0.0)  # what the optimizer's step returns, in turns
 
@@ -100,6 +101,9 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("the largest float32 itself", steps=2, grads=tiny, options={"init_scale": LARGEST / 2} | always),
         case("other numbers", {2: (0, inf)}, steps=5, options=OTHERS),
         Case(name=LEFT_OUT, inputs={"looks": [0, 1_999, 1]}),
+        Case(
+            name=BETWEEN_TWO, inputs={"divided": torch.arange(1, 256).bfloat16(), "by": 259.0 + 2 * integer(rng, 0, 12)}
+        ),
         case("a float16 loss", losses=4 + grid(2).abs(), options=smaller, loss_dtype="float16"),
         case(
             "a tiny float16 loss", losses=grid(2) / 2**20, options=seldom | {"init_scale": 0.125}, loss_dtype="float16"
@@ -203,6 +207,10 @@ def _after_good_steps(answer: Answer, looks: list[int]) -> list[Tree]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """All steps of a script; two scalers take turns, call by call, the second with the script backwards."""
+    if "by" in inputs:
+        divided = inputs["divided"].clone()
+        answer(init_scale=inputs["by"]).unscale_([divided])
+        return observe({"divided": divided})
     if "looks" in inputs:
         return observe({"0": {FACTOR: _after_good_steps(answer, inputs["looks"])}})
     runs = [_Run(answer, inputs, twin) for twin in range(inputs["twins"])]
@@ -286,6 +294,13 @@ def _taken(inputs: Inputs, got: Values, expected: Values) -> str | None:
     steps = [t for t in range(len(wanted)) if calls[t] != wanted[t]]
     wrong = [f"{calls[t]} in step {t + 1} instead of {wanted[t]}" for t in steps]
     return f"calls of the optimizer's step: {', '.join(wrong)}" if wrong else None
+
+
+def _quotients(inputs: Inputs, got: Values, expected: Values) -> str | None:
+    """What `Property.holds` takes: a quotient of bfloat16 is at most 1.25 of its roundings off: 1 for 1 / factor."""
+    found, right = (cast(Tensor, each["divided"]).double() for each in (got, expected))
+    off = float(((found - right) / right).abs().max()) * 2**8
+    return None if off <= 1.25 else f"{off:.3g} roundings of bfloat16 off, after a division by {inputs['by']:g}"
 
 
 def _by_15(case: Case) -> Case:
@@ -452,6 +467,14 @@ EXERCISE = Exercise(
             needs=("scaled_loss",),
         ),
         refused_in_time(ASKED),
+        Property(
+            "divided_by_the_factor_itself",
+            "The factor may be a number that bfloat16 does not hold. Made a tensor of a gradient's dtype it is another "
+            "one, and all gradients of the step are off by the same: divide by the number, or multiply in float32.",
+            holds=_quotients,
+            cases=(BETWEEN_TWO,),
+            needs=("unscaled_in_place",),
+        ),
         form_property(needs=("unscaled_in_place",), keys=("*/grads/*", "*/params/*", f"*/{FACTOR}"), roundings=0),
     ),
     hints=(
@@ -475,7 +498,9 @@ EXERCISE = Exercise(
         "The loss is not changed": ("loss_as_it_was",),
         "in float32, bfloat16 or float16": ("scaled_loss", "a bfloat16 loss", "float16_loss"),
         "the product of a float16 loss is formed in float32": ("float16_loss",),
-        "or multiplies them by 1 / factor in float32": ("numbers_of_the_caller", "bfloat16 gradients"),
+        "or multiplies them by 1 / factor in float32": (
+            *("numbers_of_the_caller", "bfloat16 gradients", "divided_by_the_factor_itself"),
+        ),
         "in the memory of the": ("unscaled_in_place",),
         "in float32 or bfloat16": ("unscaled_in_place", "bfloat16 gradients"),
         "of any shapes (also without numbers), views too": (

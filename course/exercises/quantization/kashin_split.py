@@ -88,7 +88,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return torch.stack([spiky(), 0.5 * flat(n), 2 * flat(n), flat(n)]), turn()
 
     wide, several = turn(64), torch.zeros(3, n, dtype=torch.float64)
-    while tied_in_a_row(several, walsh, 14):
+    while tied_in_a_row(several, walsh, 14) or left(several, walsh, 13) > 0.9 * LEFT:
         several = torch.stack([spiky() + drawn(n), drawn(n), drawn(n)])
     return [
         settled("one step in its own basis", lambda: (flat(n), turn()), 1),
@@ -130,6 +130,12 @@ def split(x: Tensor, q: Tensor, steps: int) -> tuple[Tensor, Tensor, float]:
         r = r - (part @ q.T if basis else part)
     u, v = factors
     return u, v, nearest
+
+
+def left(x: Tensor, q: Tensor, steps: int) -> float:
+    """Of |x|, what is not in u and v after so many steps."""
+    u, v, _ = split(x, q, steps)
+    return float((x - u - v @ q.T).norm() / x.norm())
 
 
 def tied_in_a_row(x: Tensor, q: Tensor, steps: int) -> bool:
