@@ -65,6 +65,10 @@ edit, joined = partial(edited, unshard), partial(edited, by_offsets)
 GATHER, CUT, VIEW = "comm.all_gather_single(row, shard)", "torch.split(row[: sum(sizes)], sizes)", "piece.view(shape)"
 MAKE = "row = shard.new_empty(comm.size * len(shard))"
 PLACE = "row[comm.rank * len(shard) : (comm.rank + 1) * len(shard)]"
+ON_COMM = 'comm.__dict__.setdefault("kept", {})'
+KEPT = """\
+    place = len(shard), shard.dtype
+    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))"""
 
 WRONG = (
     wrong(
@@ -162,22 +166,8 @@ WRONG = (
         "one_row_for_all_calls",
         "You keep one row and gather into it again in the next call: what was returned before is overwritten. Two "
         "units may be full at once, so each call needs a row of its own.",
-        edit(
-            (
-                MAKE,
-                'kept = comm.__dict__.setdefault("kept", {})\n'
-                "    place = len(shard), shard.dtype\n"
-                "    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))",
-            )
-        ),
-        edit(
-            (
-                MAKE,
-                'kept = comm.__dict__.setdefault("kept", {}) if comm.size > 1 else {}\n'
-                "    place = len(shard), shard.dtype\n"
-                "    row = kept.setdefault(place, shard.new_empty(comm.size * len(shard)))",
-            )
-        ),
+        edit((MAKE, f"kept = {ON_COMM}\n{KEPT}")),
+        edit((MAKE, f"kept = {ON_COMM} if comm.size > 1 else {{}}\n{KEPT}")),
     ),
     wrong(
         "rows_stay",

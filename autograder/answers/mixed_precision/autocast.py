@@ -12,6 +12,7 @@ from torch import Tensor
 from autograder.bank import right, wrong
 from autograder.edits import edited
 from course.lessons.autocast_lists import HIGH, LOW, WIDEST
+from course.performing.exercise import Answer
 from course.reference.mixed_precision.autocast import Autocast
 
 
@@ -112,6 +113,16 @@ WIDEST_SIZE = """{2: self.dtype, 4: torch.float32}.get(
                 max(arg.itemsize for arg in args if isinstance(arg, Tensor) and arg.is_floating_point())
             )"""
 ROUNDED = "tensor.copy_(tensor.to(target))\n            return tensor.to(target)\n"
+
+
+def looked_up_by(key: str) -> Answer:
+    """A cast is kept under this key, in the place of the tensor itself."""
+    return cast(
+        (LOOKED_UP, f"if ({key}) not in self._casts:"),
+        (CAST, f"self._casts[{key}] = tensor.to(target)"),
+        (KNOWN, f"return self._casts[{key}]"),
+    )
+
 
 WRONG = (
     wrong(
@@ -412,20 +423,8 @@ WRONG = (
         "known_by_its_shape",
         "You look a cast up by the weight's shape or its address in memory, which other weights may have as well. Look "
         "it up by the tensor itself: a tensor can be the key of a dict, which compares identity.",
-        cast(
-            (LOOKED_UP, "if tensor.shape not in self._casts:"),
-            (CAST, "self._casts[tensor.shape] = tensor.to(target)"),
-            (KNOWN, "return self._casts[tensor.shape]"),
-        ),
-        cast(
-            (LOOKED_UP, "if (tensor.data_ptr(), tensor.shape) not in self._casts:"),
-            (CAST, "self._casts[tensor.data_ptr(), tensor.shape] = tensor.to(target)"),
-            (KNOWN, "return self._casts[tensor.data_ptr(), tensor.shape]"),
-        ),
-        cast(
-            (LOOKED_UP, "if (tensor.data_ptr(), tensor.shape, tensor.stride()) not in self._casts:"),
-            (CAST, "self._casts[tensor.data_ptr(), tensor.shape, tensor.stride()] = tensor.to(target)"),
-            (KNOWN, "return self._casts[tensor.data_ptr(), tensor.shape, tensor.stride()]"),
-        ),
+        looked_up_by("tensor.shape"),
+        looked_up_by("tensor.data_ptr(), tensor.shape"),
+        looked_up_by("tensor.data_ptr(), tensor.shape, tensor.stride()"),
     ),
 )
