@@ -50,7 +50,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab test grade sandbox build prove soak soak-right soak-tests soak-attacks soak-fuzz soak-class
+.PHONY: help lab dev test grade sandbox build prove soak soak-right soak-tests soak-attacks soak-fuzz soak-class
 .PHONY: soak-notebooks system unit notebooks fuzz lint format clean
 
 help:  ## list the targets
@@ -59,6 +59,8 @@ help:  ## list the targets
 lab: $(VENV)/.lab  ## install what is needed and open JupyterLab on the first notebook
 	@echo "== JupyterLab"
 	@$(BIN)/course lab $(LAB_ARGS)
+
+dev: $(VENV)/.dev  ## install what tests and proofs need, and run nothing
 
 test: system lint unit notebooks  ## install what is needed and pass every test
 	@$(BIN)/python -m tools.ending $(BEGAN) $(VENV)/.dev

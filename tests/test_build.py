@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import shutil
 import subprocess
 import sys
 import types
@@ -24,6 +26,8 @@ from course.judging import sheet
 from course.performing.exercise import Case, Exercise, Failure, Property, observe
 from course.syllabus import Entry, Unit
 
+ROOT = Path(__file__).parent.parent
+AUTHORS = (ROOT / "docs/authors.md").read_text()
 LESSON = '''\
 # %% [markdown]
 # # Toys
@@ -556,6 +560,11 @@ def test_expression_is_written_as_its_value(tmp_path):
     assert _said(root) == "0.67 of three, 67%, $0.7$."
 
 
+def test_a_count_is_spelled_up_to_twelve(tmp_path):
+    counts = " ".join(f"{{{{ spelled({count}) }}}}" for count in (0, 12, 13, 1500, -1))
+    assert _said(_toys_saying(tmp_path, counts)) == "zero twelve 13 1,500 -1"
+
+
 def test_workload_comes_from_the_syllabus(tmp_path):
     assert _said(_toys_saying(tmp_path, "{{ workload(reading=11, sittings=2) }}")) == (
         "The exercises take about 5 minutes, reading and experiments about 11: two sittings of about 8 minutes. "
@@ -860,3 +869,31 @@ def test_overflow_of_a_witness_may_come_at_another_place(records):
         for values in ([1.0, float("inf")], [float("nan"), 1.0])
     )
     assert sheets_differ(first, second) == []
+
+
+@pytest.mark.slow
+def test_the_exercise_that_authors_read_is_built_and_proven(tmp_path):
+    for part in ("course", "autograder", "solutions", "pyproject.toml"):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, tmp_path / part)
+    row, *files, cells = re.findall(r"^```(?:text|python)\n(.+?)^```$", AUTHORS, re.DOTALL | re.MULTILINE)[:5]
+    assert len(files) == 3
+    for text in files:
+        (tmp_path / text.split(": ")[0].removeprefix("# ")).write_text(text)
+    syllabus_file, lesson = tmp_path / "course/syllabus.py", tmp_path / "solutions/00_start_here.py"
+    first = '("running_mean", 5, 1),\n'
+    syllabus_file.write_text(syllabus_file.read_text().replace(first, first + row, 1))
+    lesson.write_text(lesson.read_text() + "\n" + cells)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    for command in ("build 00_start_here", "prove soft_sign --seeds 2"):
+        done = subprocess.run(
+            [sys.executable, "-m", "autograder", *command.split()],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "def soft_sign(x):" in (tmp_path / "notebooks/00_start_here.ipynb").read_text()
+    assert ": 28 runs, 0 misses" in done.stderr

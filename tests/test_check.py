@@ -23,7 +23,7 @@ from course.judging import sheet
 from course.notebook import progress_file, report
 from course.notebook.check import check, hint, progress, solved
 from course.notebook.progress_file import Row
-from course.syllabus import entries, find_entry
+from course.syllabus import UNITS, entries, find_entry
 
 ROOT = Path(__file__).parent.parent
 RECORD = toy.record()
@@ -33,7 +33,7 @@ load_sheet = checking._sheet
 
 @pytest.fixture(autouse=True)
 def _toy_is_in_the_course(monkeypatch):
-    """`running_mean` is the toy; the other exercises are the course's own."""
+    """`running_mean` is the toy, alone in its lesson; the other exercises are the course's own."""
     load = exercises.load
 
     def load_toy(name: str):
@@ -41,6 +41,8 @@ def _toy_is_in_the_course(monkeypatch):
 
     monkeypatch.setattr(exercises, "load", load_toy)
     monkeypatch.setattr(checking, "_sheet", lambda unit: {toy.ID: RECORD})
+    alone = dataclasses.replace(UNITS[0], entries=(find_entry(toy.ID),))
+    monkeypatch.setattr(checking, "UNITS", (alone, *UNITS[1:]))
 
 
 def called(name: str, answer):

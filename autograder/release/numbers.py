@@ -46,7 +46,7 @@ def written(lesson: Lesson, root: Path) -> Lesson:
     """The lesson with every expression's value in its place. Raises AuthorError with file and line."""
     file = f"solutions/numbers/{lesson.unit.slug}.py"
     source = (root / file).read_text(encoding="utf-8") if (root / file).is_file() else ""
-    names: dict[str, Any] = {"workload": functools.partial(workload, lesson.unit), "spelled": COUNTS.__getitem__}
+    names: dict[str, Any] = {"workload": functools.partial(workload, lesson.unit), "spelled": spelled}
     names |= _names(source, file, root)
     _demand_no_typed_results(lesson, names.get("GIVEN", {}), source, file)
     return replace(lesson, cells=tuple(_filled(cell, names) if cell.role == "text" else cell for cell in lesson.cells))
@@ -57,8 +57,13 @@ def workload(unit: Unit, *, reading: int, sittings: int) -> str:
     work = sum(each.minutes for each in unit.entries if not each.bonus)
     bonus = sum(each.minutes for each in unit.entries if each.bonus)
     said = f"The exercises take about {work} minutes, reading and experiments about {reading}: "
-    said += f"{COUNTS[sittings]} sittings of about {(work + reading) / sittings:.0f} minutes."
+    said += f"{spelled(sittings)} sittings of about {(work + reading) / sittings:.0f} minutes."
     return said + (f" The bonus exercise adds {bonus} minutes." if bonus else "")
+
+
+def spelled(count: int) -> str:
+    """A count as it stands in text: in words from 0 to 12, in digits beyond."""
+    return COUNTS[count] if 0 <= count < len(COUNTS) else f"{count:,}"
 
 
 def _names(source: str, file: str, root: Path) -> dict[str, Any]:
