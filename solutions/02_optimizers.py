@@ -209,9 +209,9 @@ def sgd_step(
                   in the tensor's own memory: an assignment to a name or to `.data` does not change it.
     grads         their gradients, of the same shapes and dtypes. They are not changed, and their memory belongs to the
                   caller, who may write the next gradients into it.
-    state         one dict per parameter, empty before the first step; it comes back as you left it, or a copy of it.
-                  With momentum it keeps one tensor of the parameter's shape and dtype (name it as you like), without
-                  momentum none.
+    state         one dict per parameter, empty before the first step; it comes back as you left it, or as a copy, with
+                  a copy of the parameter: all that you remember is in it. With momentum it keeps one tensor of the
+                  parameter's shape and dtype (name it as you like), without momentum none.
     lr            the rate, at least 0; it may differ from step to step
     momentum      mu, in [0, 1); 0 means no momentum
     nesterov      whether the direction is g + mu b instead of b; of no effect without momentum
@@ -526,9 +526,10 @@ def adamw_step(
                   in the tensor's own memory: an assignment to a name or to `.data` does not change it.
     grads         their gradients, of the same shapes and dtypes. They are not changed. None: this parameter had no part
                   in this step; nothing of it changes, neither its moments nor its age.
-    state         one dict per parameter, empty before its first gradient; it comes back as you left it, or a copy of
-                  it. It keeps two tensors of the parameter's shape and dtype (name them as you like), and the step
-                  count t, as a number or as a tensor that holds one, in a dtype that can count to a million.
+    state         one dict per parameter, empty before its first gradient; it comes back as you left it, or as a copy,
+                  with a copy of the parameter: all that you remember is in it. It keeps two tensors of the parameter's
+                  shape and dtype (name them as you like), and the step count t, as a number or as a tensor that holds
+                  one, in a dtype that can count to a million.
     lr            the rate, at least 0; it may differ from step to step
     betas         beta1 for the mean of the gradients, beta2 for the mean of their squares, each in [0, 1)
     eps           is added to the root of the corrected v. Nothing else is added to that root. In float16, where 1e-8 is

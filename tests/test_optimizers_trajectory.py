@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
 from course.exercises.optimizers.trajectory import drive, form, refuse
 
 PARAM = torch.zeros(2, 3)
+
+
+class Closed(dict):
+    """A dict that shows nothing."""
+
+    def values(self):
+        return []
 
 
 def one_by_one(params, grads, state, t):
@@ -85,10 +96,34 @@ def test_the_state_is_kept_between_the_steps():
         ({"rows": torch.zeros(2)}, "1 of shape (2,)"),
         (PARAM, "1 like the parameter"),
         ("nonsense", "no tensors"),
+        ({"t": 3, "last": None, "of": torch.float32, "betas": (0.9, np.float32(0.999)), "on": True}, "no tensors"),
+        ({"m": PARAM.tolist()}, "1 list of more than 4 numbers"),
+        ({"m": [0, *PARAM[0].tolist(), 1.0]}, "1 list of more than 4 numbers"),
+        ({"m": PARAM.numpy()}, "1 like the parameter"),
+        (
+            {"m": PARAM, "more": SimpleNamespace(v=PARAM)},
+            "1 SimpleNamespace, which may hold tensors, 1 like the parameter",
+        ),
+        ({"m": deque([PARAM])}, "1 deque, which may hold tensors"),
+        ({PARAM: 1}, "1 like the parameter"),
+        (Closed({"m": PARAM}), "1 like the parameter"),
     ],
 )
 def test_the_words_for_a_state_depend_on_no_name(kept, words):
     assert form(kept, PARAM) == words
+
+
+def test_models_in_turns_go_on_in_other_memory():
+    places = []
+    seen = drive(
+        lambda ps, gs, state, t: [places.append(ps[0].data_ptr()), one_by_one(ps, gs, state, t)],
+        [torch.ones(3)] * 2,
+        [torch.ones(4, 3)] * 2,
+        in_turns=True,
+    )
+    assert len({*places}) == 4
+    assert places[:4] == places[:2] * 2
+    assert [each[-1].tolist() for each in seen["params"]] == [[-3.0] * 3] * 2
 
 
 def test_a_refusal_in_its_turn_leaves_what_has_moved():

@@ -26,7 +26,8 @@ def _came(call: Callable[[], object]) -> str:
     except ValueError:
         return "ValueError"
     except Exception as error:
-        return type(error).__name__
+        name = type(error).__name__
+        return name if name != "ValueError" else "another exception of the name ValueError"
     return "nothing"
 
 

@@ -58,6 +58,14 @@ def forward_difference(f: Function, x: Tensor, v: Tensor) -> Tensor:
     return product.detach()
 
 
+def complex_step(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The gradient at a complex point, next to x by so little that its imaginary part is the derivative along v."""
+    point = torch.complex(x.detach().double(), 1e-30 * v.detach().double()).requires_grad_()
+    value = f(point)
+    (g,) = torch.autograd.grad(value, point, torch.ones_like(value))
+    return (-g.imag / 1e-30).to(x.dtype)
+
+
 def hessian_times_v(f: Function, x: Tensor, v: Tensor) -> Tensor:
     """The whole Hessian in one call."""
     hessian: Tensor = torch.func.hessian(f)(x).reshape(x.numel(), x.numel())
@@ -98,6 +106,13 @@ WRONG = (
         forward_difference,
         edited(forward_difference, ("1e-5", "1e-3"), ("gradient(x)) /", "gradient(x - step * v)) / 2 /")),
         fails=("exact_to_rounding", "never_builds_the_hessian", "every_form"),
+    ),
+    wrong(
+        "complex_step",
+        "You take f at a complex point, and call an imaginary part a derivative. That holds for polynomials and "
+        "sines; |x| has another derivative there, and relu and most of what models are made of none. Differentiate "
+        "twice, at x itself.",
+        complex_step,
     ),
     wrong(
         "rounded_result",

@@ -156,6 +156,7 @@ SAVE_Y = (SAVE, "y = x * torch.sigmoid(x)\n        ctx.save_for_backward(y)"), (
 SAVE_S = (SAVE, f"{S}\n        ctx.save_for_backward(x, s)")
 HIDE_S = (SAVE, f"{SAVE}\n        ctx.{S}")
 DX = f"return dy * {SLOPE}"
+WIDE = "wide = x.float() if x.itemsize == 2 else x"
 OWN_SIGMOID = (S, "s = torch.exp(x) / (1 + torch.exp(x))")
 
 WRONG = (
@@ -172,6 +173,14 @@ WRONG = (
         only_x(HIDE_S),
         only_x((SAVE, f"{SAVE}\n        ctx.copy = x.double()")),
         KeepsTheGraph,
+    ),
+    wrong(
+        "keeps_a_finer_copy",
+        "In half precision you keep a copy of x in float32, beside x or in its place: two or three times the bytes of "
+        "x. Keep x itself, and convert it again in backward.",
+        only_x((SAVE, f"{WIDE}\n        ctx.save_for_backward(x, wide)")),
+        only_x((SAVE, f"{WIDE}\n        ctx.save_for_backward(wide)"), (DX, f"{DX}.to(dy.dtype)")),
+        only_x((SAVE, f"{SAVE}\n        ctx.s = torch.sigmoid(x) if x.itemsize != 4 else None")),
     ),
     wrong(
         "keeps_sigmoid_for_x",

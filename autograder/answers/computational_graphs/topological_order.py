@@ -115,6 +115,12 @@ stack = partial(edited, topological_order)
 waits = partial(edited, waits_for_inputs)
 recursive = partial(edited, recursion)
 
+NEAREST_MET = """    except RecursionError:
+        order = [root]
+        for node in order:
+            order.extend(each for each in dict.fromkeys(node.inputs) if each not in order)
+        order = [each for each in order if not each.inputs] + [each for each in order[::-1] if each.inputs]
+    return order"""
 UNASKED = ("elif node not in seen:\n            seen.add(node)", "else:")
 OTHER_WAY = ("in node.inputs", "in node.inputs[::-1]")  # from the left in place of from the right, or the reverse
 MARK_MISSING = (
@@ -165,6 +171,16 @@ WRONG = (
         "the program: past it the memory of the stack may end. With a stack of your own in a list no limit is needed.",
         recursion_under_a_raised_limit,
         edited(recursion_under_a_raised_limit, OTHER_WAY),
+    ),
+    wrong(
+        "order_of_a_chain",
+        "Right as far as Python's stack reaches. Beyond, your other way to an order is right where each node has one "
+        "user, and not where a node is used close by and far away. One way for all depths is enough: your own stack in "
+        "a list.",
+        recursive(
+            ("    visit(root)\n    return order", f"    try:\n        visit(root)\n{NEAREST_MET}"),
+        ),
+        fails=("deep_graphs_end",),
     ),
     wrong(
         "walks_every_path",

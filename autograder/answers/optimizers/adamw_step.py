@@ -348,6 +348,20 @@ WRONG = (
         formulas(("m_hat =", 'kept["m_hat"] = m_hat ='), ("v_hat =", 'kept["v_hat"] = v_hat =')),
     ),
     wrong(
+        "age_beside_the_state",
+        "Your step count is not in `state`, but stands elsewhere under the parameter's address. A model that is "
+        "loaded, copied or moved has another address and begins at t = 1 again, with moments that are old. Keep in "
+        "its dict all that the next step of a parameter needs.",
+        formulas(
+            ("def formulas_with", "AGES = {}\n\n\ndef formulas_with"),
+            ("kept.update(t=torch.tensor(0.0), ", "kept.update("),
+            ('kept["t"] = kept["t"] + 1', "age = AGES.setdefault(p.data_ptr(), [0, p])\n        age[0] += 1"),
+            ('betas[0] ** kept["t"]', "betas[0] ** age[0]"),
+            ('betas[1] ** kept["t"]', "betas[1] ** age[0]"),
+        ),
+        fails=("every_form",),
+    ),
+    wrong(
         "gradient_changed",
         "All else is right, but a gradient is not what it was before the step: square_, mul_, `**=` and the like write "
         "into the caller's tensor. Anyone who adds up two backward passes, or reports the norm of the gradients, then "

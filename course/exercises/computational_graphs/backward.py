@@ -52,9 +52,9 @@ COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diam
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, a chain of 2,000 nodes, and long
-    ladders with a short way on either side; and three graphs whose local derivatives are hidden and have nothing to do
-    with the nodes' values.
+    """Small graphs of each shape, a ladder of 30 diamonds with 3^30 paths, a chain of 2,000 nodes with ways beside
+    it, and long ladders with a short way on either side; and three graphs whose local derivatives are hidden and have
+    nothing to do with the nodes' values.
     """
 
     def case(name: str, values: list[Any], program: Any, *roots: int) -> Case:

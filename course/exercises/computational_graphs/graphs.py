@@ -65,9 +65,13 @@ def uneven_ladder(*, near_first: bool) -> list[list[Any]]:
 @functools.cache
 def chain(length: int) -> list[list[Any]]:
     """A program over two leaves: `length - 1` operations in a row. The deep input is the left one and the right one in
-    turns, so that a loop along one side does not help.
+    turns, so that a loop along one side does not help. Every hundredth adds a node further back to the last one, in
+    turns left and right of it: what is right in a mere row is not enough.
     """
-    return [["+", last, 1] if last % 2 else ["*", 0, last] for last in range(1, length)]
+    rows = [["+", last, 1] if last % 2 else ["*", 0, last] for last in range(1, length)]
+    for last in range(100, length, 100):
+        rows[last - 1] = ["+", *(last, last - 3)[:: 1 if last % 200 else -1]]
+    return rows
 
 
 def rows(inputs: Inputs) -> list[list[Any]]:

@@ -4,7 +4,7 @@ First and second derivatives are observed as numbers and compared with the refer
 differences (`torch.autograd.gradcheck`) would say the same less sharply.
 
 Memory is that of many layers: small ones, whose tensors are counted, in a notebook; large ones, whose process is
-measured from outside, in grading. It is judged in float32: a copy of x in float64 is larger than x there.
+measured from outside, in grading, in float32. In other dtypes the tensors of one call are counted.
 """
 
 from __future__ import annotations
@@ -129,7 +129,16 @@ def _values(answer: Any, inputs: Inputs) -> dict[str, Tree]:
         again = torch.autograd.grad((inputs["v"] * values["dx"]).sum(), given, materialize_grads=True)
         values.update(second_x=again[0], second_dy=again[1])
     writes = [tensor._version - version for tensor, version in zip(given, before, strict=True)]
-    return {**values, "after": {"x_and_dy": given, "writes": writes}}
+    values["after"] = {"x_and_dy": given, "writes": writes}
+    return values | ({"beyond_x": _beyond(answer, x)} if asks == "first" else {})
+
+
+def _beyond(answer: Any, x: Tensor) -> int:
+    """The bytes that a call keeps beyond those of x, which nobody but the answer holds; y is the caller's."""
+    leaf = x.detach().requires_grad_()
+    with kept_bytes() as meter:
+        y = APPLY(answer, leaf + 0)
+    return max(0, meter.bytes_alive() - y.nbytes - x.nbytes)
 
 
 def _memory(answer: Any, inputs: Inputs, ask: Ask) -> Observation:
@@ -297,6 +306,15 @@ EXERCISE = Exercise(
             cases=(MEMORY,),
             needs=("value", "derivative"),
         ),
+        Property(
+            "keeps_only_x_in_every_dtype",
+            "In half precision a copy of x in float32 has twice its bytes, and in float64 there is no more room than "
+            "elsewhere: keep x as it came, and convert it again in backward.",
+            keys=("beyond_x",),
+            roundings=0,
+            cases=("derivative", "in float64", "in bfloat16", "far from zero in float16"),
+            needs=("value", "derivative"),
+        ),
     ),
     hints=(
         "Of x, sigmoid(x) and y: from which one can the derivative be computed without the other two?",
@@ -309,7 +327,7 @@ EXERCISE = Exercise(
     promises={
         "x of any shape and floating dtype": ("every_form", "one number", "no numbers", "in float64", "in bfloat16"),
         "y is a new tensor of that shape and dtype": ("value", "dtype_of_x", "nothing_overwritten"),
-        "as many bytes as x has, and no more": ("keeps_only_x",),
+        "as many bytes as x has, and no more": ("keeps_only_x", "keeps_only_x_in_every_dtype"),
         "y and dy/dx are finite and right, also at x = 100": ("far_from_zero", "far from zero in float16"),
         "in float32 and in float16": ("far from zero", "far from zero in float16"),
         "with respect to x and to dy": ("second_derivative", "twice in float16", "twice at 0"),

@@ -51,7 +51,8 @@ STRANGER = -1  # stands for an object that is no node of the graph
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """A graph of each kind that breaks some order, 30 diamonds, a chain of 2,000 nodes, and long ladders."""
+    """A graph of each kind that breaks some order, 30 diamonds, a chain of 2,000 nodes with ways beside it, and long
+    ladders."""
 
     def case(name: str, count: int, program: Any, root: int = -1, calls: int = 1) -> Case:
         values = leaves(rng, count)
@@ -242,7 +243,7 @@ EXERCISE = Exercise(
         Property(
             "deep_graphs_end",
             "Python's stack ends after about 1,000 calls inside one another, and going over all nodes "
-            "for each node takes 25 million steps here. A loop with a stack of your own does neither, and leaves "
+            "for each node takes millions of steps here. A loop with a stack of your own does neither, and leaves "
             "Python's limit as it is.",
             holds=_right,
             cases=("chain of 2,000",),

@@ -173,7 +173,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "each_parameter_has_its_age",
         DECAY_AND_0,
     ),
-    "it comes back as you left it, or a copy of it": (
+    "it comes back as you left it, or as a copy, with a copy of the parameter": (
         "each_parameter_has_its_age",
         "two models in turns, loaded before each step, with all defaults",
     ),

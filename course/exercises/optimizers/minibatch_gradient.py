@@ -101,7 +101,7 @@ EXERCISE = Exercise(
             "estimate.",
             points=2,
             cases=("every draw of 3 of 3", "every draw of 2 of 4"),
-            needs=("equal_probabilities",),
+            needs=("unequal_probabilities",),
         ),
         Property(
             "an_example_never_drawn",

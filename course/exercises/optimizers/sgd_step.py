@@ -115,7 +115,7 @@ PROMISES = {
     "of the same shapes and dtypes": ("half_precision",),
     "They are not changed": ("gradients_unchanged",),
     "who may write the next gradients into it": ("buffers_own_their_memory",),
-    "it comes back as you left it, or a copy of it": ("momentum", TURNS),
+    "it comes back as you left it, or as a copy, with a copy of the parameter": ("momentum", TURNS),
     "one tensor of the parameter's shape and dtype": (STATE, "half_precision", RATE_0),
     "without momentum none": (STATE, NESTEROV_ALONE),
     "at least 0; it may differ from step to step": (RATE_0, "the_rate_acts_at_once"),

@@ -28,7 +28,9 @@ Step: TypeAlias = Callable[[list[Tensor], list[Tensor | None], list[State], int]
 
 
 SMALL = (torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.int16)  # they count to 256, 2048, 255, ...
-FEW = 4  # numbers in a list
+FEW = 4  # numbers beside the tensors
+NUMBERS = (int, float, complex, np.generic)
+PLAIN = (*NUMBERS, str, type(None), torch.dtype, torch.device)
 
 
 def drive(
@@ -48,7 +50,8 @@ def drive(
     same_memory  each step's gradients are written into the tensors of the step before, as in a training loop that
                  fills `.grad` with zeros and adds to it
     in_turns     each parameter is a model of its own: in every step there is a call for each of them, with a list of
-                 one, and with a copy of its state, as if it had been saved and loaded
+                 one, and with a copy of its state, as if it had been saved and loaded; half way the parameters too go
+                 on as copies, in other memory
 
     Returns values to observe: `params` and `grads`, P tensors (T, *shape) each, as they are after each step; `state`, P
     strings (see `form`). The state is one dict per parameter, empty at the start, and kept between the steps.
@@ -63,6 +66,9 @@ def drive(
         given = [old.copy_(new) for old, new in zip(memory, fresh, strict=True)] if same_memory else fresh
         there = [True] * len(given) if present is None else present[t].tolist()
         seen = [grad if here else None for grad, here in zip(given, there, strict=True)]
+        if in_turns and t == len(grads[0]) // 2:
+            stepped = [copied(each) for each in stepped]
+            held = [each.view_as(each) for each in stepped]
         for at in range(len(state)) if in_turns else ():
             own = [loaded(state[at])]
             step([stepped[at].view_as(stepped[at])], [seen[at]], own, t)
@@ -177,32 +183,39 @@ def form(kept: object, param: Tensor) -> str:
     """The tensors that are kept for one parameter, in words that name no entry: `2 like the parameter`.
 
     A tensor that stands under two names counts once. One number, such as a step count, costs nothing and is left out,
-    so that it may be kept in any way; but not in a dtype that ends, or counts no further, after a few steps. The words
-    are the same in every dtype, because references run in float64.
+    so that it may be kept in any way; but not in a dtype that ends, or counts no further, after a few steps; and more
+    than a few are as good as a tensor. So is whatever else can hold one. The words are the same in every dtype, because
+    references run in float64.
     """
-    found = {id(each): each for each in _tensors(kept) if max(each.numel(), param.numel() * (each.dtype in SMALL)) > 1}
-    counts = Counter(_likeness(each, param) for each in found.values())
-    return ", ".join(f"{counts[words]} {words}" for words in sorted(counts)) or "no tensors"
+    parts = {id(each): each for each in _parts(kept)}.values()
+    words = [_likeness(each, param) for each in parts if not isinstance(each, PLAIN)]
+    if sum(isinstance(each, NUMBERS) for each in _parts(kept)) > FEW:
+        words.append(f"list of more than {FEW} numbers")
+    counts = Counter(each for each in words if each)
+    return ", ".join(f"{counts[each]} {each}" for each in sorted(counts)) or "no tensors"
 
 
-def _tensors(kept: object) -> Iterator[Tensor]:
-    """Every tensor in dicts, lists, tuples and attributes of tensors; an array or a long list of numbers is as good."""
-    if isinstance(kept, Tensor):
-        yield kept
-        yield from _tensors(vars(kept))
-    elif isinstance(kept, np.ndarray):
-        yield torch.zeros(kept.shape)
-    elif isinstance(kept, dict):
-        for each in kept.values():
-            yield from _tensors(each)
-    elif isinstance(kept, (list, tuple)) and len(kept) > FEW and all(isinstance(each, float) for each in kept):
-        yield torch.tensor(kept)
+def _parts(kept: object) -> Iterator[object]:
+    """All that stands in dicts, lists, tuples and attributes of tensors, however deep, whatever subclass they are."""
+    if isinstance(kept, dict):
+        for pair in dict.items(kept):
+            yield from _parts(pair)
     elif isinstance(kept, (list, tuple)):
-        for each in kept:
-            yield from _tensors(each)
+        for each in (list if isinstance(kept, list) else tuple).__iter__(kept):
+            yield from _parts(each)
+    else:
+        yield kept
+        yield from _parts(vars(kept)) if isinstance(kept, Tensor) else ()
 
 
-def _likeness(kept: Tensor, param: Tensor) -> str:
+def _likeness(kept: object, param: Tensor) -> str:
+    """What a part is in words; "" for what costs nothing."""
+    if isinstance(kept, np.ndarray):
+        kept = torch.zeros(kept.shape)
+    if not isinstance(kept, Tensor):
+        return f"{type(kept).__name__}, which may hold tensors"
+    if max(kept.numel(), param.numel() * (kept.dtype in SMALL)) <= 1:
+        return ""
     if kept.numel() == 1:
         return f"number in {str(kept.dtype).removeprefix('torch.')}"
     if kept.shape != param.shape:
