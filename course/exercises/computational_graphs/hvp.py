@@ -94,7 +94,7 @@ def _function(inputs: Inputs) -> Function:
     """The f that the case describes. It takes tensors in the shape of the case's x, in any dtype.
 
     Where it has waves, it ends next to the case's x, at a logarithm of 0, which no difference can step over; and it has
-    sizes |x|, of which complex numbers have another derivative.
+    a relu, which complex numbers have not.
     """
     shape, at = tuple(inputs["x"].shape), inputs["x"].detach().flatten().clone()
 
@@ -107,7 +107,7 @@ def _function(inputs: Inputs) -> Function:
         if not len(waves):
             return quadratic
         near = torch.log(flat - at.to(x.dtype) + NEAR).sum() * NEAR**2 / 8
-        return quadratic + waves.sum() + (flat.abs() ** 3).sum() - near
+        return quadratic + waves.sum() + (torch.relu(flat) ** 3).sum() - near
 
     return f
 

@@ -75,7 +75,7 @@ def _drawn(inputs: Inputs, blocks: range) -> tuple[Function, Tensor, Tensor]:
     apart = inputs["apart"]
 
     def f(x: Tensor) -> Tensor:
-        return torch.sin(a[apart:] * x[apart:] * x[:-apart]).sum() + (x.abs() ** 3).sum()
+        return torch.sin(a[apart:] * x[apart:] * x[:-apart]).sum() + (torch.relu(x) ** 3).sum()
 
     return f, x, v
 
