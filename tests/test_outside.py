@@ -100,8 +100,8 @@ COSTLY = [
     ("accumulate_gradients", "retains_the_graph", 0, ALONE, "one_micro_batch_at_a_time"),
     ("accumulate_gradients", "runs_the_model_twice", 0, ALONE, "each_micro_batch_once"),
     ("accumulate_gradients", "steps_once_more", 0, ALONE, "one_step_per_group"),
-    ("SaveLess", "keeps_intermediates", 3, LARGE, "keeps_only_x"),
-    ("SaveLess", "keeps_intermediates", 4, LARGE, "keeps_only_x"),
+    ("SaveLess", "keeps_intermediates", 3, LARGE, "keeps_only_x keeps_only_x_in_every_dtype"),
+    ("SaveLess", "keeps_intermediates", 4, LARGE, "keeps_only_x keeps_only_x_in_every_dtype"),
     ("hvp", "builds_the_hessian", 0, HESSIAN, "never_builds_the_hessian"),
     ("hvp", "builds_the_hessian", 1, {"peak_bytes": 2 * MIB, "cpu_seconds": 0.18}, "never_builds_the_hessian"),
 ]
