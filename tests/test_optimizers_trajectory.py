@@ -106,6 +106,8 @@ def test_the_state_is_kept_between_the_steps():
         ),
         ({"m": deque([PARAM])}, "1 deque, which may hold tensors"),
         ({PARAM: 1}, "1 like the parameter"),
+        ({"t": np.int8(3)}, "1 number in int8"),
+        ({"start": bytes(9)}, "1 bytes, which may hold tensors"),
         (Closed({"m": PARAM}), "1 like the parameter"),
     ],
 )
@@ -121,8 +123,9 @@ def test_models_in_turns_go_on_in_other_memory():
         [torch.ones(4, 3)] * 2,
         in_turns=True,
     )
-    assert len({*places}) == 4
+    assert len({*places}) == 6
     assert places[:4] == places[:2] * 2
+    assert places[6:8] == places[8:]
     assert [each[-1].tolist() for each in seen["params"]] == [[-3.0] * 3] * 2
 
 

@@ -246,7 +246,7 @@ def test_layers_are_large_outside_and_small_here(trial):
     case = next(each for each in of.cases if each.name == save_less.MEMORY)
     perform(of.bank.exercise, Sized, case)
     outside(of.bank, Sized, case, {})
-    assert set(sizes) == {4 * save_less.PIECE, MIB * 3 // 4}
+    assert set(sizes) == {4 * save_less.PIECE, MIB // 4}
 
 
 def test_no_x_of_a_layer_can_be_made_of_the_others(trial):

@@ -172,6 +172,7 @@ WRONG = (
         only_x(SAVE_S),
         only_x(HIDE_S),
         only_x((SAVE, f"{SAVE}\n        ctx.copy = x.double()")),
+        only_x((SAVE, f"{SAVE}\n        ctx.copy = torch.sigmoid(x).bfloat16()")),
         KeepsTheGraph,
     ),
     wrong(

@@ -123,6 +123,18 @@ WRONG = (
         together(("    for name in", "    state = {}\n    for name in")),
     ),
     wrong(
+        "remembers_outside_the_state",
+        "What you remember is not in `state`, which only says where it is. Two copies of one state then write into the "
+        "same memory, and a state that is loaded in another process finds none. Put the tensors themselves into it.",
+        together(
+            ("@torch.no_grad()", "MEMORY = {}\n\n\n@torch.no_grad()"),
+            (
+                "    for name in",
+                '    state = MEMORY.setdefault(state.setdefault("key", len(MEMORY)), {})\n    for name in',
+            ),
+        ),
+    ),
+    wrong(
         "keeps_too_much",
         "Your state holds more tensors than the rule needs: one for Adagrad and RMSprop, two for Adadelta. For a "
         "large model each further tensor is as many bytes as the model.",

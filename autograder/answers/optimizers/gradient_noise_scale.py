@@ -194,7 +194,15 @@ WRONG = (
         formulas(("double", "float")),
         formulas((RETURN, "import torch\n    return tuple(torch.tensor([noise, gradient, noise / gradient]))")),
         formulas((RETURN, "import numpy\n    return float(numpy.float32(noise)), gradient, noise / gradient")),
-        fails=("digits_of_float64",),
+        fails=("digits_of_float64", "every_scale"),
+    ),
+    wrong(
+        "refuses_what_is_small",
+        "You refuse a |G|^2 that is small, and above 0. There is no smallest one: float64 holds what float32 does not, "
+        "and with small gradients the noise is small as well. Refuse 0 and less.",
+        formulas(("if gradient <= 0", "import torch\n    if gradient < torch.finfo(torch.float32).tiny")),
+        formulas(("if gradient <= 0", "if gradient < 1e-12")),
+        fails=("every_scale",),
     ),
     wrong(
         "bounded_from_below",

@@ -105,7 +105,7 @@ WRONG = (
     wrong(
         "nothing_in_int8",
         "Everything is multiplied in full precision: nothing is quantized.",
-        split((SUM, "(x.float() @ w.float().T)")),
+        split((SUM, "(x.double() @ w.double().T)")),
     ),
     wrong(
         "outliers_dropped",

@@ -84,13 +84,19 @@ def rows(inputs: Inputs) -> list[list[Any]]:
 
 @dataclass(slots=True)
 class Reads:
-    """How often `inputs` may still be read, and Python's recursion limit at its highest during a read.
+    """How often `inputs` may still be read, and Python's recursion limit at its highest when a node was read or
+    looked up.
 
     It stands beside the class of the nodes: writing to a class at every read would slow all of its attributes.
     """
 
     left: int
     highest_limit: int = 0
+
+    def look(self) -> None:
+        """Notes the recursion limit where it is higher than before."""
+        if (limit := sys.getrecursionlimit()) > self.highest_limit:
+            self.highest_limit = limit
 
 
 class Watched(Node):
@@ -111,13 +117,17 @@ class Watched(Node):
                 "every path is walked"
             )
         reads.left -= 1
-        if (limit := sys.getrecursionlimit()) > reads.highest_limit:
-            reads.highest_limit = limit
+        reads.look()
         return self._inputs
 
     @inputs.setter
     def inputs(self, nodes: tuple[Node, ...]) -> None:
         self._inputs = nodes
+
+    def __hash__(self) -> int:
+        """Of the object, as ever. Who has collected all inputs still asks sets and dicts for nodes on his way."""
+        self.reads.look()
+        return object.__hash__(self)
 
 
 @contextmanager

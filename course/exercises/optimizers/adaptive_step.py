@@ -98,7 +98,10 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     for number, (turn, grad) in enumerate(zip(TURNS, inputs["grads"], strict=True)):
         if number == HALF:
             halfway = _columns(memory)
+            spare, theirs = copy.deepcopy((params, states))
             params, states = copy.deepcopy((params, states))
+            for other, state in zip(spare, theirs, strict=True):  # what it leaves outside of the state would be found
+                answer(inputs["rule"], other, torch.ones_like(other), state, lr=inputs["rates"][number], **numbers)
             memory = [param.view_as(param) for param in params]
         answer(inputs["rule"], params[turn], grad, states[turn], lr=inputs["rates"][number], **numbers)
     values: dict[str, Any] = {"halfway": halfway, "params": _columns(memory), "grads": inputs["grads"]}

@@ -27,7 +27,7 @@ ONE, FINE, UNLUCKY = "one draw of each", "in float64", "noise below 0"
 ROUNDINGS = 128  # sums of up to 240 squares, and differences an eighth as large as their terms
 EXACT = ("all draws of 1 and 2 from 4", "all draws of 2 and 4 from 3")
 EVERY_SIZE = (ONE, "one small draw", "one large draw, of one number")
-TINY = "gradients of 1e-16"
+TINY = {"gradients of 1e-16": 1e-16, "gradients of 1e-25, in float64": 1e-25}
 
 
 def cases(rng: torch.Generator) -> list[Case]:
@@ -44,7 +44,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         return least * (1 + float(torch.rand((), generator=rng, dtype=torch.float64)))
 
     def drawn(name: str, draws: tuple[int, int], batches: tuple[int, int], noisy: float = 1.0, d: int = 6) -> Case:
-        dtype = torch.float64 if name == FINE else torch.float32
+        dtype = torch.float64 if name.endswith(FINE) else torch.float32
         squared_gradient, noise = size(1.0), size(noisy * batches[0])
         small, large = (
             _of_mean_square(normal(rng, n, d, dtype=torch.float64) + 0.5, squared_gradient + noise / b).to(dtype)
@@ -52,7 +52,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         )
         if name == DRAWN[1]:  # else as many of the small ones as there are large ones may have the mean of all
             small = small[small.square().sum(dim=1).argsort()]
-        unit = 1e-16 if name == TINY else 1.0
+        unit = TINY.get(name, 1.0)
         return case(name, unit * small, unit * large, *batches)
 
     def exact(name: str, n: int, batches: tuple[int, int]) -> Case:
@@ -69,7 +69,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         drawn(DRAWN[2], (40, 40), (1, 16), noisy=8.0),
         drawn(FINE, (7, 7), (3, 64)),
         drawn(UNLUCKY, (5, 5), (2, 12), noisy=-0.4),
-        drawn(TINY, (8, 8), (4, 24)),
+        *(drawn(name, (8, 8), (4, 24)) for name in TINY),
         drawn(EVERY_SIZE[1], (1, 5), (2, 16)),
         drawn(EVERY_SIZE[2], (6, 1), (3, 16), d=1),
         exact(EXACT[0], 4, (1, 2)),
@@ -152,9 +152,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "every_scale",
-            "Gradients of 1e-16 have squared norms of 1e-32, and the same noise scale as any others. Compare |G|^2 "
-            "with 0 itself, and add nothing to it.",
-            cases=(TINY,),
+            "Gradients of 1e-16 have squared norms of 1e-32, float64 holds smaller ones, and their noise scale is as "
+            "good as any. Compare |G|^2 with 0 itself, and add nothing to it.",
+            cases=tuple(TINY),
             roundings=ROUNDINGS,
         ),
         Property(

@@ -30,7 +30,7 @@ Step: TypeAlias = Callable[[list[Tensor], list[Tensor | None], list[State], int]
 SMALL = (torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.int16)  # they count to 256, 2048, 255, ...
 FEW = 4  # numbers beside the tensors
 NUMBERS = (int, float, complex, np.generic)
-PLAIN = (*NUMBERS, str, type(None), torch.dtype, torch.device)
+PLAIN = (int, float, complex, str, type(None), torch.dtype, torch.device)
 
 
 def drive(
@@ -51,7 +51,7 @@ def drive(
                  fills `.grad` with zeros and adds to it
     in_turns     each parameter is a model of its own: in every step there is a call for each of them, with a list of
                  one, and with a copy of its state, as if it had been saved and loaded; half way the parameters too go
-                 on as copies, in other memory
+                 on as copies, in other memory, after a step of other copies, which nobody needs any more
 
     Returns values to observe: `params` and `grads`, P tensors (T, *shape) each, as they are after each step; `state`, P
     strings (see `form`). The state is one dict per parameter, empty at the start, and kept between the steps.
@@ -67,6 +67,8 @@ def drive(
         there = [True] * len(given) if present is None else present[t].tolist()
         seen = [grad if here else None for grad, here in zip(given, there, strict=True)]
         if in_turns and t == len(grads[0]) // 2:
+            for param, kept, grad in zip(stepped, state, seen, strict=True):
+                step([copied(param)], [None if grad is None else 1 - 2 * grad], [loaded(kept)], t)
             stepped = [copied(each) for each in stepped]
             held = [each.view_as(each) for each in stepped]
         for at in range(len(state)) if in_turns else ():
@@ -201,7 +203,7 @@ def _parts(kept: object) -> Iterator[object]:
         for pair in dict.items(kept):
             yield from _parts(pair)
     elif isinstance(kept, (list, tuple)):
-        for each in (list if isinstance(kept, list) else tuple).__iter__(kept):
+        for each in list.__iter__(kept) if isinstance(kept, list) else tuple.__iter__(kept):
             yield from _parts(each)
     else:
         yield kept
@@ -210,8 +212,8 @@ def _parts(kept: object) -> Iterator[object]:
 
 def _likeness(kept: object, param: Tensor) -> str:
     """What a part is in words; "" for what costs nothing."""
-    if isinstance(kept, np.ndarray):
-        kept = torch.zeros(kept.shape)
+    if isinstance(kept, (np.ndarray, np.generic)):
+        kept = torch.as_tensor(np.asarray(kept))
     if not isinstance(kept, Tensor):
         return f"{type(kept).__name__}, which may hold tensors"
     if max(kept.numel(), param.numel() * (kept.dtype in SMALL)) <= 1:

@@ -78,16 +78,19 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 
 def _alike(weights: list[tuple[Tensor, Tensor]], bits: int) -> bool:
-    """Whether the errors of all these, which differ by roundings, are the same but for a part of what is allowed."""
-    errors = []
+    """Whether all these, which differ by roundings, get the same codes, and the same errors but for a part of what is
+    allowed.
+    """
+    errors, codes = [], []
     for w, q in weights:
-        u, v = (_as_held(each, 2**bits) for each in split(w, q, SPLITS)[:2])
+        (u, of_u), (v, of_v) = (_as_held(each, 2**bits) for each in split(w, q, SPLITS)[:2])
         errors.append(float((u + v @ q.T - w).double().square().sum()))
-    return max(errors) <= ALIKE * min(errors)
+        codes.append(torch.stack([of_u, of_v]))
+    return max(errors) <= ALIKE * min(errors) and all(torch.equal(each, codes[0]) for each in codes)
 
 
-def _as_held(factor: Tensor, count: int) -> Tensor:
-    """Each entry's value in a codebook by k-means."""
+def _as_held(factor: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Each entry's value in a codebook by k-means, and its code."""
     flat = factor.flatten()
     found = flat.quantile((torch.arange(count).to(flat) + 0.5) / count)
     for _ in range(50):
@@ -97,7 +100,8 @@ def _as_held(factor: Tensor, count: int) -> Tensor:
         found = torch.where(held > 0, sums / held, found)
         if torch.equal(found, before):
             break
-    return found[torch.bucketize(flat, found.unfold(0, 2, 1).mean(1))].view_as(factor)
+    codes = torch.bucketize(flat, found.unfold(0, 2, 1).mean(1))
+    return found[codes].view_as(factor), codes
 
 
 def returned(inputs: Inputs, values: Values) -> Tensor | str:
