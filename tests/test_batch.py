@@ -336,6 +336,8 @@ def test_what_lies_in_the_place_of_a_submission_is_told(room):
         "a student's folder must have a printable name, got 'a\\nb': rename it, it was left out",
         f"dot/{ASSIGNMENT} must be a folder with the notebook in it, but is a file: dot was left out",
     ]
+    log = (room.root / "grading.log").read_text()
+    assert all(log.count(told) == 1 for told in room.said)
 
 
 @pytest.fixture

@@ -91,6 +91,7 @@ def grade(
         handed_in = submitted.students(directory, assignment, wanted)
         for told in submitted.left_out(directory, assignment):
             watching.said(told)
+            log.warning("%s", told)
         with (
             _open(root.resolve(), runner, way, release.units) as chosen,
             Journal(root / JOURNALS / f"{assignment}.jsonl") as journal,
