@@ -115,6 +115,13 @@ stack = partial(edited, topological_order)
 waits = partial(edited, waits_for_inputs)
 recursive = partial(edited, recursion)
 
+EDGES_FIRST = """    usual, edges, waiting = sys.getrecursionlimit(), {}, [root]
+    while waiting:
+        node = waiting.pop()
+        if node not in edges:
+            edges[node] = node.inputs
+            waiting.extend(node.inputs)
+"""
 NEAREST_MET = """    except RecursionError:
         order = [root]
         for node in order:
@@ -171,6 +178,14 @@ WRONG = (
         "the program: past it the memory of the stack may end. With a stack of your own in a list no limit is needed.",
         recursion_under_a_raised_limit,
         edited(recursion_under_a_raised_limit, OTHER_WAY),
+        recursive(
+            ("    order: list", f"    import sys\n{EDGES_FIRST}    order: list"),
+            ("in node.inputs:\n            visit", "in edges[node]:\n            visit"),
+            (
+                "    visit(root)\n",
+                "    sys.setrecursionlimit(100_000)\n    visit(root)\n    sys.setrecursionlimit(usual)\n",
+            ),
+        ),
     ),
     wrong(
         "order_of_a_chain",

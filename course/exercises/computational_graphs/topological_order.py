@@ -51,8 +51,7 @@ STRANGER = -1  # stands for an object that is no node of the graph
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """A graph of each kind that breaks some order, 30 diamonds, a chain of 2,000 nodes with ways beside it, and long
-    ladders."""
+    """A graph of each kind that breaks some order, 30 diamonds, 2,000 nodes in a chain with ways beside it, ladders."""
 
     def case(name: str, count: int, program: Any, root: int = -1, calls: int = 1) -> Case:
         values = leaves(rng, count)
