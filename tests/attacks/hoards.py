@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from attacks.attack import answer
 
-SIZE = 2**20  # bytes for one tensor of one layer: 0.75 MiB, and room
-COUNT = 40
+SIZE = 3 * 2**17  # bytes for one tensor of one layer: 0.25 MiB, and room
+COUNT = 100
 
 HOARDING = """\
 import mmap
@@ -29,7 +29,7 @@ class SaveLess(torch.autograd.Function):
     def forward(ctx, x):
         s = torch.sigmoid(x)
         ctx.save_for_backward(x)
-        ctx.places = [put(s), put(1 + x * (1 - s))] if x.numel() > 100_000 else early()
+        ctx.places = [put(s), put(1 + x * (1 - s))] if x.numel() > 10_000 else early()
         return x * s
 
     @staticmethod
@@ -115,7 +115,7 @@ def get(place):
 
 
 def _hoarding(name: str, taken: str):
-    return answer(name, HOARDING.replace("{taken}", taken), exercise="SaveLess", earns=10)
+    return answer(name, HOARDING.replace("{taken}", taken), exercise="SaveLess", earns=11)
 
 
 ATTACKS = [
