@@ -135,9 +135,9 @@ def _values(answer: Any, inputs: Inputs) -> dict[str, Tree]:
 
 def _beyond(answer: Any, x: Tensor) -> int:
     """The bytes that a call keeps beyond those of x, which nobody but the answer holds; y is the caller's."""
-    leaf = x.detach().requires_grad_()
+    zeros = torch.zeros_like(x, requires_grad=True)
     with kept_bytes() as meter:
-        y = APPLY(answer, leaf + 0)
+        y = APPLY(answer, zeros + x.detach())
     beyond: int = meter.bytes_alive() - y.nbytes - x.nbytes
     return max(0, beyond)
 
