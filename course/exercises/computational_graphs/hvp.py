@@ -106,7 +106,7 @@ def _function(inputs: Inputs) -> Function:
         quadratic: Tensor = flat @ (inputs["quadratic"].to(x.dtype) @ flat) / 2
         if not len(waves):
             return quadratic
-        near = torch.log(flat - at.to(x.dtype) + NEAR).sum() * NEAR**2 / 8
+        near = torch.log(flat - at.to(x.dtype) + NEAR).sum() * NEAR**2 / 64
         return quadratic + waves.sum() + (torch.relu(flat) ** 3).sum() - near
 
     return f

@@ -79,29 +79,32 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def _alike(weights: list[tuple[Tensor, Tensor]], bits: int) -> bool:
     """Whether all these, which differ by roundings, get the same codes, and the same errors but for a part of what is
-    allowed.
+    allowed; and no value of a codebook is ever left without entries.
     """
     errors, codes = [], []
     for w, q in weights:
         (u, of_u), (v, of_v) = (_as_held(each, 2**bits) for each in split(w, q, SPLITS)[:2])
         errors.append(float((u + v @ q.T - w).double().square().sum()))
+        if of_u is None or of_v is None:
+            return False
         codes.append(torch.stack([of_u, of_v]))
     return max(errors) <= ALIKE * min(errors) and all(torch.equal(each, codes[0]) for each in codes)
 
 
-def _as_held(factor: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Each entry's value in a codebook by k-means, and its code."""
-    flat = factor.flatten()
+def _as_held(factor: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
+    """Each entry's value in a codebook by k-means, and its code; None where a value was left without entries."""
+    flat, empty = factor.flatten(), False
     found = flat.quantile((torch.arange(count).to(flat) + 0.5) / count)
     for _ in range(50):
         places = torch.bucketize(flat, found.unfold(0, 2, 1).mean(1))
         held = places.bincount(minlength=count)
+        empty |= bool((held == 0).any())
         before, sums = found, torch.zeros_like(found).index_add_(0, places, flat)
         found = torch.where(held > 0, sums / held, found)
         if torch.equal(found, before):
             break
     codes = torch.bucketize(flat, found.unfold(0, 2, 1).mean(1))
-    return found[codes].view_as(factor), codes
+    return found[codes].view_as(factor), None if empty else codes
 
 
 def returned(inputs: Inputs, values: Values) -> Tensor | str:
