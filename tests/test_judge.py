@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import pytest
@@ -19,7 +20,7 @@ from course.judging.judge import _is_named, judge
 from course.judging.verdict import Suspect, Verdict, Witness
 from course.performing.exercise import EVERY_FORM, Case, Exercise, Failure, Observation, Property
 from course.performing.perform import perform_all
-from course.performing.refusals import all_refused
+from course.performing.refusals import all_refused, refused
 from course.tree import clone
 
 RECORD = toy.record()
@@ -859,3 +860,12 @@ def test_a_cost_is_shown_beside_ours_where_it_is_a_number(cost, shown):
     got = Observation(values={"a": 1}, ledger=ledger, sources={"bytes": "claimed"})
     expected = Observation(values={"a": 1}, ledger={"bytes": 4}, sources={"bytes": "claimed"})
     assert finding(one(value, kept, got=got, expected=expected), "kept").measured == shown
+
+
+def test_an_exception_that_is_only_called_valueerror_is_none():
+    def raising(kind):
+        raise kind
+
+    own, kin = type("ValueError", (Exception,), {}), type("OutOfRange", (ValueError,), {})
+    came = refused({name: functools.partial(raising, kind) for name, kind in {"own": own, "kin": kin}.items()})
+    assert came == {"own": "another exception of the name ValueError", "kin": "ValueError"}
