@@ -384,9 +384,16 @@ def _nbgrader(folder: Path, *arguments: str) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     stub = "c = get_config()\nc.ClearSolutions.code_stub = {'python': 'raise NotImplementedError()'}\n"
     (folder / "nbgrader_config.py").write_text(stub)
-    command = [sys.executable, "-m", "nbgrader", *arguments, f"--course-dir={folder}"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    _ran(folder, environment, "nbgrader", *arguments, f"--course-dir={folder}")
+
+
+def _ran(folder: Path, environment: dict[str, str], *command: str) -> str:
+    """What a module of Python's says on its error stream, where it ends well."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
 
 
 # --- mistakes of an author -------------------------------------------------------------------------
@@ -885,15 +892,7 @@ def test_the_exercise_that_authors_read_is_built_and_proven(tmp_path):
     syllabus_file.write_text(syllabus_file.read_text().replace(first, first + row, 1))
     lesson.write_text(lesson.read_text() + "\n" + cells)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    for command in ("build 00_start_here", "prove soft_sign --seeds 2"):
-        done = subprocess.run(
-            [sys.executable, "-m", "autograder", *command.split()],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+    _ran(tmp_path, environment, "autograder", "build", "00_start_here")
+    said = _ran(tmp_path, environment, "autograder", "prove", "soft_sign", "--seeds", "2")
     assert "def soft_sign(x):" in (tmp_path / "notebooks/00_start_here.ipynb").read_text()
-    assert ": 28 runs, 0 misses" in done.stderr
+    assert ": 28 runs, 0 misses" in said

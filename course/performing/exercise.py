@@ -218,7 +218,13 @@ def arguments_unchanged(*, needs: tuple[str, ...], points: int = 1) -> Property:
 
 
 def every_form(
-    *, needs: tuple[str, ...], points: int = 1, keys: tuple[str, ...] = (), roundings: int = 16, in_half: int = 4
+    *,
+    needs: tuple[str, ...],
+    points: int = 1,
+    keys: tuple[str, ...] = (),
+    roundings: int = 16,
+    in_half: int = 4,
+    cases: tuple[str, ...] = (),
 ) -> Property:
     """The property that an answer is right in each of `Exercise.forms`, which are its cases if it names none.
 
@@ -232,6 +238,7 @@ def every_form(
         keys=keys,
         roundings=roundings,
         in_half=in_half,
+        cases=cases,
         needs=needs,
     )
 

@@ -9,7 +9,6 @@ measured from outside, in grading, in float32. In other dtypes the tensors of on
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from functools import partial
 from typing import Any
@@ -129,8 +128,9 @@ def _values(answer: Any, inputs: Inputs) -> dict[str, Tree]:
         again = torch.autograd.grad((inputs["v"] * values["dx"]).sum(), given, materialize_grads=True)
         values.update(second_x=again[0], second_dy=again[1])
     writes = [tensor._version - version for tensor, version in zip(given, before, strict=True)]
-    values["after"] = {"x_and_dy": given, "writes": writes}
-    return values | ({"beyond_x": _beyond(answer, x)} if asks == "first" else {})
+    if asks == "first":
+        values["beyond_x"] = _beyond(answer, x)
+    return {**values, "after": {"x_and_dy": given, "writes": writes}}
 
 
 def _beyond(answer: Any, x: Tensor) -> int:
@@ -273,8 +273,10 @@ EXERCISE = Exercise(
             cases=("far from zero", "far from zero in float64"),
             needs=("value", "derivative"),
         ),
-        dataclasses.replace(
-            every_form(needs=("value",), keys=("y", "dx"), roundings=FEW),
+        every_form(
+            needs=("value",),
+            keys=("y", "dx"),
+            roundings=FEW,
             cases=("one number", *(form.name for form in ONCE)),
         ),
         Property(

@@ -261,9 +261,7 @@ EXERCISE = Exercise(
         ),
         refused_in_time("one step"),
         half_precision(HALVES),
-        replace(
-            every_form(needs=(), keys=("params/*", "state/*"), roundings=128), cases=tuple(form.name for form in FORMS)
-        ),
+        every_form(needs=(), keys=("params/*", "state/*"), roundings=128, cases=tuple(form.name for form in FORMS)),
     ),
     hints=(
         "m and v start from zero. How large are they after the first step, compared with g and g^2?",

@@ -205,9 +205,7 @@ EXERCISE = Exercise(
         ),
         refused_in_time("plain"),
         half_precision(HALVES),
-        replace(
-            every_form(needs=(), keys=("params/*", "state/*"), roundings=64), cases=tuple(form.name for form in FORMS)
-        ),
+        every_form(needs=(), keys=("params/*", "state/*"), roundings=64, cases=tuple(form.name for form in FORMS)),
     ),
     hints=(
         "Which of the two tensors, gradient and buffer, does each option change, and in which order?",

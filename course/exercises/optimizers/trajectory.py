@@ -30,7 +30,7 @@ Step: TypeAlias = Callable[[list[Tensor], list[Tensor | None], list[State], int]
 SMALL = (torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.int16)  # they count to 256, 2048, 255, ...
 FEW = 4  # numbers beside the tensors
 NUMBERS = (int, float, complex, np.generic)
-PLAIN = (int, float, complex, str, type(None), torch.dtype, torch.device)
+PLAIN = (int, float, complex, str, type(None), torch.dtype, torch.device)  # NumPy's numbers have a dtype to look at
 
 
 def drive(
@@ -189,9 +189,9 @@ def form(kept: object, param: Tensor) -> str:
     than a few are as good as a tensor. So is whatever else can hold one. The words are the same in every dtype, because
     references run in float64.
     """
-    parts = {id(each): each for each in _parts(kept)}.values()
-    words = [_likeness(each, param) for each in parts if not isinstance(each, PLAIN)]
-    if sum(isinstance(each, NUMBERS) for each in _parts(kept)) > FEW:
+    parts = list(_parts(kept))
+    words = [_likeness(each, param) for each in {id(each): each for each in parts}.values()]
+    if sum(isinstance(each, NUMBERS) for each in parts) > FEW:
         words.append(f"list of more than {FEW} numbers")
     counts = Counter(each for each in words if each)
     return ", ".join(f"{counts[each]} {each}" for each in sorted(counts)) or "no tensors"
@@ -212,6 +212,8 @@ def _parts(kept: object) -> Iterator[object]:
 
 def _likeness(kept: object, param: Tensor) -> str:
     """What a part is in words; "" for what costs nothing."""
+    if isinstance(kept, PLAIN):
+        return ""
     if isinstance(kept, (np.ndarray, np.generic)):
         kept = torch.as_tensor(np.asarray(kept))
     if not isinstance(kept, Tensor):

@@ -5,7 +5,6 @@ Numbers of the rest lie off ties, so that every right answer has the same codes.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -151,7 +150,7 @@ EXERCISE = Exercise(
             cases=("in float16", "in bfloat16", "no row in float16", ALL_IN_HALF),
             needs=("value",),
         ),
-        dataclasses.replace(every_form(needs=("value",)), cases=tuple(form.name for form in FORMS)),
+        every_form(needs=("value",), cases=tuple(form.name for form in FORMS)),
     ),
     hints=(
         "Which columns of x have some row in which |x| is large? Are these rows or columns of w?",
