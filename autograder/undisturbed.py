@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 import torch
+from threadpoolctl import threadpool_limits
 
 IN_MEMORY = "/dev/shm"
 
@@ -17,14 +18,17 @@ IN_MEMORY = "/dev/shm"
 def undisturbed() -> Iterator[None]:
     """One thread, and no search for reference cycles meanwhile.
 
-    Small tensors on many threads are slow: 0.4 s became 22 s on a busy machine with two cores. The search goes through
-    all that torch has imported, and the graphs of the references, which have no cycles, would start it again and again.
+    Small tensors on many threads are slow: 0.4 s became 22 s on a busy machine with two cores. NumPy's threads wait by
+    spinning: beside other processes 0.01 s of work took 5 s of CPU, at which a right answer is ended. The search goes
+    through all that torch has imported, and the graphs of the references, which have no cycles, would start it again
+    and again.
     """
     threads, collecting = torch.get_num_threads(), gc.isenabled()
     torch.set_num_threads(1)
     gc.disable()
     try:
-        yield
+        with threadpool_limits(1, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(threads)
         if collecting:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import toy
+from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
 from autograder import bank as banks
@@ -20,7 +21,7 @@ from autograder.cli import app
 from autograder.edits import edited
 from autograder.garbage import garbage, stub
 from autograder.prove import prove, prove_all, seeds, with_worked
-from autograder.undisturbed import IN_MEMORY, files_in_memory
+from autograder.undisturbed import IN_MEMORY, files_in_memory, undisturbed
 from course.errors import CourseError
 from course.performing.exercise import PUBLIC_SEED, Property, observe
 from course.performing.forms import leaves, strided
@@ -101,6 +102,23 @@ def test_temporary_files_lie_in_memory_where_nobody_names_another_place(monkeypa
     monkeypatch.setenv("TMPDIR", "/elsewhere")
     with files_in_memory():
         assert tempfile.tempdir == "/elsewhere"
+
+
+def test_answers_have_one_thread_of_torch_and_of_numpys_linear_algebra():
+    def threads() -> list[int]:
+        own = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+        return [torch.get_num_threads(), *own]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with threadpool_limits(2, user_api="blas"):
+            with undisturbed():
+                meanwhile = threads()
+            assert threads() == [2, 2]
+    finally:
+        torch.set_num_threads(before)
+    assert meanwhile == [1, 1]
 
 
 def test_every_witness_is_tried():
