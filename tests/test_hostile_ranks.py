@@ -13,7 +13,7 @@ from conftest import soak
 from ranks_room import answer, broken, perform_ranks, staged_with_toy
 
 from autograder.sandbox import Limits, open_runner
-from autograder.sandbox.wire.policy import writable
+from autograder.sandbox.wire.policy import PATIENT, writable
 
 SECONDS = 1.5
 EXERCISE = dataclasses.replace(toy_ranks.EXERCISE, seconds=SECONDS)
@@ -43,7 +43,7 @@ def sandbox():
 def attack(sandbox, body: str) -> tuple[str, int | None, str]:
     """How the run failed, in time; a right answer works afterwards."""
     failure, seconds = broken(sandbox, body, head=RAW, exercise=EXERCISE)
-    assert seconds < SECONDS + 3.5
+    assert seconds < PATIENT * SECONDS + 3.5  # others may keep the processors busy; and to start and to clear up
     return failure.type, failure.rank, failure.message
 
 

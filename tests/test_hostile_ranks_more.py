@@ -25,6 +25,7 @@ from autograder.sandbox.outside.broker import Broker
 from autograder.sandbox.outside.kept import Kept
 from autograder.sandbox.outside.loading import Container, RunnerError
 from autograder.sandbox.wire.frame import BadFrame
+from autograder.sandbox.wire.policy import PATIENT
 from course.cluster import calls
 from course.cluster.account.network import Network
 from course.judging.judge import judge
@@ -114,7 +115,7 @@ def test_calls_that_take_long_to_make_end_in_time_though_no_rank_runs(sandbox, m
     many = 'call("all_reduce", rank, range(3), [x], [x.shape], op="sum", context=at) for at in range(1, 201)'
     failure, seconds = broken(sandbox, f"said(port, *[{many}], waits=199)", head=RAW, exercise=WITH_GROUPS)
     assert failure.type == "TimeLimit"
-    assert seconds < EXERCISE.seconds + 5
+    assert seconds < PATIENT * EXERCISE.seconds + 5  # others may keep the processors busy; and to start and to clear up
 
 
 def test_an_observation_comes_alone(sandbox):
