@@ -190,7 +190,8 @@ def test_what_ranks_begin_to_say_when_a_run_is_over_takes_little_memory(sandbox)
     before = peak()
     failure, _ = broken(sandbox, BEGUN, head=f"import contextlib\n{RAW}", exercise=EXERCISE)
     assert failure.type == "ValueError"
-    assert peak(anew=False) - before < 36 * 2**20  # of 48; what grows to the 16 that are read may be moved meanwhile
+    # Of 48 no more than 17 are read. Room for an eighth more is taken, and all of it is there twice while it is moved.
+    assert peak(anew=False) - before < 44 * 2**20
 
 
 RESULTS = """
