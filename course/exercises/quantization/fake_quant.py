@@ -6,6 +6,7 @@ Numbers lie off the ties of rounding, and none in the half step beyond an end of
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -267,7 +268,7 @@ EXERCISE = Exercise(
         at_once(  # float32 holds no such step
             IN_DOUBLE,
             in_dtype(torch.float64, *FLOATING),
-            times("", 1 / 3, "x", "step"),
+            times("", math.pi / 4, "x", "step"),
             of=ROWS,
         ),
         at_once(
