@@ -69,6 +69,7 @@ WRONG = (
         "You take the bases in turn. The larger 1-norm decides: its projection takes more off the residual.",
         edit(("for _ in range(steps)", "for number in range(steps)"), (CHOICE, "basis = number % 2")),
         edit(("for _ in range(steps)", "for number in range(steps)"), (CHOICE, "basis = 1 - number % 2")),
+        by_chance=True,  # after many steps in turn as much may be taken off
     ),
     wrong(
         "the_smaller_norm",
