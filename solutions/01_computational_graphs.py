@@ -1400,7 +1400,8 @@ def accumulate_gradients(
 ) -> list[float]:
     """Train on large batches in small pieces: one optimizer step for every `every` micro-batches.
 
-    model          model(inputs) returns logits: (n, T, F) floating -> (n, T, C)
+    model          model(inputs) returns logits: (n, T, F) floating -> (n, T, C); a token's logits may depend on
+                   others of its sequence
     optimizer      holds the model's parameters, of which some may be frozen, or not used by the model
     micro_batches  pairs (inputs, targets): inputs (n, T, F), targets (n, T) int64, -100 where padded. n and T may
                    differ from pair to pair, and a pair may be padding only; a group as a whole never is.

@@ -108,6 +108,10 @@ def test_the_state_is_kept_between_the_steps():
         ({PARAM: 1}, "1 like the parameter"),
         ({"t": np.int8(3)}, "1 number in int8"),
         ({"start": bytes(9)}, "1 bytes, which may hold tensors"),
+        ({"rule": "adam", "t": 2**64 - 1}, "no tensors"),
+        ({"t": 2**64, "all": repr([1.5] * 40)}, "1 long int, 1 long str"),
+        ({"t": torch.zeros((), dtype=torch.float8_e4m3fn)}, "1 number in float8_e4m3fn"),
+        ({"t": np.uint16(3)}, "1 number in uint16"),
         (Closed({"m": PARAM}), "1 like the parameter"),
     ],
 )

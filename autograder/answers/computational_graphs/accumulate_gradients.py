@@ -379,6 +379,24 @@ WRONG = (
         by_group((ROWS, "logits, targets")),
     ),
     wrong(
+        "no_sequences_for_the_model",
+        "Your model gets no batch of sequences: tokens of several in one row, or the padding left out, or sequences "
+        "and tokens in each other's place. A token may depend on others of its sequence. Hand `inputs` over as they "
+        "came, and make rows of the logits.",
+        by_group((FORWARD, "logits = model(inputs.flatten(0, 1)[None])")),
+        by_group((FORWARD, "logits = model(inputs.transpose(0, 1)).transpose(0, 1)")),
+        by_group((FORWARD, "logits = model(inputs.flatten(0, 1))"), (ROWS, "logits, targets.flatten()")),
+        by_group(
+            (FORWARD, "known = targets != PADDED\n            logits = model(inputs[known])"),
+            (ROWS, "logits, targets[known]"),
+        ),
+    ),
+    wrong(
+        "number_of_classes_typed",
+        "You write down how many classes there are. The logits know: flatten(0, 1) keeps their last dimension.",
+        by_group((ROWS, "logits.view(-1, 4), targets.flatten()")),
+    ),
+    wrong(
         "reshaped_for_moved",
         "Your logits have the shape (n, C, T), but by reshape, which fills it with the numbers in the order in which "
         "they lie: logits of different tokens are mixed. Move the dimension with transpose(1, 2), or make each token a "

@@ -26,6 +26,13 @@ def forward_over_reverse(f: Function, x: Tensor, v: Tensor) -> Tensor:
     return product
 
 
+def linearized(f: Function, x: Tensor, v: Tensor) -> Tensor:
+    """The gradient's derivative at x as a function, which is then asked for v."""
+    _, along = torch.func.linearize(torch.func.grad(f), x.detach())
+    product: Tensor = along(v.detach())
+    return product
+
+
 def v_as_upstream_gradient(f: Function, x: Tensor, v: Tensor) -> Tensor:
     """v is what flows into the second backward pass."""
     point = x.detach().clone().requires_grad_()
@@ -46,6 +53,7 @@ def through_the_grad_field(f: Function, x: Tensor, v: Tensor) -> Tensor | None:
 RIGHT = (
     right(torchs_own, independent="torch.autograd.functional.hvp"),
     right(forward_over_reverse),
+    right(linearized),
     right(v_as_upstream_gradient),
     right(through_the_grad_field),
 )

@@ -123,8 +123,9 @@ WRONG = (
     wrong(
         "product_before_the_quotient",
         "Your formula is right, but the mean of a row times that of a column has the size of g**4: where g is small, "
-        "float32 makes a 0 of it, where g is large, inf. Divide one of the two by the mean of rows first.",
+        "its dtype makes a 0 of it, where g is large, inf. Divide one of the two by the mean of rows first.",
         step((ESTIMATE, "torch.outer(rows, cols) / rows.mean()")),
+        step((ESTIMATE, "(torch.outer(rows.double(), cols.double()) / rows.double().mean()).to(g.dtype)")),
     ),
     wrong(
         "root_of_the_product",

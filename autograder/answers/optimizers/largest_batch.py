@@ -86,6 +86,13 @@ WRONG = (
         batch(("largest < multiple", "largest <= multiple")),
     ),
     wrong(
+        "looks_at_few_sizes",
+        "You look at some of the sizes: up to a bound of your own, or the largest ones. Every multiple up to the "
+        "largest is allowed, and any of them may be the fastest.",
+        batch((SIZES, "range(multiple, min(largest, 16 * multiple) + 1, multiple)")),
+        batch((SIZES, "range(max(multiple, largest - 6 * multiple), largest + 1, multiple)")),
+    ),
+    wrong(
         "fewest_micro_batches",
         "You take the fewest micro-batches. That pays the fewest starts, and may pay more waves: one that is begun "
         "takes as long as a full one.",

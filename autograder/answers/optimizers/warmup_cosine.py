@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -37,6 +38,14 @@ def three_stretches(step: int, *, peak: float, warmup: int, total: int, floor: f
     return floor + (peak - floor) * (1 + math.cos(math.pi * t)) / 2
 
 
+def a_fraction_on_the_way_up(step: int, *, peak: float, warmup: int, total: int, floor: float = 0) -> float | Fraction:
+    """A number of another kind, while it is a share of the peak."""
+    _refuse(step, peak, warmup, total, floor)
+    if step < warmup:
+        return Fraction(peak) * step / warmup
+    return three_stretches(step, peak=peak, warmup=warmup, total=total, floor=floor)
+
+
 def squared_cosine_in_float32(step: int, *, peak: float, warmup: int, total: int, floor: float = 0.0) -> float:
     """(1 + cos x) / 2 = cos(x / 2)^2, in torch's default dtype; the line holds at the joint too."""
     _refuse(step, peak, warmup, total, floor)
@@ -50,6 +59,7 @@ def squared_cosine_in_float32(step: int, *, peak: float, warmup: int, total: int
 RIGHT = (
     right(numpys_window, independent="numpy's Hann window and linspace"),
     right(three_stretches),
+    right(a_fraction_on_the_way_up),
     right(squared_cosine_in_float32),
 )
 

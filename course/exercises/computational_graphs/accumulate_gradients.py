@@ -61,16 +61,18 @@ SPARE = 4  # micro-batches alive at once that memory does not tell from one
 def cases(rng: torch.Generator) -> list[Case]:
     """Each case takes away one thing that a careless loop relies on: equal sizes, full groups, no leftovers.
 
-    One slip shall not spoil every case: the ragged micro-batches are one group, so what leaks between groups does not
-    show there; in the single micro-batch nothing is accumulated, and there are as many tokens as sequences. Class 0 is
-    among the targets of every micro-batch, and padding lies at the end or, in every second one, at the beginning.
+    A token depends on the one before it, and once there is a class more. One slip shall not spoil every case: the
+    ragged micro-batches are one group, so what leaks between groups does not show there; in the single micro-batch
+    nothing is accumulated, and there are as many tokens as sequences. Class 0 is among the targets of every
+    micro-batch, and padding lies at the end or, in every second one, at the beginning.
     """
 
     def case(name: str, every: int, shapes: list[tuple[int, int]], padding: list[int]) -> Case:
         def draw(*shape: int) -> Tensor:
             return normal(rng, *shape)
 
-        targets = [torch.randint(CLASSES, shape, generator=rng) for shape in shapes]
+        classes = CLASSES + (name == IN_EVAL)
+        targets = [torch.randint(classes, shape, generator=rng) for shape in shapes]
         for index, (rows, tokens) in enumerate(zip(targets, padding, strict=True)):
             at = tokens if index % 2 else 0
             rows.view(-1)[at : at + 1] = 0
@@ -80,8 +82,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             "inputs": [draw(*shape, FEATURES) for shape in shapes],
             "targets": targets,
             "every": every,
-            "weight": draw(CLASSES, FEATURES),
-            "bias": draw(CLASSES),
+            "weight": draw(classes, FEATURES),
+            "bias": draw(classes),
             "gain": draw(FEATURES),
             "training": name != IN_EVAL,
         }
@@ -358,7 +360,8 @@ EXERCISE = Exercise(
         FEW,
     ),
     promises={
-        "(n, T, F) floating -> (n, T, C)": ("a_single_micro_batch", "in float64"),
+        "(n, T, F) floating -> (n, T, C)": ("a_single_micro_batch", "last_group_smaller", "in float64"),
+        "a token's logits may depend on others of its sequence": ("padded_tokens", "last_group_smaller"),
         "some may be frozen, or not used by the model": ("nothing_left_from_before", VIEWS.name),
         "n and T may differ from pair to pair": ("ragged_micro_batches", FEW.name),
         "a pair may be padding only": ("padding_only",),

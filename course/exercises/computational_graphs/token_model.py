@@ -1,8 +1,9 @@
 """The model of `accumulate_gradients`: small, and where costs are judged an oracle computes its first layer.
 
-inputs --features--> a + gain b --linear--> logits       a, b = tanh(sin(inputs K^T) M), with K and two matrices M
+inputs --features--> a + gain b --carried, linear--> logits       a, b = tanh(sin(inputs K^T) M), with K and two M
 d gain <--slopes-- d (a + gain b)
 
+A token takes half of what the one before it in its sequence has, as tokens of a language model depend on those before.
 Where K and M are hidden, features and slopes are questions: no forward pass without the first, no backward without the
 second.
 """
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from course.errors import CourseError
 from course.meter.storage import weakly
 from course.performing.exercise import Ask, Inputs
 from course.tree import Tree
@@ -23,6 +25,15 @@ from course.tree import Tree
 PARAMETERS = ("weight", "bias", "gain")
 RATE = 0.5  # of SGD with momentum
 ROWS = 2**12  # of a micro-batch that is long, in grading
+
+
+class AnotherShape(CourseError):
+    """The model was called with something else than sequences of tokens."""
+
+
+def carried(features: Tensor) -> Tensor:
+    """Features (n, T, F), each token's with half of those of the one before it."""
+    return features + nn.functional.pad(features, (0, 0, 1, -1)) / 2
 
 
 def long_ones(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
@@ -39,11 +50,15 @@ def after_one_step(inputs: Inputs, matrices: Tensor, group: Iterable[tuple[Tenso
     weight, bias, gain = before = [inputs[name].double() for name in PARAMETERS]
     slopes, count = [torch.zeros_like(each) for each in before], 0
     for tokens, targets in group:
-        a, b = mixed(tokens.flatten(0, -2), matrices.double())
-        features = a + gain * b
+        a, b = mixed(tokens, matrices.double())
+        features = carried(a + gain * b)
         p = (features @ weight.T + bias).softmax(-1)
-        by_logits = p - nn.functional.one_hot(targets.flatten(), len(bias))
-        more = by_logits.T @ features, by_logits.sum(0), (by_logits @ weight * b).sum(0)
+        by_logits = p - nn.functional.one_hot(targets, len(bias))
+        more = (
+            by_logits.flatten(0, 1).T @ features.flatten(0, 1),
+            by_logits.sum((0, 1)),
+            (by_logits @ weight * carried(b)).sum((0, 1)),
+        )
         slopes = [slope + each for slope, each in zip(slopes, more, strict=True)]
         count += targets.numel()
     return {name: each - RATE * slope / count for name, each, slope in zip(PARAMETERS, before, slopes, strict=True)}
@@ -166,7 +181,7 @@ class _Modes(set[bool]):
 
 
 class TokenModel(nn.Module):
-    """Two features, one with a trainable gain, and one linear layer, on every token.
+    """Two features, one with a trainable gain, and one linear layer, on every token and the one before it.
 
     spare  if given, the values of two parameters more: `frozen`, which is added to the logits, and `unused`
     modes  `training` as it was in the calls, each value once
@@ -186,9 +201,11 @@ class TokenModel(nn.Module):
         self.features = features
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """inputs (n, T, F) to logits (n, T, C)."""
+        """inputs (n, T, F) to logits (n, T, C). Raises AnotherShape."""
+        if inputs.dim() != 3:
+            raise AnotherShape(f"the model takes inputs of the shape (n, T, F), got one of shape {tuple(inputs.shape)}")
         self.modes.add(self.training)
-        logits = nn.functional.linear(self.features(inputs, self.gain), self.weight, self.bias)
+        logits = nn.functional.linear(carried(self.features(inputs, self.gain)), self.weight, self.bias)
         return logits if self.frozen is None else logits + self.frozen
 
     def leave(self, gradient: Tensor) -> None:

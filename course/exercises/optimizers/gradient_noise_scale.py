@@ -16,6 +16,7 @@ from course.performing.exercise import (
     Observation,
     Property,
     call_once,
+    every_form,
     observe,
     outputs,
 )
@@ -180,6 +181,7 @@ EXERCISE = Exercise(
             cases=(ONE,),
             needs=("squared_gradient",),
         ),
+        every_form(needs=("squared_gradient",), roundings=ROUNDINGS),
     ),
     hints=(
         "The gradient of a batch is the full gradient plus noise, and the noise of b examples has the variance S / b. "

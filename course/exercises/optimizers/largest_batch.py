@@ -20,22 +20,29 @@ from course.performing.refusals import all_refused, refused
 Numbers = dict[str, int]
 Rule = Callable[[int, int, Numbers], float]
 REFUSED_CASE = "what is refused"
+ON_A_LARGE_DEVICE, LARGE = "a large device", 40  # times as much room, as large a wave and a global batch
+FEW, NEAR = 256, 0.9  # there the fastest sizes are larger than a few, and not near to the largest
 SMALL = ("a small global batch", "a global batch between two multiples")  # both fastest in one micro-batch
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """One for each rule of thumb; small global batches; the last byte; too little memory."""
+    """One for each rule of thumb; small global batches; the last byte; too little memory; a device with room for
+    thousands of examples, where neither a few small sizes nor the largest ones have the fastest.
+    """
     draw = partial(integer, rng)
 
-    def job(examples: int = 0, spare: int = 0) -> dict[str, Any]:
-        """Room for so many multiples and `spare` bytes; or for examples that are no multiple, and a part of one."""
+    def job(examples: int = 0, spare: int = 0, times: int = 1) -> dict[str, Any]:
+        """Room for so many multiples and `spare` bytes; or for examples that are no multiple, and a part of one.
+
+        times  of the usual room, wave and global batch
+        """
         multiple, numbers, example = 4 * draw(1, 3), draw(10**6, 10**7), draw(10**5, 10**6)
         each = {"param": 2 * draw(1, 3), "grad": 2 * draw(1, 3), "state": 4 * draw(1, 4)}
-        room = example * multiple * (examples or draw(9, 16)) + (spare if examples else -1)
+        room = example * multiple * (examples or times * draw(9, 16)) + (spare if examples else -1)
         memory = {"numbers": numbers, **each, "example": example, "multiple": multiple}
-        clock = {"start": draw(20, 200), "wave": draw(12, 40), "seconds": draw(50, 300)}
+        clock = {"start": draw(20, 200), "wave": times * draw(12, 40), "seconds": draw(50, 300)}
         memory["budget"], largest = numbers * sum(each.values()) + room, room // example // multiple * multiple
-        return {"memory": memory, "wanted": draw(150, 500), "clock": clock, "largest": largest}
+        return {"memory": memory, "wanted": times * draw(150, 500), "clock": clock, "largest": largest}
 
     def where_slower(rule: Rule) -> dict[str, Any]:
         while True:
@@ -48,10 +55,22 @@ def cases(rng: torch.Generator) -> list[Case]:
             if min(chosen) > min(step_time(size, *rest) for size in sizes):
                 return drawn
 
+    def on_a_large_device() -> dict[str, Any]:
+        while True:
+            drawn = job(times=LARGE)
+            multiple, largest = drawn["memory"]["multiple"], drawn["largest"]
+            sizes = range(multiple, largest + 1, multiple)
+            took = [step_time(size, drawn["wanted"], drawn["clock"]) for size in sizes]
+            least = min(took)
+            fastest = [size for size, time in zip(sizes, took, strict=True) if time == least]
+            if fastest[0] > FEW and fastest[-1] < NEAR * largest:
+                return drawn
+
     few, several = job(1, -1), job()
     drawn = {
         **{f"not {words}": where_slower(rule) for words, rule in RULES.items()},
         SMALL[0]: {**job(), "wanted": 3},
+        ON_A_LARGE_DEVICE: on_a_large_device(),
         SMALL[1]: {**several, "wanted": 5 * several["memory"]["multiple"] - 1},
         "full to the last byte": job(12),
         "one byte too few": job(2, -1),
@@ -89,7 +108,7 @@ RULES: dict[str, Rule] = {  # what is made least by somebody who overlooks somet
     ),
     "in full waves": lambda size, wanted, clock: math.inf if size % clock["wave"] else step_time(size, wanted, clock),
 }
-CHOICES = (*(f"not {words}" for words in RULES), *SMALL)
+CHOICES = (*(f"not {words}" for words in RULES), ON_A_LARGE_DEVICE, *SMALL)
 
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:

@@ -27,8 +27,8 @@ State: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[list[Tensor], list[Tensor | None], list[State], int], object]
 
 
-SMALL = (torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.int16)  # they count to 256, 2048, 255, ...
 FEW = 4  # numbers beside the tensors
+BITS, CHARACTERS = 64, 100  # of a whole number and a text: longer ones can hold what a tensor does
 NUMBERS = (int, float, complex, np.generic)
 PLAIN = (int, float, complex, str, type(None), torch.dtype, torch.device)  # NumPy's numbers have a dtype to look at
 
@@ -210,15 +210,21 @@ def _parts(kept: object) -> Iterator[object]:
         yield from _parts(vars(kept)) if isinstance(kept, Tensor) else ()
 
 
+def _counts_no_further(dtype: torch.dtype) -> bool:
+    """Whether a step count in it ends, or stays as it is, at 65,536 or before: bfloat16 stays at 256."""
+    return dtype == torch.complex32 or (dtype.itemsize < 4 and dtype != torch.bool)
+
+
 def _likeness(kept: object, param: Tensor) -> str:
     """What a part is in words; "" for what costs nothing."""
     if isinstance(kept, PLAIN):
-        return ""
+        long = kept.bit_length() > BITS if isinstance(kept, int) else isinstance(kept, str) and len(kept) > CHARACTERS
+        return f"long {type(kept).__name__}" if long else ""
     if isinstance(kept, (np.ndarray, np.generic)):
         kept = torch.as_tensor(np.asarray(kept))
     if not isinstance(kept, Tensor):
         return f"{type(kept).__name__}, which may hold tensors"
-    if max(kept.numel(), param.numel() * (kept.dtype in SMALL)) <= 1:
+    if max(kept.numel(), param.numel() * _counts_no_further(kept.dtype)) <= 1:
         return ""
     if kept.numel() == 1:
         return f"number in {str(kept.dtype).removeprefix('torch.')}"

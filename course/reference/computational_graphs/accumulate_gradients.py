@@ -22,9 +22,10 @@ def accumulate_gradients(
 ) -> list[float]:
     """One optimizer step for each group of `every` micro-batches; returns the loss of each step.
 
-    inputs (n, T, F), targets (n, T) int64 with -100 where padded; model(inputs) gives logits (n, T, C). The loss of a
-    step is the mean cross-entropy over all tokens of its group that are not padding. The last group may be smaller; a
-    micro-batch may be padding only, a group may not. At most one micro-batch's activations are alive at a time.
+    inputs (n, T, F), targets (n, T) int64 with -100 where padded; model(inputs) gives logits (n, T, C), in which a
+    token may depend on others of its sequence. The loss of a step is the mean cross-entropy over all tokens of its
+    group that are not padding. The last group may be smaller; a micro-batch may be padding only, a group may not. At
+    most one micro-batch's activations are alive at a time.
     Source: Goyal et al., Accurate, Large Minibatch SGD (arXiv:1706.02677), section 3, remark 3: normalise once, by
     the total count.
     """
