@@ -33,9 +33,7 @@ PIECE = 3 * BLOCK  # in a notebook: a block that is looked at, between two other
 BLOCKS = 128  # in grading
 OPERATIONS = 1_000  # right answers take 48 to 133 on the piece, a loop over its entries 5,600 and more
 LENGTHS = 4  # right answers make tensors as long as x; the Hessian of the piece is 102 times as long
-PEAK = (
-    40 * 2**20
-)  # bytes in grading: right answers take 1.4 to 27 MiB (torch.func.linearize), a Hessian 144 and more
+PEAK = 40 * 2**20  # bytes in grading: right answers take 1.4 to 27 MiB (torch.func.linearize), a Hessian 144
 ANOTHER_SHAPE = "not in the shape of x"
 LOOK = Look(
     stages=(Stage(pieces={"hv": BLOCKS}, tells=("block",)),),
