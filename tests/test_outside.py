@@ -395,8 +395,8 @@ def test_a_row_of_a_vmap_is_more_tokens_and_not_one_more_call(trial):
 
     def answer(model, optimizer, micro_batches, every):
         for inputs, targets in micro_batches:
-            logits = torch.func.vmap(torch.func.vmap(model))(inputs)
-            F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum").backward()
+            logits = torch.func.vmap(torch.func.vmap(model))(inputs[:, None, None])
+            F.cross_entropy(logits.flatten(0, 3), targets.flatten(), reduction="sum").backward()
         return [0.0]
 
     seen = outside(of.bank, answer, of.cases[1], {})

@@ -140,8 +140,12 @@ TUTORIAL = (
 )
 NOT_CLEAN = ("    optimizer.zero_grad(set_to_none=False)\n    for", "    for")
 TORCH = ("losses = []", "import torch\n\n    losses = []")
-ALL_TOKENS = "[[torch.cat([each.flatten(0, 1) for each in column])[None] for column in zip(*group)]]"
-BIG_BATCH = (EACH, f"        for inputs, targets in {ALL_TOKENS}:")
+BIG_BATCHES = """\
+        by_length = {}
+        for each in group:
+            by_length.setdefault(each[1].shape[1], []).append(each)
+        for inputs, targets in [map(torch.cat, zip(*alike)) for alike in by_length.values()]:"""
+BIG_BATCH = (EACH, BIG_BATCHES)
 COPY_GRADIENTS = """\
         for parameter, other in zip(model.parameters(), twin.parameters()):
             parameter.grad = other.grad"""
