@@ -140,12 +140,14 @@ TUTORIAL = (
 )
 NOT_CLEAN = ("    optimizer.zero_grad(set_to_none=False)\n    for", "    for")
 TORCH = ("losses = []", "import torch\n\n    losses = []")
-BIG_BATCHES = """\
+BIG_BATCH = (
+    EACH,
+    """\
         by_length = {}
         for each in group:
             by_length.setdefault(each[1].shape[1], []).append(each)
-        for inputs, targets in [map(torch.cat, zip(*alike)) for alike in by_length.values()]:"""
-BIG_BATCH = (EACH, BIG_BATCHES)
+        for inputs, targets in [map(torch.cat, zip(*alike)) for alike in by_length.values()]:""",
+)
 COPY_GRADIENTS = """\
         for parameter, other in zip(model.parameters(), twin.parameters()):
             parameter.grad = other.grad"""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from autograder.bank import right, wrong
+from autograder.bank import Alternative, right, wrong
 from autograder.edits import edited
 
 Estimates = tuple[float, float, float]
@@ -54,23 +53,14 @@ def in_the_dtype_of_the_draws(small: Tensor, large: Tensor, b_small: int, b_larg
     return float(noise), float(gradient), float(noise / gradient)
 
 
-def one_sum_of_all_squares(small: Tensor, large: Tensor, b_small: int, b_large: int) -> Estimates:
-    """The squares of all draws in one sum, in the dtype of the draws."""
-    if not b_small < b_large:
-        raise ValueError("b_small must be less than b_large")
-    one, other = (torch.einsum("nd,nd->", rows, rows) / len(rows) for rows in (small, large))
-    noise = (one - other) * b_small * b_large / (b_large - b_small)
-    gradient = other - noise / b_large
-    if not gradient > 0:
-        raise ValueError("the gradient is lost in the noise")
-    return float(noise), float(gradient), float(noise / gradient)
-
-
 RIGHT = (
     right(a_line_through_two_points, independent="numpy.polyfit"),
     right(two_formulas),
     right(in_the_dtype_of_the_draws),
-    right(one_sum_of_all_squares),
+    Alternative(
+        name="one_sum_of_all_squares",
+        answer=edited(in_the_dtype_of_the_draws, ("(rows @ rows.mT).trace()", "rows.flatten().dot(rows.flatten())")),
+    ),
 )
 
 

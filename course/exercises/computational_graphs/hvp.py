@@ -12,7 +12,12 @@ from torch import Tensor
 from course.errors import CourseError, WrongOutput
 from course.exercises.computational_graphs import long_x
 from course.exercises.computational_graphs.long_x import LENGTHS, OPERATIONS, PIECE, Function
-from course.exercises.computational_graphs.tensors import require_gradients, tensors_in_the_dtype_of, with_dtypes
+from course.exercises.computational_graphs.tensors import (
+    AnotherShape,
+    require_gradients,
+    tensors_in_the_dtype_of,
+    with_dtypes,
+)
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -45,10 +50,6 @@ SHORT = (
 
 class NoGraph(CourseError):
     """torch was asked for a derivative of something that it holds no graph of."""
-
-
-class AnotherShape(CourseError):
-    """f was called with a tensor that has not the shape of x."""
 
 
 def cases(rng: torch.Generator) -> list[Case]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from course.errors import CourseError
 from course.performing.exercise import Inputs, Property, Values, arguments_unchanged
 
 EVERY_DIGIT = "every_digit_in_float64"
@@ -16,6 +17,10 @@ DIGITS = (
     "in float32 on the way keeps 7, whatever it is converted to at the end: look for .float() and for new tensors "
     "without dtype=. Look also for an epsilon, and for a constant that is rounded."
 )
+
+
+class AnotherShape(CourseError):
+    """What an answer is given, a function or a model, was called with a tensor of another shape than it takes."""
 
 
 def with_dtypes(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from course.errors import CourseError
+from course.exercises.computational_graphs.tensors import AnotherShape
 from course.meter.storage import weakly
 from course.performing.exercise import Ask, Inputs
 from course.tree import Tree
@@ -25,10 +25,6 @@ from course.tree import Tree
 PARAMETERS = ("weight", "bias", "gain")
 RATE = 0.5  # of SGD with momentum
 ROWS = 2**12  # of a micro-batch that is long, in grading
-
-
-class AnotherShape(CourseError):
-    """The model was called with something else than sequences of tokens."""
 
 
 def carried(features: Tensor) -> Tensor:
