@@ -15,6 +15,8 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -203,8 +205,8 @@ def plain(value: object) -> Tree:
     """A tree with what `value` holds; what is no plain data becomes a string such as `<generator>`.
 
     Never raises, and calls no method of the value's own class. Tensors are detached copies on the CPU; tensor
-    subclasses become tensors; more than `MAX_BYTES` of tensors, `MAX_LEAVES` leaves or `MAX_DEPTH` levels become a
-    string that says so.
+    subclasses become tensors; fractions and decimal numbers become floats; more than `MAX_BYTES` of tensors,
+    `MAX_LEAVES` leaves or `MAX_DEPTH` levels become a string that says so.
     """
     try:
         return _plain(value, _Budget(), MAX_DEPTH)
@@ -226,6 +228,8 @@ def _plain(value: Any, budget: _Budget, depth: int) -> Tree:
         return f"<nested deeper than {MAX_DEPTH}>"
     if value is None or kind in (bool, int, float):
         return value  # type: ignore[no-any-return]
+    if kind in (Fraction, Decimal):
+        return _nearest(value)
     if issubclass(kind, str):
         return readable(value)
     if issubclass(kind, (Tensor, np.ndarray, np.generic)):
@@ -237,6 +241,14 @@ def _plain(value: Any, budget: _Budget, depth: int) -> Tree:
         pairs = _within(dict.items(value), budget)
         return {_key(key): _plain(item, budget, depth - 1) for key, item in pairs}
     return f"<{_name(kind)}>"
+
+
+def _nearest(value: Fraction | Decimal) -> float | str:
+    """The float next to it; a string where none is: beyond the largest, or a decimal number that signals."""
+    try:
+        return float(value)
+    except (OverflowError, ValueError):
+        return f"<{type(value).__name__}>"
 
 
 def _within(items: Iterable[Any], budget: _Budget) -> Iterator[Any]:

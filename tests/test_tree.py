@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -235,6 +237,10 @@ def _odd() -> dict[str, tuple[object, object]]:
         "broadcast": (np.broadcast_to(0.0, 2**40), f"<tensor of shape ({2**40},): larger than 16 MiB>"),
         "objects": (np.array([len], dtype=object), "<ndarray that cannot be read>"),
         "texts": (np.array(["a"]), "<ndarray that cannot be read>"),
+        "fraction": (Fraction(1, 3), 1 / 3),
+        "decimal number": (Decimal("-0.1"), -0.1),
+        "fraction beyond all floats": (Fraction(10**400), "<Fraction>"),
+        "decimal number that signals": (Decimal("sNaN"), "<Decimal>"),
         "byte order": (np.arange(2, dtype=">f4"), "<ndarray that cannot be read>"),
     }
 

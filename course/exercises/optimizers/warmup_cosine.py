@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import torch
@@ -72,15 +71,10 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The rates of some steps, one call for each; and, beside the way up, what is refused."""
     given: dict[str, Any] = {name: float(rate) if isinstance(rate, Tensor) else rate for name, rate in inputs.items()}
     steps = given.pop("steps")
-    values: dict[str, Any] = {"rates": [_number(answer(step, **given)) for step in steps]}
+    values: dict[str, Any] = {"rates": [answer(step, **given) for step in steps]}
     if max(steps) < given["warmup"]:
         values["refused"] = refused(_nonsense(answer, given))
     return observe(values)
-
-
-def _number(rate: object) -> object:
-    """A number of any real kind as a float, a fraction too; everything else as it came."""
-    return float(rate) if isinstance(rate, Real) and not isinstance(rate, bool) else rate
 
 
 def _nonsense(answer: Answer, given: dict[str, Any]) -> dict[str, Callable[[], object]]:

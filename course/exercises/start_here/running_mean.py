@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import torch
@@ -51,14 +49,12 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 
 
 def _vector(values: Any) -> Any:
-    """A list of any kind of numbers as one tensor; what is no such list stays as it came.
+    """A list of numbers as one tensor; what torch takes for no such list stays as it came.
 
     Raises WrongOutput on an iterator, which can be read only once.
     """
     if isinstance(values, Iterator):
         raise WrongOutput(f"must return a list of numbers, got {type(values).__name__}; put it into list(...)")
-    if isinstance(values, (list, tuple)):
-        values = [float(each) if isinstance(each, (Fraction, Decimal)) else each for each in values]
     try:
         return torch.tensor(values, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
