@@ -1287,12 +1287,11 @@ class SaveLess(torch.autograd.Function):
     """y = x * sigmoid(x), elementwise, keeping nothing for backward but x itself.
 
     Used as   y = SaveLess.apply(x), for x of any shape and floating dtype; y is a new tensor of that shape and dtype.
-    Keeps     as many bytes as x has, and no more: x itself, or a copy of a view that is not contiguous. Tensors count
-              however they are kept: saved, as attributes of ctx, in closures. (`saved_bytes` of this lesson shows those
-              that are saved.)
+    Keeps     as many bytes as x has, and no more: x itself, also where it is a view. Tensors count however they are
+              kept: saved, as attributes of ctx, in closures. (`saved_bytes` of this lesson shows those that are saved.)
     Large x   y and dy/dx are finite and right, also at x = 100 and at x = -100 in float32 and in float16.
     Twice     it can be differentiated twice: the gradient of its gradient, with respect to x and to dy, is right, too,
-              where exp(-x) does not overflow.
+              where exp(-x) does not overflow, in every dtype and shape.
     Leaves    x and dy as they are: nothing is written into them.
     Example   at x = 1, where sigmoid(x) = 0.7311: y = 0.7311, dy/dx = 0.9277, and the second derivative is 0.3024.
     Not allowed: torch.nn.functional.silu, torch.utils.checkpoint.

@@ -519,7 +519,7 @@ def inject(model: nn.Module, pattern: str, wrap: Callable[[nn.Linear], Adapted])
     Returns     the names of the layers in the order of named_modules(), each by the first of its names
     Refused     with a ValueError: a pattern that matches no layer
     Errors      The message names the pattern. An error of `wrap` is passed on. In both cases the model is
-                what it was, and trains what it did.
+                what it was, and trains what it did, but for what `wrap` itself has frozen.
     Example     inject(model, r".*\\.(query|value)", wrap) adapts blocks.0.query and blocks.0.value, and not
                 blocks.0.query_norm.
     """

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from course.performing.draws import HEADER, WORDS, drawing
+from course.performing.draws import HEADER, WORDS, drawing, signs
 
 SECRET = 2**127 + 20_220
 
@@ -58,6 +58,14 @@ def test_who_knows_the_state_after_a_call_does_not_know_what_the_next_one_draws(
         torch.randn(1_000, generator=rng)
         known = torch.Generator().set_state(rng.get_state())
         assert not torch.equal(torch.rand(9, generator=rng), torch.rand(9, generator=known))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 8])
+def test_signs_are_of_both_kinds_where_there_are_two(count):
+    rng = torch.Generator().manual_seed(count)
+    found = [signs(rng, count).tolist() for _ in range(40)]
+    assert {sign for each in found for sign in each} == ({-1.0, 1.0} if count else set())
+    assert all(len({*each}) == min(count, 2) for each in found)
 
 
 def test_no_state_is_one_that_torch_makes_of_a_seed():

@@ -15,6 +15,7 @@ from course.errors import DeclarationError
 from course.judging.judge import judge
 from course.performing.exercise import EVERY_FORM, Case, call_once, observe
 from course.performing.forms import (
+    FINE,
     between_calls,
     cut,
     equal,
@@ -79,10 +80,16 @@ def test_a_view_may_require_a_gradient_too():
     assert (found.requires_grad, found.is_leaf, found.is_contiguous()) == (True, True, False)
 
 
+def test_numbers_in_float64_have_digits_that_float32_has_not():
+    x = in_dtype(torch.float64, "x").change(CASE).inputs["x"]
+    assert same_tree(x.float() == x, X == 0)
+
+
 @pytest.mark.parametrize(
     ("form", "path", "expected"),
     [
         (in_dtype(torch.float16, "x"), "x", X.half()),
+        (in_dtype(torch.float64, "x"), "x", X.double() * FINE),
         (cut("one row", x=(0, 1)), "x", X[:1]),
         (cut("no columns", x=(1, 0)), "x", X[:, :0]),
         (equal("equal rows", x=0), "x", X[[0, 0]]),

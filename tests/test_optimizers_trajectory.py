@@ -21,6 +21,13 @@ class Closed(dict):
         return []
 
 
+def with_gradient(tensor):
+    """A copy that holds another tensor where nobody looks first."""
+    held = tensor.clone()
+    held.grad = tensor.clone()
+    return held
+
+
 def one_by_one(params, grads, state, t):
     """p - g, where there is a gradient; the state counts the steps."""
     for param, grad, kept in zip(params, grads, state, strict=True):
@@ -113,6 +120,8 @@ def test_the_state_is_kept_between_the_steps():
         ({"t": torch.zeros((), dtype=torch.float8_e4m3fn)}, "1 number in float8_e4m3fn"),
         ({"t": np.uint16(3)}, "1 number in uint16"),
         (Closed({"m": PARAM}), "1 like the parameter"),
+        ({"m": with_gradient(PARAM)}, "2 like the parameter"),
+        ({"m": PARAM.clone().requires_grad_() * 2}, "1 MulBackward0, which may hold tensors, 1 like the parameter"),
     ],
 )
 def test_the_words_for_a_state_depend_on_no_name(kept, words):

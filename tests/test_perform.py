@@ -580,6 +580,26 @@ def test_a_changed_argument_is_seen_and_the_case_stays(spoil):
     assert not same_tree(_after(seen), _after(run(toy.running_mean)))
 
 
+class Denies(torch.Tensor):
+    requires_grad = grad = is_leaf = property(lambda self: exec("raise SystemExit"))
+
+    @classmethod
+    def __torch_function__(cls, *call, **options):
+        raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        ("x.requires_grad_()", "requires a gradient now"),
+        ("x.requires_grad_(); x.__class__ = Denies", "requires a gradient now"),
+        ("x.grad = torch.ones(2)", "has a gradient now"),
+    ],
+)
+def test_what_autograd_notes_on_an_argument_is_seen(spoil, says):
+    assert run(lambda x, numbers, square: exec(spoil)).values["after/x"] == says
+
+
 def _after(seen: Observation) -> dict:
     return {key: value for key, value in seen.values.items() if key.startswith("after/")}
 

@@ -37,7 +37,7 @@ def test_what_the_process_of_the_answer_says_besides_is_not_observed(oracle):
 
 @pytest.mark.parametrize("verb", ["row", "layer", "start", "peek", "show", "odd"])
 def test_nothing_is_told_before_a_pledge(oracle, verb):
-    with pytest.raises(UnknownQuestion, match="must be pledged once each, in their order"):
+    with pytest.raises(UnknownQuestion, match="must have the shape that the docstring says"):
         oracle.ask(verb, {})
 
 

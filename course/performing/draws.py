@@ -60,6 +60,11 @@ def integer(rng: torch.Generator, low: int, high: int) -> int:
     return int(torch.randint(low, high, (), generator=rng))
 
 
+def signs(rng: torch.Generator, count: int) -> Tensor:
+    """So many signs in random order, (count,), float64: of two and more, some of each kind."""
+    return 1 - 2 * ((torch.randperm(count, generator=rng) + integer(rng, 0, 2)) % 2).double()
+
+
 def normal(rng: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Standard normal numbers, drawn in float64: in float32 their last bits depend on the processor's vectors, which a
     form of the case in float64 would show.

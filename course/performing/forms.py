@@ -31,6 +31,8 @@ from course.errors import DeclarationError
 from course.performing.exercise import Case, Exercise, Form, in_form, scaled
 from course.tree import Leaf, Tree
 
+FINE = 1 + 2.0**-30  # a number of float32, multiplied by it, takes float64
+
 
 def strided(*paths: str, of: str = "", name: str = "views that are not contiguous") -> Form:
     """Tensors at these paths lie scattered in wider ones: neither `.view` nor the start of the storage is theirs."""
@@ -56,10 +58,12 @@ def leaves(*paths: str, of: str = "", name: str = "tensors that require a gradie
 
 
 def in_dtype(dtype: torch.dtype, *paths: str, of: str = "", name: str = "") -> Form:
-    """Floating tensors at these paths in another dtype."""
+    """Floating tensors at these paths in another dtype: in float64 with digits that no coarser one has."""
 
     def convert(leaf: Leaf) -> Leaf:
-        return leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            return leaf
+        return leaf.to(dtype) * FINE if dtype == torch.float64 != leaf.dtype else leaf.to(dtype)
 
     return _changing(dict.fromkeys(paths, convert), of, name or f"in {str(dtype).removeprefix('torch.')}")
 

@@ -75,10 +75,11 @@ def perform(
     inputs = cast(dict[str, object], laid_out(cast(dict[str, Tree], clone(case.inputs)), case.lies))
     given: tuple[object, ...] = (inputs, *asked) if comm is None else (comm, inputs)
     spare = 0.0 if exercise.split is None else SPARE_SECONDS
+    left = dict if simulated else after(exercise, inputs)
     seen = guarded(functools.partial(probe, answer, *given), exercise.seconds + spare, clock)
     if oracle is not None:
         seen = told(seen, oracle, "claimed")
-    return dataclasses.replace(seen, values={**seen.values, **({} if simulated else after(exercise, inputs))})
+    return dataclasses.replace(seen, values={**seen.values, **left()})
 
 
 def guarded(run: Callable[[], Observation], seconds: float, clock: Clock = "wall") -> Observation:

@@ -74,8 +74,8 @@ class Sample:
             return self._show(asked) if verb == "show" else self._pledge(verb, asked)
         except Exception as error:  # what is asked comes from the process of an answer, and may be anything
             raise UnknownQuestion(
-                "results must be pledged once each, in their order, and what is shown must be what was pledged, got "
-                f"{verb!r:.40} ({type(error).__name__}); leave the questions to the check"
+                "what is returned must have the shape that the docstring says, and stay as it is while the check looks "
+                f"at a piece of it, got something else ({verb!r:.40}, {type(error).__name__}); look at every shape"
             ) from None
 
     def peek(self, name: str) -> int:

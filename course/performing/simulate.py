@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from course.cluster import Comm, Simulated, run_ranks
 from course.cluster.account.ledger import Ledger, costs
@@ -14,6 +18,7 @@ from course.performing.exercise import AFTER, REFUSED, Answer, Exercise, Inputs,
 from course.performing.oracle import with_costs
 from course.tree import Leaf, flatten, plain
 
+KEPT = AFTER.rstrip("/")
 SPARE_SECONDS = 2.0  # on top of the limit of all ranks together, which tells who was waiting for whom
 
 
@@ -27,8 +32,9 @@ def on_simulated_ranks(exercise: Exercise, *, memory: bool = False) -> Callable[
 
     def probe(answer: Answer, inputs: Inputs) -> Observation:
         def rank(comm: Comm, mine: Inputs) -> Observation:
+            left = after(exercise, mine)
             seen: Observation = exercise.probe(answer, comm, mine)
-            return dataclasses.replace(seen, values={**seen.values, **after(exercise, mine)})
+            return dataclasses.replace(seen, values={**seen.values, **left()})
 
         parts = [(part,) for part in split(inputs)]
         transport = Simulated(memory=memory)
@@ -54,7 +60,26 @@ def _of_rank(rank: int, key: str) -> str:
     return f"{rank}/{key}"
 
 
-def after(exercise: Exercise, inputs: Mapping[str, object]) -> dict[str, Leaf]:
-    """The inputs that may not change, as the run left them."""
-    kept = {name: inputs[name] for name in exercise.keeps if name in inputs}
-    return flatten(plain(kept), AFTER.rstrip("/")) if kept else {}
+def after(exercise: Exercise, inputs: Mapping[str, object]) -> Callable[[], dict[str, Leaf]]:
+    """What gives, once the run is over, the inputs that may not change, as it left them.
+
+    In the place of a tensor that requires a gradient now, or has one, stands a sentence that says so.
+    """
+    kept: Any = {name: inputs[name] for name in exercise.keeps if name in inputs}
+    tensors = {path: leaf for path, leaf in flatten(kept, KEPT).items() if isinstance(leaf, Tensor)}
+    before = {path: _marks(leaf) for path, leaf in tensors.items()}
+
+    def left() -> dict[str, Leaf]:
+        marked = {path: f"{now} now" for path, leaf in tensors.items() if (now := _marks(leaf)) != before[path]}
+        return {**flatten(plain(kept), KEPT), **marked} if kept else {}
+
+    return left
+
+
+def _marks(tensor: Tensor) -> str:
+    """What autograd has noted on it, whatever class an answer has given it."""
+    noted: Any = Tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        requires, is_leaf = noted.requires_grad.__get__(tensor), noted.is_leaf.__get__(tensor)
+        has_one = is_leaf and noted.grad.__get__(tensor) is not None
+    return "has a gradient" if has_one else f"requires {'a' if requires else 'no'} gradient"

@@ -140,6 +140,10 @@ TUTORIAL = (
 )
 NOT_CLEAN = ("    optimizer.zero_grad(set_to_none=False)\n    for", "    for")
 TORCH = ("losses = []", "import torch\n\n    losses = []")
+CROPPED = """\
+known = (targets != PADDED).any(dim=0).nonzero().flatten().tolist()
+            inputs, targets = (each[:, : max(known, default=0) + 1] for each in (inputs, targets))
+            logits = model(inputs)"""
 BIG_BATCH = (
     EACH,
     """\
@@ -391,6 +395,7 @@ WRONG = (
         "came, and make rows of the logits.",
         by_group((FORWARD, "logits = model(inputs.flatten(0, 1)[None])")),
         by_group((FORWARD, "logits = model(inputs.transpose(0, 1)).transpose(0, 1)")),
+        by_group((FORWARD, CROPPED)),
         by_group((FORWARD, "logits = model(inputs.flatten(0, 1))"), (ROWS, "logits, targets.flatten()")),
         by_group(
             (FORWARD, "known = targets != PADDED\n            logits = model(inputs[known])"),

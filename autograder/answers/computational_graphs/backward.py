@@ -261,10 +261,15 @@ WRONG = (
     ),
     wrong(
         "resets_leaves",
-        "A backward pass adds to what leaves already hold; clearing is the caller's choice (`zero_grad`). Only that "
-        "makes gradient accumulation over several batches possible.",
+        "A backward pass adds to what leaves already hold; clearing is the caller's choice (`zero_grad`), of which "
+        "totals of your own would not know. Only that makes gradient accumulation over several batches possible.",
         in_grad(("        if node.inputs:\n            node.grad = 0.0", "        node.grad = 0.0")),
         edited(collects_at_the_end, ("node.grad += grad", "node.grad = node.grad + grad if grad else 0.0")),
+        edited(
+            collects_at_the_end,
+            ("def collects", "TOTALS = {}\n\n\ndef collects"),
+            ("node.grad += grad", "node.grad = TOTALS[node] = TOTALS.get(node, 0.0) + grad"),
+        ),
     ),
     wrong(
         "lets_old_gradients_flow",

@@ -199,6 +199,8 @@ WRONG = (
         only_x((S, f"{S}.detach()")),
         only_x(("dy *", "dy.detach() *")),
         only_x((SAVE, "ctx.save_for_backward(x.clone())")),
+        only_x((SAVE, "ctx.save_for_backward(x.contiguous())")),
+        only_x((SAVE, "ctx.save_for_backward(x.reshape(-1))"), (TAKE, f"{TAKE}.reshape(dy.shape)")),
         only_x((SAVE, f"{S}\n        ctx.save_for_backward{SLOPE}"), NOT_AGAIN, (f"dy * {SLOPE}", "dy * x")),
         only_x(("return dy", "with torch.no_grad():\n            return dy")),
         only_x(("    def backward", "    @torch.autograd.function.once_differentiable\n    def backward")),

@@ -124,6 +124,7 @@ KIND, MATCH = "isinstance(module, nn.Linear)", "any(re.fullmatch(pattern, name) 
 OWN, WALK = "and module not in adapted", "model.named_modules(remove_duplicate=False)"
 FREEZE = "    for p in model.parameters():\n        p.requires_grad_(False)\n"
 LAST, NONE = "    return [places[linear][0] for linear in chosen]", "    if not chosen:\n"
+MAKE = "adapters = [wrap(linear) for linear in chosen]"
 EVERY_NAME = "        for name in places[linear]:\n"
 RAISE = 'raise ValueError(f"the pattern must match the name of a linear layer, got {pattern!r}: see named_modules()")'
 
@@ -271,9 +272,11 @@ WRONG = (
         edit((EVERY_NAME, "        for name in filter(re.compile(pattern).fullmatch, places[linear]):\n")),
     ),
     wrong(
-        "first_name_alone",
-        "You match the first of a layer's names. It is enough that any of them matches.",
+        "one_of_its_names_alone",
+        "You match one of a layer's names, the first or the last, and pass over the others. It is enough that any of "
+        "them matches; a dict from module to name keeps only the last.",
         edit((MATCH, "re.fullmatch(pattern, names[0])")),
+        edit((MATCH, "re.fullmatch(pattern, names[-1])")),
     ),
     wrong(
         "every_name_returned",
@@ -382,13 +385,15 @@ WRONG = (
     ),
     wrong(
         "changed_before_the_error",
-        "An error leaves the model half done with you: frozen or in another mode although nothing matches, or with "
-        "some layers replaced when wrap raises. Look for the layers, make all adapters, and then change the model.",
+        "An error leaves the model half done with you: frozen or in another mode although nothing matches, or, when "
+        "wrap raises, with some layers replaced, or with all parameters training, those too that were frozen before. "
+        "Look for the layers, make all adapters, and then change the model.",
         edit((FREEZE, ""), (NONE, f"{FREEZE}{NONE}")),
         edit((FREEZE, ""), ("    adapters = [", f"{FREEZE}    adapters = [")),
         edit((NONE, f"    model.eval()\n{NONE}")),
         edit((NONE, f"    model.train()\n{NONE}")),
         one_after_the_other,
+        edit((MAKE, f"try:\n        {MAKE}\n    except Exception:\n        model.requires_grad_(True)\n        raise")),
         fails=("refused_before_any_change",),
     ),
 )

@@ -236,10 +236,11 @@ WRONG = (
     ),
     wrong(
         "digits_lost_on_the_way",
-        "The numbers pass through float32, or through the dtype of the base, and lose digits that the factor could "
-        "hold. copy_ casts to the factor's dtype by itself.",
+        "The numbers pass through float32, or through the dtype of the base or of another parameter, such as the first "
+        "of the model, and lose digits that the factor could hold. copy_ casts to the factor's dtype by itself.",
         edit((COPY, "factor.copy_(state[name].float())")),
         edit((COPY, f"factor.copy_(state[name].to({PUT}.base.weight.dtype))")),
+        edit((COPY, "factor.copy_(state[name].to(next(model.parameters()).dtype))")),
         rounds_to=torch.float32,
     ),
     wrong(

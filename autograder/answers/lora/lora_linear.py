@@ -130,6 +130,9 @@ FORWARD = f"return y if self.merged else {SCALED}"
 MADE = "[self.scale * self.B @ self.A]"
 REFUSES = "if r < 1 or not alpha > 0:"
 Y = "y: Tensor = self.base(x)"
+OWN_WEIGHT = "nn.functional.linear(x, self.base.weight, self.base.bias)"
+FLAT = "(x.flatten(0, 1) if x.dim() == 3 else torch.atleast_2d(x))"
+SQUEEZED = "((x @ self.A.T).squeeze() if len(self.A) > 1 else x @ self.A.T)"
 IN_TRAINING = "with torch.set_grad_enabled(self.training):\n            "
 
 WRONG = (
@@ -377,7 +380,7 @@ WRONG = (
         "weight_for_the_base",
         "You compute what the base says from its weight and bias. It may be of a derived class with a forward of its "
         "own, and hold its weight otherwise: call base(x).",
-        layer((Y, "y = nn.functional.linear(x, self.base.weight, self.base.bias)")),
+        layer((Y, f"y = {OWN_WEIGHT}")),
         layer(
             (Y, "y = self.base(x) if self.merged else None"),
             (
@@ -385,19 +388,22 @@ WRONG = (
                 "nn.functional.linear(x, self.base.weight + self.scale * self.B @ self.A, self.base.bias)",
             ),
         ),
+        layer((FORWARD, f"return {OWN_WEIGHT} if self.merged else {SCALED}")),
     ),
     wrong(
         "adds_into_what_the_base_said",
         "You add the adapter into the tensor that base returned (+=, add_). It is the base's: one that ends in a tanh "
         "needs it in backward, and another may keep it. Make a new sum.",
         layer((FORWARD, f"if not self.merged:\n            y += {SCALED.removeprefix('y + ')}\n        return y")),
-        fails=("asks_the_base",),
+        layer((FORWARD, f"if not self.merged:\n            y.data += {SCALED.removeprefix('y + ')}\n        return y")),
     ),
     wrong(
         "other_parameters_train",
-        "You freeze the weight and the bias of base. A class derived from nn.Linear may have more parameters than "
-        "these: freeze all that base.parameters() gives, or base itself, with requires_grad_(False).",
+        "You freeze some of base's parameters: weight and bias, or those that are its own. A class derived from "
+        "nn.Linear may have more, also in modules inside of it: freeze all that base.parameters() gives, or base "
+        "itself, with requires_grad_(False).",
         layer((FROZEN, f"self.base = base\n        {WEIGHT_AND_BIAS}")),
+        linears(("base.parameters()", "base.parameters(recurse=False)")),
     ),
     wrong(
         "silent_in_eval_mode",
@@ -435,11 +441,19 @@ WRONG = (
         layer((PARAMETER_B, "self.B = nn.Parameter(base.weight.new_zeros(r, m))"), ("self.B.T", "self.B")),
     ),
     wrong(
-        "matrices_of_rows_only",
-        "Right for a matrix of rows. x has any number of leading dimensions, also none: `x @ A.T` and F.linear(x, A) "
-        "work on the last one and keep the others.",
+        "some_leading_dimensions_only",
+        "Right for a matrix of rows, or for those numbers of dimensions that you have thought of. x has any number of "
+        "leading ones, also none: `x @ A.T` and F.linear(x, A) work on the last one and keep the others.",
         layer(("x @ self.A.T @ self.B.T", "torch.mm(torch.mm(x, self.A.T), self.B.T)")),
         layer(("x @ self.A.T @ self.B.T", "(self.B @ (self.A @ x.T)).T")),
+        layer(("x @ self.A.T @ self.B.T", f"torch.mm(torch.mm({FLAT}, self.A.T), self.B.T).view(y.shape)")),
+    ),
+    wrong(
+        "dimension_squeezed_away",
+        "A leading dimension of x may be 1, and .squeeze() takes it away: what the adapter says then has another shape "
+        "than base(x). Leave the dimensions as the products make them.",
+        layer(("x @ self.A.T @ self.B.T", "(x @ self.A.T).squeeze() @ self.B.T")),
+        layer((SCALED, f"y + self.scale * ({SQUEEZED} @ self.B.T)")),
     ),
     wrong(
         "refuses_nothing",

@@ -296,10 +296,12 @@ WRONG = (
         rounds_to=torch.float32,
     ),
     wrong(
-        "empty_batch_in_float32",
-        "For an empty batch you make a tensor without a dtype, which is then in float32. It needs no case of its own: "
-        "what linear(x) returns has the right shape and dtype.",
+        "result_in_float32",
+        "In some calls y is in float32 and x is not: an empty batch for which you make a tensor without a dtype, or "
+        "half precision that .float() makes finer and nothing casts back. What linear(x) returns has the right shape "
+        "and dtype, in each case.",
         edited(mixed_adapter_forward, ("return y", "return y if len(x) else torch.zeros(y.shape)")),
+        edited(mixed_adapter_forward, ("return y", "return y.float() if x.dtype.itemsize == 2 else y")),
         fails=("dtype_of_x",),
     ),
     wrong(
@@ -310,5 +312,6 @@ WRONG = (
         edited(mixed_adapter_forward, ("(ids < -1) | (ids >= len(adapters))", "ids >= len(adapters)")),
         edited(mixed_adapter_forward, ("ids >= len(adapters)", "ids > len(adapters)")),
         edited(mixed_adapter_forward, ("    if ((ids", "    if not adapters:\n        return linear(x)\n    if ((ids")),
+        fails=("refusals",),
     ),
 )

@@ -202,14 +202,15 @@ WRONG = (
         "eps_inside_the_root",
         "eps stands in the wrong place: sqrt(v_hat) + eps means correct v, take the root, then add eps. Under the "
         "root 1e-8 acts like 1e-4; added to sqrt(v) before the correction it is 32 times as large at the first step; "
-        "a floor, the larger of sqrt(v_hat) and eps, is no sum; and without eps a gradient of 0 gives 0 / 0, which is "
-        "nan. (The Adam paper's more efficient form, before section 2.1, has that other eps, and calls it by another "
-        "name.)",
+        "a floor, the larger of sqrt(v_hat) and eps, is no sum, nor is a default in place of an eps of 0; and without "
+        "eps a gradient of 0 gives 0 / 0, which is nan. (The Adam paper's more efficient form, before section 2.1, has "
+        "that other eps, and calls it by another name.)",
         formulas(("v_hat.sqrt() + eps", "(v_hat + eps).sqrt()")),
         torch_like(("v.sqrt()", "v.sqrt().add_(eps)"), ("root.add_(eps)", "root")),
         torch_like(("root.add_(eps)", "root.clamp_(min=eps)")),
         torch_like(("root.add_(eps)", "root")),
         torch_like(("root.add_(eps)", "root.add_(eps).clamp_(min=1e-12)")),
+        formulas(("v_hat.sqrt() + eps", "v_hat.sqrt() + (eps or 1e-8)")),
     ),
     wrong(
         "no_root_of_the_squares",
@@ -346,6 +347,7 @@ WRONG = (
         "The values are right. But `state` keeps more than m and v, and no later step reads it. What only this "
         "step needs is a local name; each kept tensor costs as much memory as the model.",
         formulas(("m_hat =", 'kept["m_hat"] = m_hat ='), ("v_hat =", 'kept["v_hat"] = v_hat =')),
+        formulas(("m_hat =", 'kept["mean"].grad = m_hat =')),
     ),
     wrong(
         "age_beside_the_state",
@@ -359,7 +361,6 @@ WRONG = (
             ('betas[0] ** kept["t"]', "betas[0] ** age[0]"),
             ('betas[1] ** kept["t"]', "betas[1] ** age[0]"),
         ),
-        fails=("every_form",),
     ),
     wrong(
         "gradient_changed",
@@ -406,6 +407,16 @@ WRONG = (
                 "mean=torch.zeros(p.shape), square=torch.zeros(p.shape)",
             ),
         ),
+        rounds_to=torch.float32,
+    ),
+    wrong(
+        "root_in_float32",
+        "You take a root in float32, or convert something else to it on the way. Where parameters are in float64, that "
+        "loses half the digits. For half precisions convert to float32 or finer: torch.promote_types(v.dtype, "
+        "torch.float32) says which.",
+        formulas(("v_hat.sqrt()", "v_hat.float().sqrt()")),
+        formulas(("v_hat.sqrt()", "v_hat.float().sqrt().to(p.dtype)")),
+        fails=("every_form",),
         rounds_to=torch.float32,
     ),
     wrong(

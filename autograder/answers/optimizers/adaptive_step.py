@@ -92,6 +92,10 @@ RIGHT = (
 
 together = partial(edited, adaptive_step)
 branches = partial(edited, a_branch_for_each_rule)
+TORCHS_EPS = (
+    "    _refuse(",
+    '    eps = {"adagrad": 1e-10, "adadelta": 1e-6}.get(rule, 1e-8) if eps is None else eps\n    _refuse(',
+)
 
 STEP = "param -= lr * d"
 TOTAL, TOTAL_ROOT = "total += grad**2", "(total.sqrt() + eps)"
@@ -309,6 +313,7 @@ WRONG = (
         "Where the caller names no decay or no eps, yours is another than the signature's: 0.9 and 1e-8.",
         branches(("decay: float = 0.9", "decay: float = 0.99")),
         branches(("eps: float = 1e-8", "eps: float = 1e-6")),
+        branches(("eps: float = 1e-8", "eps: float | None = None"), TORCHS_EPS),
     ),
     wrong(
         "refuses_0",

@@ -119,6 +119,7 @@ WRONG = (
         sums(("param < 4", "param < state")),
         sums(("param < 4", "param != state")),
         sums(("param < 4", 'param < 4 and name != "sgd"')),
+        sums(("param < 4", "param < 4 or block")),
         sums(("4 * sum", "state * sum")),
     ),
     wrong(

@@ -214,6 +214,7 @@ WRONG = (
         "much memory as the model.",
         in_place(("if momentum > 0", "if True")),
         in_place((UPDATE, f'{UPDATE}\n            kept["last"] = g')),
+        in_place((UPDATE, f"{UPDATE}\n            p.grad = g.clone()")),
     ),
     wrong(
         "buffer_in_the_default_dtype",

@@ -52,7 +52,7 @@ HIDDEN = (
 )
 PADDED = -100
 FULL_GROUPS = ("equal micro-batches", "ragged micro-batches")  # what costs are judged on
-IN_EVAL, LEFT = "last group smaller", "gradients left from before"
+PADDED_TOKENS, IN_EVAL, LEFT = "padded tokens", "last group smaller", "gradients left from before"
 LONG = "long micro-batches"  # in grading
 PEAK = 14 * 2**20  # bytes in grading: right answers take 7 to 12 MiB, a whole group 19 MiB and more
 SPARE = 4  # micro-batches alive at once that memory does not tell from one
@@ -61,10 +61,10 @@ SPARE = 4  # micro-batches alive at once that memory does not tell from one
 def cases(rng: torch.Generator) -> list[Case]:
     """Each case takes away one thing that a careless loop relies on: equal sizes, full groups, no leftovers.
 
-    A token depends on the one before it, and once there is a class more. One slip shall not spoil every case: the
-    ragged micro-batches are one group, so what leaks between groups does not show there; in the single micro-batch
-    nothing is accumulated, and there are as many tokens as sequences. Class 0 is among the targets of every
-    micro-batch, and padding lies at the end or, in every second one, at the beginning.
+    A token depends on its neighbours, those of padding too, and once there is a class more. One slip shall not spoil
+    every case: the ragged micro-batches are one group, so what leaks between groups does not show there; in the single
+    micro-batch nothing is accumulated, and there are as many tokens as sequences. Class 0 is among the targets of every
+    micro-batch, and padding lies at the end or, in every second one, at the beginning; once at the end of all rows.
     """
 
     def case(name: str, every: int, shapes: list[tuple[int, int]], padding: list[int]) -> Case:
@@ -78,6 +78,8 @@ def cases(rng: torch.Generator) -> list[Case]:
             rows.view(-1)[at : at + 1] = 0
             rows.view(-1)[:at] = PADDED
             rows.view(-1)[rows.numel() - tokens + at :] = PADDED
+        if name == PADDED_TOKENS:
+            targets[2][:, -1] = PADDED
         inputs: Any = {
             "inputs": [draw(*shape, FEATURES) for shape in shapes],
             "targets": targets,
@@ -101,7 +103,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("a single micro-batch", 1, [(6, 1)], [0]),
         case("equal micro-batches", 2, [(2, 5)] * 4, [0, 0, 0, 0]),
         case("ragged micro-batches", 4, [(3, 5), (1, 4), (1, 5), (4, 3)], [0, 0, 0, 0]),
-        case("padded tokens", 2, [(2, 5)] * 4, [0, 7, 3, 8]),
+        case(PADDED_TOKENS, 2, [(2, 5)] * 4, [0, 7, 3, 8]),
         case(IN_EVAL, 3, [(2, 5)] * 5, [0, 0, 0, 0, 0]),
         case(LEFT, 2, [(2, 5)] * 2, [0, 0]),
         case("a micro-batch of padding only", 2, [(2, 5)] * 4, [10, 3, 0, 10]),
@@ -251,7 +253,7 @@ EXERCISE = Exercise(
             "Count what the loss counts: the targets of the whole group that are not -100.",
             points=2,
             keys=PARAMETERS,
-            cases=("padded tokens",),
+            cases=(PADDED_TOKENS,),
         ),
         Property(
             "last_group_smaller",
@@ -264,7 +266,7 @@ EXERCISE = Exercise(
             "loss_of_each_step",
             "One number for each step: the mean loss over the tokens of its whole group, before the step.",
             keys=("losses",),
-            cases=("equal micro-batches", "ragged micro-batches", "padded tokens", "last group smaller"),
+            cases=("equal micro-batches", "ragged micro-batches", PADDED_TOKENS, "last group smaller"),
         ),
         Property(
             "losses_are_floats",
@@ -336,7 +338,7 @@ EXERCISE = Exercise(
             "may change.",
             keys=("after/*",),
             roundings=0,
-            cases=("equal micro-batches", "padded tokens", "last group smaller"),
+            cases=("equal micro-batches", PADDED_TOKENS, "last group smaller"),
             needs=("a_single_micro_batch",),
         ),
         every_form(

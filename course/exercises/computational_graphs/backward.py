@@ -48,6 +48,7 @@ USED_TWICE: list[Any] = [  # node 3 uses node 2 twice, node 4 once; from node 9 
     *(["+", 0, 1], ["*", 2, 2], ["*", 2, 1], ["+", 3, 4], ["+", 4, 3]),
     *(["relu", 4], ["relu", 7], ["+", 8, 3]),
 ]
+WRITTEN = "two calls, before which `grad` of the leaves is written"
 COUNTED = ("counted: tree", "counted: unequal paths", "counted: ladder of 5 diamonds")
 
 
@@ -69,12 +70,15 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     tree: list[list[Any]] = [["*", 0, 1], ["*", 2, 3], ["*", 4, 5]]
     shared = [["*", 0, 1], ["+", 2, 0], ["*", 3, 3], ["-", 4, 1], ["relu", 5], ["*", 6, 0]]
+    written = case(WRITTEN, leaves(rng, 2), shared, -1, -1)
+    written.inputs["before"] = [leaves(rng, 2), [0.0, 0.0]]
     return [
         case("tree", leaves(rng, 4), tree),
         case("shared nodes", leaves(rng, 2), shared),
         case("paths of unequal length", leaves(rng, 2), UNEVEN),
         case("one leaf", leaves(rng, 1), []),
         case("two calls", leaves(rng, 2), shared, -1, -1),
+        written,
         case("two roots, one a leaf", leaves(rng, 2), [["*", 0, 1]], 2, 0),
         case("ladder of 30 diamonds", leaves(rng, 1), ladder(30)),
         case("chain of 2,000", [1.0, 1e-4 * leaves(rng, 1)[0]], {"chain": 2_000}),
@@ -131,7 +135,9 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
     with watched(inputs, times, Counted) as nodes:
         if inputs["hides"]:
             numbers.update({id(node): number for number, node in enumerate(nodes) if node.op})
-        for root in inputs["roots"]:
+        for root, before in zip(inputs["roots"], inputs.get("before", times * [[]]), strict=True):
+            for node, grad in zip(nodes, before, strict=False):
+                node.grad = grad
             answer(nodes[root])
     return observe({"grads": [float(node.grad) for node in nodes if not node.op]})
 
@@ -172,10 +178,10 @@ EXERCISE = Exercise(
         ),
         Property(
             "calls_accumulate",
-            "A second call adds the same gradient to `grad` of each leaf once more; what lies in inner nodes from "
-            "the first call must not flow again.",
+            "A second call adds the same gradient to `grad` of each leaf once more, or to what its caller has written "
+            "there meanwhile; what lies in inner nodes from the first call must not flow again.",
             points=2,
-            cases=("two calls",),
+            cases=("two calls", WRITTEN),
             needs=("shared_nodes_accumulate",),
         ),
         Property(

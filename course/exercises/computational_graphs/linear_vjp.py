@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from course.exercises.computational_graphs.tensors import (
     every_digit_in_float64,
@@ -11,6 +12,7 @@ from course.exercises.computational_graphs.tensors import (
     unchanged,
     with_dtypes,
 )
+from course.performing.draws import signs
 from course.performing.exercise import (
     Answer,
     Case,
@@ -29,15 +31,16 @@ from course.tree import Tree
 def cases(rng: torch.Generator) -> list[Case]:
     """None to four batch dimensions; a square w, on which a transposed product has the right shape too; float64 once.
 
-    All numbers of a tensor have one sign, so that no sum cancels: the tolerance is relative to what comes out.
+    Signs go by columns, such that no sum cancels: the tolerance is relative to what comes out.
     """
 
     def case(name: str, batch: tuple[int, ...], inputs: int, out: int, dtype: torch.dtype = torch.float32) -> Case:
-        def draw(*shape: int) -> torch.Tensor:
-            return torch.rand(shape, generator=rng, dtype=dtype) + 0.5
+        def draw(of: Tensor, *shape: int) -> Tensor:
+            return (of * (torch.rand(shape, generator=rng, dtype=torch.float64) + 0.5)).to(dtype)
 
-        dout, x, w = draw(*batch, out), draw(*batch, inputs), draw(out, inputs)
-        return Case(name=name, inputs={"dout": dout, "x": -x if out == 2 else x, "w": -w if inputs == 3 else w})
+        of_dout, of_x, of_dx = (signs(rng, count) for count in (out, inputs, inputs))
+        dout, x = draw(of_dout, *batch, out), draw(of_x, *batch, inputs)
+        return Case(name=name, inputs={"dout": dout, "x": x, "w": draw(of_dout[:, None] * of_dx, out, inputs)})
 
     return [
         case("one batch dimension", (4,), 3, 2),

@@ -19,7 +19,7 @@ from torch import Tensor
 from course.errors import WrongOutput
 from course.meter import kept_bytes
 from course.performing.blocks import draw, over_peak
-from course.performing.draws import integer, normal
+from course.performing.draws import integer, normal, signs
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -33,7 +33,7 @@ from course.performing.exercise import (
     in_the_dtype_of,
     observe,
 )
-from course.performing.forms import at_once, cut, in_dtype, put, strided
+from course.performing.forms import alone, at_once, cut, in_dtype, put, strided
 from course.performing.oracle import is_here
 from course.performing.pledges import Look, Numbers, Sample, Stage, number, pledged, shown
 from course.tree import Tree
@@ -49,15 +49,16 @@ PEAK = 32 * 2**20  # bytes in grading: right answers take 27 to 28 MiB, in float
 def cases(rng: torch.Generator) -> list[Case]:
     """Values, first and second derivatives on several shapes, large |x|, memory of many layers.
 
-    The second derivative has roots near |x| = 2.4, where all digits cancel: dy and v are near 1, so that no such place
-    outweighs the others. Where |x| is about 100, exp(|x|) overflows float32; where it is 11
+    The second derivative has roots near |x| = 2.4, where all digits cancel: dy and v are near 1 or -1, so that no such
+    place outweighs the others. Where |x| is about 100, exp(|x|) overflows float32; where it is 11
     or 22, the derivative is near its limit and not there yet (and 1 - s has lost so many digits that it takes most of
     32 roundings). Only the first is asked for: the second of the right form 1 / (1 + exp(-x)) is nan at -100.
     """
 
     def case(name: str, asks: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Case:
         def near_one() -> Tensor:
-            return 0.5 + torch.rand(shape, generator=rng, dtype=dtype)
+            sizes = 0.5 + torch.rand(shape, generator=rng, dtype=dtype)
+            return signs(rng, sizes.numel()).reshape(shape).to(dtype) * sizes
 
         inputs: dict[str, Any] = {"asks": asks}
         inputs["x"] = normal(rng, *shape, dtype=dtype)
@@ -79,7 +80,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     return [
         case("value", "value", (3, 4)),
         case("derivative", "first", (2, 3, 4)),
-        case("twice", "second", (6,), torch.float64),
+        case("twice", "second", (2, 3), torch.float64),
         one,
         far("far from zero", torch.float32),
         far("far from zero in float64", torch.float64),
@@ -216,6 +217,7 @@ def _at_most_x(inputs: Inputs, got: Values, expected: Values) -> str | None:
     return f"{kept} bytes are kept besides the y of {FEW_LAYERS} layers, where their x have {allowed}"
 
 
+NUMBERS = {"x": -0.75, "dy": 1.25, "v": -1.5}
 FEW = 8  # roundings, each 1/128 in bfloat16
 ONCE = (
     strided("x", "dy", of="derivative"),
@@ -227,11 +229,14 @@ ONCE = (
 )
 TWICE = (
     in_dtype(torch.float16, "x", "dy", "v", of="twice", name="twice in float16"),
-    put("twice at 0", x=torch.zeros(6, dtype=torch.float64), of="twice"),
+    in_dtype(torch.bfloat16, "x", "dy", "v", of="twice", name="twice in bfloat16"),
+    put("twice at 0", x=torch.zeros(2, 3, dtype=torch.float64), of="twice"),
+    strided("x", "dy", "v", of="twice", name="twice on views"),
+    alone(put("twice on a number", {name: torch.tensor(x).double() for name, x in NUMBERS.items()}, of="twice")),
     at_once(
         "twice in float32, up to 100",
         in_dtype(torch.float32, "x", "dy", "v"),
-        put("far above 0", x=torch.tensor([100.0, 60.0, 20.0, 5.0, 1.0, 0.5])),
+        put("far above 0", x=torch.tensor([[100.0, 60.0, 20.0], [5.0, 1.0, 0.5]])),
         of="twice",
     ),
 )
@@ -257,9 +262,9 @@ EXERCISE = Exercise(
         ),
         Property(
             "second_derivative",
-            "Backward itself must be differentiable, also at x = 0 and in every dtype: torch operations on the saved x "
-            "and on dy, with nothing detached and nothing that forward computed. forward runs without recording, so "
-            "its results are constants later.",
+            "Backward itself must be differentiable, also at x = 0, in every dtype and shape: torch operations on the "
+            "saved x and on dy, with nothing detached and nothing that forward computed, not even a reshaped or "
+            "contiguous copy of x. forward runs without recording, so its results are constants later.",
             points=3,
             keys=("second_x", "second_dy"),
             cases=("twice", *(form.name for form in TWICE)),

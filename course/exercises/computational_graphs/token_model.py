@@ -3,7 +3,8 @@
 inputs --features--> a + gain b --carried, linear--> logits       a, b = tanh(sin(inputs K^T) M), with K and two M
 d gain <--slopes-- d (a + gain b)
 
-A token takes half of what the one before it in its sequence has, as tokens of a language model depend on those before.
+A token takes half of what the one before it in its sequence has, as tokens of a language model depend on those before,
+and a quarter of what comes after it, as padding at the end does in models that look both ways.
 Where K and M are hidden, features and slopes are questions: no forward pass without the first, no backward without the
 second.
 """
@@ -28,8 +29,9 @@ ROWS = 2**12  # of a micro-batch that is long, in grading
 
 
 def carried(features: Tensor) -> Tensor:
-    """Features (n, T, F), each token's with half of those of the one before it."""
-    return features + nn.functional.pad(features, (0, 0, 1, -1)) / 2
+    """Features (n, T, F), each token's with half of those of the one before it, and a quarter of the next one's."""
+    before, after = (nn.functional.pad(features, (0, 0, by, -by)) for by in (1, -1))
+    return features + before / 2 + after / 4
 
 
 def long_ones(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
@@ -177,7 +179,7 @@ class _Modes(set[bool]):
 
 
 class TokenModel(nn.Module):
-    """Two features, one with a trainable gain, and one linear layer, on every token and the one before it.
+    """Two features, one with a trainable gain, and one linear layer, on every token and its neighbours.
 
     spare  if given, the values of two parameters more: `frozen`, which is added to the logits, and `unused`
     modes  `training` as it was in the calls, each value once

@@ -42,6 +42,8 @@ def cases(rng: torch.Generator) -> list[Case]:
     launches = {f"launch {at}": (500 + 200 * at, 620 + 200 * at) for at in range(5)}
     many = [(a, 510), *((600 + 200 * at, 710 + 200 * at) for at in range(4)), (1_405, 2_000)]
     two = {"log": (0, 300), "data 1": (300, 300 + b), "save": (320 + b, 400 + b), "data 2": (400 + b, 400 + 2 * b)}
+    quick = {"data": (0, 490), **{f"launch {at}": (500 + 10 * at, 504 + 10 * at) for at in range(100)}}
+    short = [(0, 500), *((504 + 10 * at, 510 + 10 * at) for at in range(100)), (1_500, 2_000)]
     inside = {"data": (5, 1_500), "read": (10, 400), "decode": (400, 400 + a), "augment": (1_300, 1_400)}
     at_once = {"data": (0, 900), "read": (0, a), "item": (900, 2_000)}
     bare = {"data": (0, b), "forward": (b + a, 2_000)}
@@ -57,6 +59,8 @@ def cases(rng: torch.Generator) -> list[Case]:
         "one gap or many": {
             "the loader waits": waits,
             "many short gaps": trace({"data": (0, a), **launches}, [(0, a - b - c), *many]),
+            "kernels of 9": trace(loop, [(10 * at, 10 * at + 9) for at in range(200)]),
+            "gaps of 4": trace(quick, short),
             "a gap under four marks": trace(two, [(0, 20), (400 + 2 * b, 1_200), (1_200, 2_000)]),
             "a smaller part, and a gap": trace(parts, [(1_300, 1_400), (1_900, 2_000)]),
         },

@@ -25,6 +25,7 @@ def drawn(rng: torch.Generator, *paths: str, **others: Any) -> dict[str, Any]:
     tied     pairs: the adapter at the first path has the factor A of that at the second
     like     paths of parameters and buffers that only have the names of factors
     bases    the dtype of all bases, by its name; that of the factors if left out
+    coarse   paths whose factors are in the dtype of the bases; none if left out
     """
     factors: dict[str, list[Tensor]] = {"A": [], "B": []}
     for _ in paths:
@@ -42,6 +43,7 @@ def built(inputs: Inputs) -> nn.Module:
         (_, n), m = a.shape, len(b)
         kind = LaterAdapted if path in inputs["later"] else Adapted
         dtype = getattr(torch, inputs["bases"]) if "bases" in inputs else a.dtype
+        a, b = (each.to(dtype) if path in inputs.get("coarse", ()) else each for each in (a, b))
         made = kind(nn.Linear(n, m, dtype=dtype), a, b, 0.5)
         made.merged = path in inputs["merged"]
         made.requires_grad_(path not in inputs["frozen"])

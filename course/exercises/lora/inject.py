@@ -6,6 +6,7 @@ stood there before, or the adapter of which layer; of each parameter it is seen 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +69,10 @@ MAKERS: dict[str, Callable[..., nn.Module]] = {
 
 
 def cases(rng: torch.Generator) -> list[Case]:
-    """Each a model in the order in which it was made: (path, kind, sizes), or (path, "= another path")."""
+    """Each a model in the order in which it was made: (path, kind, sizes), or (path, "= another path").
+
+    What is frozen beforehand is said by a pattern for the names of parameters.
+    """
 
     def some() -> int:
         return integer(rng, 3, 9)
@@ -81,7 +85,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
     def case(name: str, pattern: str, *parts: list[Any], **others: Any) -> Case:
         inputs: dict[str, Any] = {"parts": list(parts), "pattern": pattern, "before": "", "raises_at": 0}
-        return Case(name=name, inputs=inputs | {"frozen": False} | others)
+        return Case(name=name, inputs=inputs | {"frozen": ""} | others)
 
     def block(path: str) -> list[list[Any]]:
         return [layer(f"{path}.attn.q"), layer(f"{path}.attn.k", "unbiased"), norm(f"{path}.norm"), layer(f"{path}.up")]
@@ -104,7 +108,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(EITHER, r"mlp\.up|mlp\.down", layer("mlp.up_gate"), layer("mlp.up"), layer("mlp.down"), layer("x.mlp.up")),
         case(EVERY, ".*", embedding, layer("first"), norm("norm"), *block("body"), ["offset", some()]),
         case(DERIVED, "a|b", layer("a", "derived"), norm("norm"), layer("b"), layer("c", "derived")),
-        case(FROZEN, ".*q", *block("one"), norm("norm"), frozen=True),
+        case(FROZEN, ".*q", *block("one"), norm("norm"), frozen=".*"),
         case(
             BASES,
             r".*base.*",
@@ -113,7 +117,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         ),
         case(TWICE, ".*both|.*left|copy", *ears),
         case(LATER, "copy|ears.right", *ears),
-        case(AGAIN_HERE, "pair.*", layer("pair.one"), ["pair.other", "= pair.one"], norm("norm"), layer("last")),
+        case(AGAIN_HERE, r"pair\.one", layer("pair.one"), ["pair.other", "= pair.one"], norm("norm"), layer("last")),
         case(BLOCK, r"second\..*q|.*up", *block("first"), norm("norm"), ["second", "= first"]),
         case(TIED, "one|other", *twins, ["other.weight", "= one.weight"]),
         case(HEAD, "head|up", embedding, layer("up"), layer("head", "unbiased"), ["head.weight", "= embed.weight"]),
@@ -123,7 +127,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(ROOT, ".*", ["", "linear", some(), some()]),
         case(WHOLE, ".*", ["", "adapted", some(), some()]),
         case(ADAPTED, ".*q(.base)?", *block("body"), norm("norm"), before=".*q"),
-        case(RAISES, ".*", *block("body"), norm("norm"), layer("head"), raises_at=3),
+        case(RAISES, ".*", *block("body"), norm("norm"), layer("head"), raises_at=3, frozen=r".*k\..*|norm.*"),
     ]
 
 
@@ -143,7 +147,9 @@ def built(inputs: Inputs) -> nn.Module:
             inside.add_module(name, model.get_submodule(kind.removeprefix("= ")))
         else:
             inside.register_parameter(name, nn.Parameter(torch.zeros(kind)))
-    return model.requires_grad_(not inputs["frozen"])
+    for name, p in model.named_parameters():
+        p.requires_grad = re.fullmatch(inputs["frozen"], name) is None
+    return model
 
 
 def _inner(model: nn.Module, path: str) -> nn.Module:
@@ -332,8 +338,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "refused_before_any_change",
-            "After an error the model must be what it was, its mode too: look for the layers first, make all adapters "
-            "next, and change the model last.",
+            "After an error the model must be what it was, its mode too, and what was frozen still frozen: look for "
+            "the layers first, make all adapters next, and change the model last.",
             points=2,
             keys=("refused/left/*",),
             cases=REFUSED,

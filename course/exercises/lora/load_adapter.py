@@ -44,7 +44,7 @@ TIED, NOTHING, DOUBLE, COARSE, WHOLE = (
     "two adapters share a factor",
     "no adapter and an empty state",
     "all in float64",
-    "factors finer than their bases",
+    "factors finer than the rest of the model",
     "the model itself is merged",
 )
 USUAL = (SEVERAL, ORDER, ROOT, TWICE, LIKE, FROZEN, LATER)
@@ -106,7 +106,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(TIED, (shared | {"tied": [[second, first]]}, shares)),
         case(NOTHING, model(NOTHING, like=["scan.A"])),
         case(DOUBLE, (exact, {name: each.double() + 2.0**-40 for name, each in digits.items()})),
-        case(COARSE, model(COARSE, *PATHS[:2], bases="bfloat16")),
+        case(COARSE, model(COARSE, *PATHS[:2], bases="bfloat16", coarse=[PATHS[0]])),
         slip(MISSING, without(other), other),
         slip(UNEXPECTED, lambda state: {**state, strange: torch.ones(2, 6)}, strange),
         slip(SHAPE, shaped(one, lambda each: torch.cat([each, each])), one),
@@ -260,7 +260,7 @@ EXERCISE = Exercise(
         Property(
             "every_digit",
             "The numbers go from the state's dtype into the factor's, and through no other: not float32 where both are "
-            "in float64, nor the dtype of the base.",
+            "in float64, nor the dtype of the base or of another factor.",
             keys=("loaded/*",),
             roundings=0,
             cases=(DOUBLE, COARSE),

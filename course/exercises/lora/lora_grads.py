@@ -19,6 +19,7 @@ from course.exercises.lora.large import (
     sample,
     with_costs,
 )
+from course.performing.draws import signs
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -47,15 +48,18 @@ PEAK = 24 * 2**20  # bytes in grading: a matrix (m, n) has 64 MiB
 def cases(rng: torch.Generator) -> list[Case]:
     """No to three leading dimensions; sizes that differ, and that do not, where transposes have the right shape too.
 
-    All numbers of a tensor have one sign, so that no sum cancels: the tolerance is relative to what comes out.
+    Signs go by rows and columns, such that no sum cancels: the tolerance is relative to what comes out.
     """
 
     def drawn(lead: tuple[int, ...], n: int, m: int, r: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-        def draw(*shape: int) -> Tensor:
-            return (torch.rand(shape, generator=rng, dtype=torch.float64) + 0.5).to(dtype)
+        def draw(of: Tensor, *shape: int) -> Tensor:
+            return (of * (torch.rand(shape, generator=rng, dtype=torch.float64) + 0.5)).to(dtype)
 
+        of_x, of_dy, of_rows, of_columns = (signs(rng, count) for count in (n, m, r, r))
         scale = 1.5 + float(torch.rand((), generator=rng))
-        return {"x": draw(*lead, n), "dy": -draw(*lead, m), "A": draw(r, n), "B": draw(m, r), "scale": scale}
+        x, dy = draw(of_x, *lead, n), draw(of_dy, *lead, m)
+        A, B = draw(of_rows[:, None] * of_x, r, n), draw(of_dy[:, None] * of_columns, m, r)
+        return {"x": x, "dy": dy, "A": A, "B": B, "scale": scale}
 
     first = drawn((4,), 4, 3, 2)
     first["B"].zero_()

@@ -41,7 +41,11 @@ from course.performing.forms import at_once, cut, in_dtype, put
 from course.performing.refusals import all_refused, refused, refused_in_time
 
 USUAL, SQUARE, DECAY = "five steps", "all sizes equal", "five steps with weight decay"
-BARE, SINGLE, WIDE = "no bias, two leading dimensions", "no leading dimension", "r above n and m"
+BARE, SINGLE, WIDE = (
+    "no bias, two leading dimensions",
+    "no leading dimension",
+    "r above n and m, three leading dimensions",
+)
 DOUBLE, DRAW, MERGED, ASKED = "in float64", "the draw of A", "merged", "what is refused"
 LARGE, OTHERS, DERIVED = "a large layer", "set by others", "a base with a forward of its own"
 TRAINED = (USUAL, SQUARE)
@@ -57,16 +61,17 @@ NONSENSE: dict[str, tuple[int, float]] = {
 
 
 class Bent(nn.Linear):
-    """A kind of nn.Linear whose backward needs what it said, with a parameter more."""
+    """A kind of nn.Linear whose backward needs what it said, with a parameter more, and one in a module inside."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__(in_features, out_features, bias)
         self.gain = nn.Parameter(torch.tensor(0.75))
+        self.bend = nn.PReLU()
         self.said = torch.zeros(())
 
     def forward(self, input: Tensor) -> Tensor:
         """x (..., n) -> (..., m)."""
-        self.said = (self.gain * super().forward(input)).tanh()
+        self.said = self.bend(self.gain * super().forward(input)).tanh()
         return self.said
 
 
@@ -103,7 +108,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case(DECAY, drawn((6,), 4, 5, 2, 3.0), decay=0.5),
         case(BARE, drawn((2, 3), 4, 5, 1, 2, bias=False, steps=2)),
         case(SINGLE, drawn((), 4, 3, 3, 5.0, steps=2)),
-        case(WIDE, drawn((4,), 3, 2, 5, 7.0, steps=2)),
+        case(WIDE, drawn((2, 1, 3), 3, 2, 5, 7.0, steps=2)),
         Case(name=DOUBLE, inputs=double),
         Case(name=DRAW, inputs={**draw, "asks": "draw"}),
         case(MERGED, drawn((4,), 5, 3, 2, 3.0), asks="merged", B=normal(rng, 3, 2)),
@@ -123,7 +128,7 @@ def probe(answer: Answer, inputs: Inputs, ask: Ask) -> Observation:
 
 def _base(weight: Tensor, bias: Tensor | None, kind: type[nn.Linear] = nn.Linear) -> nn.Linear:
     """A layer with these parameters, which draws none that nobody needs."""
-    base = kind(1, 1, bias=bias is not None)
+    base = kind(1, 1, bias=bias is not None).to(weight.dtype)
     base.out_features, base.in_features = weight.shape
     base.weight = nn.Parameter(weight)
     if bias is not None:
@@ -213,7 +218,7 @@ def _merged(answer: Answer, inputs: Inputs) -> dict[str, Any]:
         found[words], found[f"dx/{words}"] = _with_gradient(layer, inputs["x"][0])
     if "derived" in inputs:
         found["what the base said"] = getattr(layer.base, "said", torch.zeros(())).detach().clone()
-        found["dgain"] = _gradient(layer.base.gain)
+        found["dbase"] = {name: _gradient(p) for name, p in layer.base.named_parameters()}
     return found
 
 
@@ -346,7 +351,7 @@ EXERCISE = Exercise(
             "With B = 0 the adapter adds nothing: the model that is fine-tuned begins as the model that was trained, "
             "to the last bit.",
             holds=_as_the_base,
-            cases=(USUAL, SQUARE, BARE, SINGLE, WIDE, DOUBLE),
+            cases=(USUAL, SQUARE, BARE, SINGLE, DOUBLE),
         ),
         Property(
             "A_normal_B_zero",
@@ -425,7 +430,8 @@ EXERCISE = Exercise(
         ),
         Property(
             "any_layer",
-            "x has any number of leading dimensions, also none; base may have no bias; r may be 1, and above n and m.",
+            "x has any number of leading dimensions, also none, and one may be 1 long; base may have no bias; r may be "
+            "1, and above n and m.",
             points=2,
             keys=STEPS,
             cases=(BARE, SINGLE, WIDE),
@@ -448,7 +454,8 @@ EXERCISE = Exercise(
             "asks_the_base",
             "base may be of a class derived from nn.Linear, with a forward of its own (one that holds its weight in 4 "
             "bits, say): call base(x), and do not take its weight. Its backward may need what it said: add to that, "
-            "and not into it. And it may have parameters of its own, which are frozen, too.",
+            "and not into it. And it may have parameters of its own, also in modules inside of it, which "
+            "are frozen, too.",
             cases=(DERIVED,),
             needs=("merged_counts_once", "gradient_of_x"),
         ),

@@ -164,6 +164,7 @@ def _unlisted(cast_: Any, t: Inputs) -> dict[str, Tree]:
         "a product by elements": (torch.mul, x, t["b"]),
         "max of half": (torch.amax, h, 1),
         "bytes per number that exp_ gets": (_bytes("exp_"), h),
+        "bytes per number that mvlgamma gets": (_bytes("mvlgamma"), x),
         "bytes per number in a list and a tuple that cat gets": (_bytes("cat"), [h, x], (x, x)),
     }
     return _all_seen(cast_, calls)

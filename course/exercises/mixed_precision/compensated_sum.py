@@ -201,6 +201,8 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     xs, dtype = inputs["xs"], getattr(torch, inputs["dtype"])
     if len(xs) > WATCHED:
         return observe({"sum": _checked(answer(xs, dtype))})
+    if "after" in inputs:
+        answer(inputs["after"] * xs, dtype)
     with _Watch(dtype, xs.numel()) as watch:
         found = _checked(answer(xs, dtype))
     with _Watch(dtype, xs.numel(), lost=True):
@@ -361,6 +363,7 @@ EXERCISE = Exercise(
         put("float32 from float16", dtype="float32", of="numbers of one size"),
         in_dtype(torch.bfloat16, "xs", of="bfloat16 from float32", name="in bfloat16"),
         cut("one column", xs=(1, 1), of="bfloat16 from float32"),
+        put("after a sum that is 256 times as large", after=256.0, of="float16"),
         cut("no columns", xs=(1, 0), of="float16"),
         Form(name="one dimension", change=_last_column, of="float16", alone=True),
     ),

@@ -86,6 +86,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     small = draw(2, 6), draw(6, 3)
     two = (draw(2, 3), draw(3, 2))
     grown = (draw(2, 6, size=40.0), draw(6, 3, size=40.0))
+    large = (draw(2, 6, size=1e7), draw(6, 3))
     first_is_largest = history(30.0, *(3.0 + step / 8 for step in range(KEPT + 3)))  # longer than what is kept
     second_is_largest = history(2.0, 50.0, *(4.0 - step / 8 for step in range(KEPT - 3)))
     refusals = case(REFUSED_CASE, two, histories=[history(4.0), history(4.0)])
@@ -102,7 +103,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         case("a block longer than k", (draw(3, 5), draw(5, 4)), block=128),
         case("an empty history", small, grown, small, histories=[[], history(8.0, 5.0)]),
         case("an empty history of b", small, histories=[history(8.0, 5.0), []]),
-        case("two empty histories", small, grown, histories=[[], []]),
+        case("two empty histories", large, grown, histories=[[], []]),
         case("grown beyond the history", grown, grown, formats="e5m2 e4m3", histories=[history(5.0, 9.0), history(6)]),
         case("full histories", grown, grown, grown, histories=[first_is_largest, second_is_largest]),
         case("zeros", (zeros(5, 12), draw(12, 7))),

@@ -54,7 +54,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """
 
     two: list[tuple[int, ...]] = [MATRIX, (4,)]
-    ages = torch.ones(LONG, 2, dtype=torch.bool)
+    ages = torch.ones(LONG, 3, dtype=torch.bool)
     ages[list(ABSENT[0]), 1] = False
     ages[list(ABSENT[1]), 0] = False
     first = {"weight_decay": 0.0, "betas": [0.5, 0.9375], "eps": TINY}
@@ -67,7 +67,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         _case(rng, "a large eps", 1, [*two, ()], options={"weight_decay": 0.0, "eps": 0.3}),
         _case(rng, "a gradient of zeros", 1, [(4,), (3,)], silent=1),
         _case(rng, "tiny gradients", 1, [MATRIX, (4,)], scale=1e-15, options={"weight_decay": 0.0, "eps": 1e-17}),
-        _case(rng, "parameters of different age", LONG, [(4,), (4,)], present=ages),
+        _case(rng, "parameters of different age", LONG, [(4,), (4,), ()], present=ages),
     ]
 
 
@@ -131,7 +131,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
 on_params = partial(Property, keys=("params/*",), roundings=128)
 HALVES = in_halves("six steps")
 RATE_0 = "a rate of 0 in the first step and of 2 in the second, a beta1 of 0"
-DECAY_AND_0 = "a weight decay above 1 at different ages, a gradient of zeros, an eps of 0"
+DECAY_AND_0 = "a weight decay above 1 at different ages, small gradients and one of zeros, an eps of 0"
 BETA_0 = "a beta2 of 0, dimensions of 1 and of 0"
 
 
@@ -153,6 +153,7 @@ FORMS = (
     at_once(
         DECAY_AND_0,
         put("decay", {"options/weight_decay": 1.5, "options/eps": 0.0}),
+        times("small", 1e-12, "grads"),
         Form(name="zeros", change=_zeros_at_last),
         of="parameters of different age",
     ),
@@ -164,7 +165,7 @@ FORMS = (
     ),
 )
 PROMISES: dict[str, tuple[str, ...]] = {
-    "any shapes, () too": ("a large eps", BETA_0),
+    "any shapes, () too": ("a large eps", "each_parameter_has_its_age", BETA_0),
     "any floating dtype": ("half_precision", "views in float64 that are not contiguous"),
     "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("the_first_step",),
     "of the same shapes and dtypes": ("half_precision",),

@@ -67,7 +67,7 @@ def cases(rng: torch.Generator) -> list[Case]:
         rate = RATES[rule] * (0.8 + 0.4 * float(torch.rand((), generator=rng)))
         inputs: dict[str, Any] = {
             "rule": rule,
-            "params": [1 + draw() for _ in range(2)],
+            "params": [(1 + draw()) * torch.where(draw() < 0.5, -1.0, 1.0).to(dtype) for _ in range(2)],
             "grads": [sizes[turn] * sign * (0.5 + draw()) for turn, sign in zip(TURNS, signs, strict=True)],
             "rates": [rate * (1 - number / 12) for number in range(len(TURNS))],
             "decay": 0.75 + 0.15 * float(torch.rand((), generator=rng)),
@@ -153,6 +153,7 @@ SHAPES = ((1, 1), (0, 0))  # the first parameter is cut to a column, the second 
 CUTS = {f"params/{turn}": shape for turn, shape in enumerate(SHAPES)} | {
     f"grads/{number}": SHAPES[turn] for number, turn in enumerate(TURNS)
 }
+LEFT_OUT = Form(name="without decay and eps", change=_left_out)
 FORMS = (
     Form(
         name="Adagrad on a number, of shape (), with tiny gradients and an eps of 0",
@@ -160,8 +161,8 @@ FORMS = (
         of="adagrad",
     ),
     Form(
-        name="RMSprop in float64, with tiny gradients, an eps of 0 and a decay of 0",
-        change=lambda case: in_form(_tiny(case), in_dtype(torch.float64, *TENSORS), put("0", decay=0.0)),
+        name="RMSprop on a number in float64, with tiny gradients, an eps of 0 and a decay of 0",
+        change=lambda case: in_form(_one_number(_tiny(case)), in_dtype(torch.float64, *TENSORS), put("0", decay=0.0)),
         of="rmsprop",
     ),
     at_once(
@@ -170,27 +171,35 @@ FORMS = (
         strided(*TENSORS),
         of="adadelta",
     ),
-    Form(name="RMSprop without decay and eps", change=_left_out, of="eps in rmsprop"),
+    dataclasses.replace(LEFT_OUT, name="RMSprop without decay and eps", of="eps in rmsprop"),
     at_once(
-        "an lr of 0 at first, dimensions of 1 and of 0",  # what is noted then shows in later steps
+        "Adagrad without decay and eps, an lr of 0 at first, dimensions of 1 and of 0",  # what is noted shows later
         put("0", {"rates/0": 0.0, "rates/1": 0.0}),
         cut("dimensions", of="", **CUTS),
+        LEFT_OUT,
         of="eps in adagrad",
+    ),
+    at_once(
+        "Adadelta without decay and eps, an lr of 0 at first",
+        put("0", {"rates/0": 0.0, "rates/1": 0.0}),
+        LEFT_OUT,
+        of="adadelta",
     ),
     put("RMSprop, with a gradient of zeros between", {"grads/2": torch.zeros(SHAPE)}, of="eps in rmsprop"),
     at_once(
-        "Adadelta in float64, with tiny gradients and a tiny eps",
+        "Adadelta on a number in float64, with tiny gradients and a tiny eps",
+        Form(name="one number", change=_one_number),
         in_dtype(torch.float64, *TENSORS),
         times("tiny", 1e-9, "grads"),
         put("eps", eps=1e-20),
         of="adadelta",
     ),
 )
-NUMBER, DECAY_0, VIEWS, LEFT_OUT, RATE_0, BETWEEN, TINY_EPS = (form.name for form in FORMS)
+NUMBER, DECAY_0, VIEWS, NO_EPS, RATE_0, ADADELTA, BETWEEN, TINY_EPS = (form.name for form in FORMS)
 STATE = "state_like_the_parameter"
 PROMISES = {
     '"adagrad", "rmsprop" or "adadelta"': ("adagrad", "rmsprop", "adadelta"),
-    "any shape, float32 or float64": (NUMBER, RATE_0, DECAY_0, VIEWS, "in_float64"),
+    "any shape, float32 or float64": (NUMBER, RATE_0, DECAY_0, TINY_EPS, VIEWS, "in_float64"),
     "in the tensor's own memory: an assignment to a name or to `.data` does not change it": ("adagrad",),
     "shape and dtype of param; not changed": ("gradients_unchanged",),
     "empty before the first step, and kept by the caller between steps": ("adagrad",),
@@ -203,11 +212,12 @@ PROMISES = {
         "rmsprop",
         "adagrad",
         DECAY_0,
-        LEFT_OUT,
+        NO_EPS,
+        ADADELTA,
         BETWEEN,
     ),
-    "outside the root in Adagrad and RMSprop": ("eps_outside_the_root", LEFT_OUT),
-    "inside both roots in Adadelta": ("adadelta", TINY_EPS),
+    "outside the root in Adagrad and RMSprop": ("eps_outside_the_root", NO_EPS, RATE_0),
+    "inside both roots in Adadelta": ("adadelta", TINY_EPS, ADADELTA),
     "nothing else is added to a denominator, and 0 is allowed": (NUMBER, DECAY_0),
     "before anything is changed": ("refused_before_any_change",),
     "another rule, lr < 0": ("refusals",),
@@ -268,7 +278,7 @@ EXERCISE = Exercise(
             "underscore, and +=, change the tensor on their left: use them on param and on your state only.",
             keys=("grads/*",),
             roundings=0,
-            cases=(*RULES, "adagrad in float64", DECAY_0, VIEWS, TINY_EPS),
+            cases=(*RULES, "adagrad in float64", VIEWS, RATE_0, ADADELTA),
             needs=(STATE,),  # who does nothing changes nothing
         ),
         Property(

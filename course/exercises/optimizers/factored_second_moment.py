@@ -27,6 +27,7 @@ FIRST = "beta2 is 0"
 RANK_ONE = ("rank one", "rank one, square")
 STEPS = ("wide", "tall", "square", "beta2 grows", "in float64")
 TWO = "two matrices in turns"
+LARGE = "entries of 1e15"  # of whose squares float32 does not hold a product
 TINY = "entries of 1e-20 in float64"  # 1e-30 beside their squares shows; float32 does not hold them
 LEAST = "entries of 1e-100 in float64"  # which does not hold the product of two of their squares
 KEPT = ("grads", "rows", "cols")
@@ -228,12 +229,13 @@ EXERCISE = Exercise(
         put("a beta2 of 0 after another", {"betas/1": 0.0}, of="square"),
         Form(name="a row and a column of zeros", change=_with_zeros, of="tall"),
         Form(name="entries of 1e-12", change=_tiny, of="tall"),
+        at_once(LARGE, times("", 1e15, "grads"), times("", 1e30, "rows", "cols"), of="wide"),
         at_once(TINY, times("", 1e-20, "grads"), times("", 1e-40, "rows", "cols"), of="in float64"),
         at_once(LEAST, times("", 1e-100, "grads"), times("", 1e-200, "rows", "cols"), of="in float64"),
     ),
     promises={
         "(r, c), in float32 or float64": ("estimates", "one row", "one column", "in float64"),
-        "of any size at which that dtype holds the sum of all squares": ("entries of 1e-12", TINY, LEAST),
+        "of any size at which that dtype holds the sum of all squares": ("entries of 1e-12", LARGE, TINY, LEAST),
         "not 0 everywhere": ("a row and a column of zeros",),
         "it is not changed": ("gradient_unchanged",),
         "the moving average of the mean of g**2 along each row": ("rows_and_cols_in_place",),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
+from course.performing.draws import signs
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, in_the_dtype_of, observe
 from course.performing.forms import cut, in_dtype, put, strided
 
@@ -19,11 +20,12 @@ def cases(rng: torch.Generator) -> list[Case]:
     """Single draws: with equal and unequal probabilities, with repeated indices, with an example that is never drawn,
     one that is almost never drawn, in float64. And two in which every draw of three, or of two, examples is tried.
 
-    Gradients lie between 1/2 and 3/2, so that no sum cancels; probabilities are wide apart, so that a weight shows.
+    Gradients have a size from 1/2 to 3/2 and a sign for each column, so that no sum cancels; probabilities are wide
+    apart, so that a weight shows.
     """
 
     def case(name: str, probs: Tensor, indices: Tensor, *, draws: int = 0) -> Case:
-        grads = torch.rand(len(probs), 3, generator=rng, dtype=probs.dtype) + 0.5
+        grads = (torch.rand(len(probs), 3, generator=rng, dtype=probs.dtype) + 0.5) * signs(rng, 3).to(probs.dtype)
         inputs: dict[str, Any] = {"grads": grads, "probs": probs, "indices": indices, "draws": draws}
         return Case(name=name, inputs=inputs)
 
@@ -142,7 +144,7 @@ EXERCISE = Exercise(
         cut("one draw", indices=(0, 1), of="in float64"),
         put(
             "one example",
-            grads=torch.tensor([[0.5, 0.75, 1.25]], dtype=torch.float64),
+            grads=torch.tensor([[0.5, -0.75, 1.25]], dtype=torch.float64),
             probs=torch.ones(1, dtype=torch.float64),
             indices=torch.zeros(3, dtype=torch.int64),
             of="in float64",

@@ -115,8 +115,9 @@ def _blocks(block: int) -> dict[str, Any]:
     }
     others = matrices | {"other dimensions": [[], [block + 1], [2, block + 1, 3]]}
     return {
-        f"{name}/{words}/{label}": _asked(name, shapes, "bfloat16", "float8_e4m3fn", block=each)
+        f"{name}/{param}/{words}/{label}": _asked(name, shapes, param, "float8_e4m3fn", block=each)
         for name in NAMES
+        for param in ("bfloat16", "float32")
         for words, shapes in (matrices if name == "muon" else others).items()
         for label, each in (("no block", None), (f"block of {block}", block), ("block of 1", 1))
     }

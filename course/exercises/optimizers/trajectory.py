@@ -82,7 +82,10 @@ def drive(
     return {
         "params": [torch.stack(each) for each in zip(*after, strict=True)],
         "grads": [torch.stack(each) for each in zip(*left, strict=True)],
-        "state": [form([kept, vars(p)], param) for kept, p, param in zip(state, stepped, params, strict=True)],
+        "state": [
+            form([kept, [each for each in attached(own) if each is not grad]], param)
+            for kept, own, grad, param in zip(state, stepped, given, params, strict=True)
+        ],
     }
 
 
@@ -198,7 +201,7 @@ def form(kept: object, param: Tensor) -> str:
 
 
 def _parts(kept: object) -> Iterator[object]:
-    """All that stands in dicts, lists, tuples and attributes of tensors, however deep, whatever subclass they are."""
+    """All that stands in dicts, lists and tuples and hangs on tensors, however deep, whatever subclass they are."""
     if isinstance(kept, dict):
         for pair in dict.items(kept):
             yield from _parts(pair)
@@ -207,7 +210,14 @@ def _parts(kept: object) -> Iterator[object]:
             yield from _parts(each)
     else:
         yield kept
-        yield from _parts(vars(kept)) if isinstance(kept, Tensor) else ()
+        yield from _parts(attached(kept)) if isinstance(kept, Tensor) else ()
+
+
+def attached(tensor: Tensor) -> list[object]:
+    """What a tensor keeps alive beside its own numbers: attributes, its gradient, its graph, hooks."""
+    held: Any = tensor
+    grad = held.grad if held.is_leaf else None
+    return [vars(held), grad, held.grad_fn, held._backward_hooks, held._post_accumulate_grad_hooks]
 
 
 def _counts_no_further(dtype: torch.dtype) -> bool:
