@@ -148,7 +148,7 @@ def quantize(x: Tensor, step: Tensor, zero: Tensor, bits: int) -> Tensor:
     x         any shape, any floating dtype; it may be a view. Numbers outside of the grid, also infinite ones, get
               the code at its end.
     step      above 0, float32 or float64, of a shape that broadcasts to x's; x / step is computed in its dtype
-    zero      int32, in the shape of step
+    zero      int32, from -2**(bits - 1) to 2**(bits - 1) - 1, in the shape of step
     bits      from 2 to 8
     Returns   int8, in the shape of x: x / step to the nearest integer (of two, the even one), plus zero, and no less
               than -2**(bits - 1), no more than 2**(bits - 1) - 1
@@ -986,7 +986,7 @@ def fake_quant(x: Tensor, step: Tensor, zero: Tensor, bits: int) -> Tensor:
     zero      int32, from -2**(bits - 1) to 2**(bits - 1) - 1, in the shape of step
     bits      from 2 to 8
     Returns   in the shape and dtype of x: step (q - zero), where q is x / step to the nearest integer, plus zero, and
-              cut off at -2**(bits - 1) and 2**(bits - 1) - 1
+              cut off at -2**(bits - 1) and 2**(bits - 1) - 1. Roundings of x are allowed, as x + (y - x) has them.
     Gradient  Where x lies from the first to the last value of the grid, both included, that of the result. Outside,
               beyond half a step, 0. (The half step between is not judged.) It can be differentiated again.
     Example   For x = [0.3, 5.0], step 0.5, zero 0 and 2 bits: [0.5, 0.5], and a gradient of [1, 1] becomes [1, 0].

@@ -237,7 +237,8 @@ WRONG = (
     wrong(
         "all_probabilities_at_once",
         "You make a tensor larger than a tile and than q, k, v and out: all probabilities at once, a mask for them, a "
-        "row of tiles, two gradients in one. The memory that forward saved is then needed in backward.",
+        "row of tiles, two gradients in one, or float64 where q has less. The memory that forward saved is then needed "
+        "in backward.",
         whole_matrix,
         mistaken(
             (STARTS, "range(1)"),

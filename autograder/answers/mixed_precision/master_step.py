@@ -158,10 +158,11 @@ WRONG = (
     ),
     wrong(
         "a_step_that_is_skipped",
-        "You leave out a gradient with an inf or nan. To skip such a step, for all tensors together, is the loss "
+        "You leave out, or replace, an inf or nan. To skip such a step, for all tensors together, is the loss "
         "scaler's task. This function takes every number as it comes.",
         mistaken((STEP, f"if not grad.isfinite().all():\n            continue\n        {STEP}")),
         mistaken(("grad.float()", "grad.float().nan_to_num(0.0, 0.0, 0.0)")),
+        mistaken((STEP, "master -= (lr * grad.float()).nan_to_num()")),
     ),
     wrong(
         "nothing_to_do_without_a_step",
@@ -189,6 +190,5 @@ WRONG = (
         "You switch requires_grad off to write to a parameter: it gets no gradient any more. Write under "
         "torch.no_grad(), which is over at the end of its block.",
         mistaken(("@torch.no_grad()\n", ""), (CAST, "param.requires_grad_(False)\n        param.copy_(master)")),
-        fails=("every_form",),
     ),
 )

@@ -176,9 +176,12 @@ WRONG = (
     ),
     wrong(
         "steps_in_float32",
-        "You compute in float32 where x and step are in float64, and half of their digits are lost.",
+        "You compute, or only divide, in float32 where x and step are in float64. Half of their digits are lost, a "
+        "number beside a tie may get another code, and one below 1e-45 is 0.",
         fake(("step = step.detach()", "step = step.detach() if step.dim() == 0 else step.detach().float()")),
         fake(("step = step.detach()", "step = step.detach().float()")),
+        fake((RAW, "raw = (x.detach().float() / step.float()).round().to(x.dtype) + zero")),
+        fake((RAW, RAW.replace(").round()", ").float().round()"))),
     ),
     wrong(
         "times_the_inverse",

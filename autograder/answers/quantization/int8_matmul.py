@@ -54,6 +54,12 @@ WRONG = (
         "Where one matrix has the zero point 0 you leave out that of the other one, too. Either may be 0 alone.",
         matmul((RETURN, f"return {PRODUCT} if not za.any() else {RETURN[7:]}")),
         matmul((RETURN, f"return {PRODUCT} if not zb.any() else {RETURN[7:]}")),
+    ),
+    wrong(
+        "torchs_own_product",
+        "Your product is wrong in some shape or view alone, as that of torch._int_mm is on a CPU: it mistakes rows for "
+        "columns where a size is 1 and the matrix a view. int8_product keeps clear of that.",
+        matmul((PRODUCT, f"{PRODUCT} * (qa.shape[1] > 1)")),  # _int_mm's own numbers hang on memory and processor
         fails=("every_form",),
     ),
     wrong(

@@ -174,13 +174,15 @@ WRONG = (
     ),
     wrong(
         "steps_in_half",
-        "You take steps in the dtype of the weight or of x. A float16 has three digits, and fewer below 6e-5: turn the "
-        "rows into float32 before you look for their largest number.",
+        "You take steps, or the product of two, in the dtype of the weight or of x. A float16 has three digits, and "
+        "fewer below 6e-5: turn the rows into float32 before you look for their largest number, and stay there.",
         layer(("rows = rows.float()", "pass"), (f"return {CODES}, step", f"return {CODES}, step.float()")),
         layer((WEIGHT, f"rows = weight.detach()\n        {IN_HALF}\n        codes = {CODES}")),
         layer((INPUT, f"rows = {ROWS_OF_X}\n        {IN_HALF}\n        codes = {CODES}")),
         layer(("rows = rows.float()", ONLY_FLOAT16), (f"return {CODES}, step", f"return {CODES}, step.float()")),
         layer((OWN_STEP, 'self.register_buffer("step", step.to(weight.dtype))')),
+        layer((Y, f"y = {PRODUCT} * (step * self.step.T).to(x.dtype).float()")),
+        layer((Y, f"y = {PRODUCT} * step * self.step.T.to(x.dtype).float()")),
     ),
     wrong(
         "step_of_x_forgotten",
@@ -194,8 +196,9 @@ WRONG = (
     ),
     wrong(
         "bias_forgotten",
-        "The bias is missing.",
+        "The bias is missing, always or where x has another dtype than it. It is added whatever x is in.",
         layer((BIAS, "y = y + 0 * self.bias")),
+        layer((BIAS, f"{BIAS} if x.dtype == self.bias.dtype else y")),
     ),
     wrong(
         "bias_must_be_told",
@@ -287,7 +290,7 @@ WRONG = (
         layer((WEIGHT, f"weight.requires_grad_(False)\n        {WEIGHT}")),
         layer((WEIGHT, f"{WEIGHT}\n        if bias is not None:\n            bias.requires_grad_(False)")),
         layer((INPUT, f"x.requires_grad_(False)\n        {INPUT}")),
-        fails=("buffers",),
+        fails=("arguments_unchanged", "buffers"),
     ),
     wrong(
         "bias_stays_a_parameter",
@@ -302,6 +305,14 @@ WRONG = (
             (WEIGHT, f"{WEIGHT}\n        self.dtype = weight.dtype"),
             ("return y.to(x.dtype)", "return y.to(self.dtype)"),
         ),
+    ),
+    wrong(
+        "through_another_dtype",
+        "x, or y, passes through the dtype of the weight or of the bias. x may have another one, and what is beyond "
+        "65,504 is infinite in float16: compute in float32, and turn y into the dtype of x at the end.",
+        layer((WEIGHT, f"{WEIGHT}\n        self.dtype = weight.dtype"), (INPUT, f"{INPUT[:-1]}.to(self.dtype))")),
+        layer((INPUT, f"{INPUT[:-1]}.to(x.dtype if self.bias is None else self.bias.dtype))")),
+        layer((BIAS, "y = y.to(self.bias.dtype) + self.bias")),
     ),
     wrong(
         "rows_only",

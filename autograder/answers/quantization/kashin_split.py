@@ -168,6 +168,17 @@ WRONG = (
         ),
     ),
     wrong(
+        "computed_in_float32",
+        "You compute in float32, or multiply by q in it, where x is in float64: half of its digits are lost, also if "
+        "both factors are turned into float64 again. Compute in the dtype of x.",
+        edit(
+            ("residual = x.clone()", "dtype, x, q = x.dtype, x.float(), q.float()\n    residual = x.clone()"),
+            ("return factors[0], factors[1]", "return factors[0].to(dtype), factors[1].to(dtype)"),
+        ),
+        edit((SEEN, "(residual, (residual.float() @ q.float()).to(x.dtype))")),
+        rounds_to=torch.float32,
+    ),
+    wrong(
         "another_dtype",
         "Your factors are in float32, or begin in it, and stay there where nothing is added. They come in the dtype of "
         "x: begin with zeros like x.",

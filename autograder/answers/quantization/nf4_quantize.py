@@ -179,8 +179,9 @@ WRONG = (
     ),
     wrong(
         "computed_in_half",
-        "You divide in the dtype of x. A quotient in bfloat16 is off by up to a part in 512, in float16 by up to one "
-        "in 4,096, and near a midpoint that is another code: compute in float32.",
+        "You divide in the dtype of x, or round quotients, NF4's values or their midpoints to half precision. In "
+        "bfloat16 they are off by up to a part in 512, in float16 by up to one in 4,096, and near a midpoint that is "
+        "another code: compute in float32.",
         nf4(
             (FLAT, "flat = x.detach().flatten()"),
             (VALUES, f"{VALUES}.to(x.dtype)"),
@@ -190,6 +191,9 @@ WRONG = (
             (FLAT, f"{FLAT} if x.dtype == torch.bfloat16 else x.detach().flatten()"),
             (OUT, ".to(torch.uint8), scales.float()"),
         ),
+        nf4((VALUES, f"{VALUES}.half().float()")),
+        nf4((CODES, CODES.replace("(values[1:] + values[:-1]) / 2", "((values[1:] + values[:-1]) / 2).bfloat16()"))),
+        nf4((UNITS, f"{UNITS}\n    units = units.half().float()")),
         fails=("least_error",),
     ),
     wrong(

@@ -169,9 +169,11 @@ WRONG = (
     ),
     wrong(
         "float32_out",
-        "y is in float32 whatever x is in.",
+        "y is in float32 whatever x is in, always or where a product is empty: torch.zeros without a dtype is in "
+        "float32, too.",
         split((".to(x.dtype)", "")),
         split((OUTLIER, f"{OUTLIER}\n    if outlier.all():\n        return x.float() @ w.float().T")),
+        split((OUTLIER, f"{OUTLIER}\n    if not len(x):\n        return torch.zeros(0, len(w))")),
     ),
     wrong(
         "steps_in_half",
@@ -179,6 +181,7 @@ WRONG = (
         "threshold first: 7.97 is 7.96875 in bfloat16. A float16 has three digits, and fewer below 6e-5, where a step "
         "of small numbers becomes 0: turn the rows into float32 first, and stay there.",
         split((REST, "int8_product(qx, qw.T) * dx.to(x.dtype).float() * dw.T.to(x.dtype).float()")),
+        split((REST, "int8_product(qx, qw.T) * (dx * dw.T).to(x.dtype).float()")),
         split(
             ("rows = rows.float()", "pass"),
             (CODES, "return (rows / step).clamp(-127, 127).round().to(torch.int8), step.float()"),

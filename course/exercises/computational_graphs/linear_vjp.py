@@ -20,11 +20,24 @@ from course.performing.exercise import (
     Inputs,
     Observation,
     Property,
+    call_once,
     every_form,
     observe,
     outputs,
 )
-from course.performing.forms import alone, at_once, cut, in_dtype, leaves, offset, put, strided, times, transposed
+from course.performing.forms import (
+    alone,
+    at_once,
+    between_calls,
+    cut,
+    in_dtype,
+    leaves,
+    offset,
+    put,
+    strided,
+    times,
+    transposed,
+)
 from course.tree import Tree
 
 
@@ -55,7 +68,7 @@ def cases(rng: torch.Generator) -> list[Case]:
 
 def probe(answer: Answer, inputs: Inputs) -> Observation:
     """One call; the three gradients, and whether what was handed in still requires a gradient where it did."""
-    gradients = outputs(answer(inputs["dout"], inputs["x"], inputs["w"]), *GRADIENTS)
+    gradients = outputs(call_once(answer, inputs, inputs["dout"], inputs["x"], inputs["w"]), *GRADIENTS)
     return observe({**with_dtypes(gradients), "after": require_gradients(inputs, "dout", "x", "w")})
 
 
@@ -134,6 +147,7 @@ EXERCISE = Exercise(
         transposed(*ALL, of="two batch dimensions"),
         LEAVES,
         cut("one row", dout=(0, 1), x=(0, 1)),
+        between_calls(*ALL),
         cut("a batch dimension of 1 beside another", dout=(0, 1), x=(0, 1), of="two batch dimensions"),
         cut("one input", x=(1, 1), w=(1, 1)),
         cut("one output", dout=(1, 1), w=(0, 1)),

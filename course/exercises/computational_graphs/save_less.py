@@ -340,6 +340,7 @@ EXERCISE = Exercise(
         "in float32 and in float16": ("far from zero", "far from zero in float16"),
         "with respect to x and to dy": ("second_derivative", "twice in float16", "twice at 0"),
         "where exp(-x) does not overflow": ("twice in float32, up to 100",),
+        "in every dtype and shape": ("twice in bfloat16", "twice on views", "twice on a number"),
         "x and dy as they are": ("nothing_overwritten",),
     },
     removes=("torch.nn.functional.silu", "torch.utils.checkpoint"),

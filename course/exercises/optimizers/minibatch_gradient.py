@@ -10,8 +10,18 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.performing.draws import signs
-from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, in_the_dtype_of, observe
-from course.performing.forms import cut, in_dtype, put, strided
+from course.performing.exercise import (
+    Answer,
+    Case,
+    Exercise,
+    Inputs,
+    Observation,
+    Property,
+    call_once,
+    in_the_dtype_of,
+    observe,
+)
+from course.performing.forms import between_calls, cut, in_dtype, put, strided
 
 RARE = 1e-16  # the least probability: below every epsilon that is beside one, or bounds one
 
@@ -59,7 +69,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     """The gradient of one draw, or the expectation over all of them."""
     grads, probs, indices = inputs["grads"], inputs["probs"], inputs["indices"]
     if not inputs["draws"]:
-        return observe({"gradient": answer(grads, probs, indices)})
+        return observe({"gradient": call_once(answer, inputs, grads, probs, indices)})
     expectation = found = torch.zeros((), dtype=torch.float64)
     for draw in itertools.product(range(len(probs)), repeat=inputs["draws"]):
         indices = torch.tensor(draw)
@@ -141,6 +151,7 @@ EXERCISE = Exercise(
         in_dtype(torch.bfloat16, "grads", "probs", of="unequal probabilities"),
         strided("grads", "probs", "indices", of="in float64"),
         cut("one number in each gradient", grads=(1, 1), of="in float64"),
+        between_calls("grads", of="in float64"),
         cut("one draw", indices=(0, 1), of="in float64"),
         put(
             "one example",

@@ -15,6 +15,8 @@ from course.tree import Leaf
 AWAY = 0.3  # of a step, from the code; ties lie at 0.5
 FIRST_STEP, STEPS = 0.01, 0.03  # steps lie between 0.01 and 0.04
 CODES = 256.0  # a difference of two codes is less, in size
+# Quotients beside a tie, where float32 sees a tie: of each the nearest integer is not the even one.
+BESIDE = torch.tensor([k + 0.5 + (1e-10 if k % 2 == 0 else -1e-10) for k in range(-5, 5)], dtype=torch.float64)
 
 
 def off_ties(rng: torch.Generator, codes: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.exercises.quantization.affine import CODES, beyond, far, off_ties, steps, zeros
+from course.exercises.quantization.affine import BESIDE, CODES, beyond, far, off_ties, steps, zeros
 from course.exercises.quantization.flags import flagged
 from course.performing.compare import EPS
 from course.performing.draws import normal
@@ -52,6 +52,7 @@ STEP_ALONE = f"{PLAIN}, but step"
 IN_DOUBLE, NO_ROW = f"{ROWS}, in float64", "no row, in float64"
 FLOATING = ("x", "step", "gradient")
 TINY = 2.0**-130
+UNIT = torch.tensor(2.0**-160, dtype=torch.float64)
 ALLOWED = 4  # roundings of a gradient that is multiplied by step and divided by it
 
 
@@ -285,6 +286,14 @@ EXERCISE = Exercise(
             gradient=torch.ones(7),
             of=FOUR,
         ),
+        put(
+            "numbers that float32 cannot hold",
+            x=BESIDE * UNIT,
+            step=UNIT,
+            zero=torch.tensor(1, dtype=torch.int32),
+            gradient=torch.ones_like(BESIDE),
+            of=FOUR,
+        ),
         leaves("step", name=LEAF),
         strided("x", name="a view, and one grid"),
         put(PLAIN, plain=True),
@@ -295,6 +304,7 @@ EXERCISE = Exercise(
             SINGLE,
             EMPTY,
             "in float64",
+            "numbers that float32 cannot hold",
             "views that are not contiguous",
             "transposed tensors",
             "a view, and one grid",

@@ -37,7 +37,7 @@ USUAL, FAR, ZERO, STILL, BARE, SINGLE, HALF, KEPT = (
 )
 BELOW_HALF = ("steps of x below float16", "steps of the weight below float16")
 SINGLE_IN_HALF, ROUNDED = f"{SINGLE}, in float16", "steps that bfloat16 rounds"
-NO_ROW = "no row, in float16"
+NO_ROW, BEYOND_HALF = "no row, in float16", "x beyond the weight's float16"
 KEEPS = ("weight", "bias", "x")
 ROOM = 256  # bytes beside codes, step and bias that a layer may keep: numbers in tensors of shape ()
 
@@ -233,8 +233,16 @@ EXERCISE = Exercise(
     forms=(
         at_once("in float16", in_dtype(torch.float16, "weight", "bias", "x"), of=HALF),
         at_once("in bfloat16", in_dtype(torch.bfloat16, "weight", "bias", "x"), of=HALF),
-        alone(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=torch.zeros(len(SIGNS)))),
-        alone(at_once(BELOW_HALF[1], put("", weight=SMALL, bias=torch.zeros(len(SMALL)).half()), times("", 64.0, "x"))),
+        alone(put(BELOW_HALF[0], x=SMALL, weight=SIGNS.float(), bias=torch.full((len(SIGNS),), -(2.0**-11)))),
+        alone(
+            at_once(  # the product of both steps is below float16, too
+                BELOW_HALF[1],
+                put("", weight=SMALL, bias=torch.zeros(len(SMALL)).half()),
+                times("", 8.0, "x"),
+                in_dtype(torch.float16, "x"),
+            )
+        ),
+        alone(at_once(BEYOND_HALF, in_dtype(torch.float16, "weight", "bias"), times("", 2.0**17, "x"), of=HALF)),
         alone(put(ROUNDED, x=ROUGH, weight=ROUGH_TOO, bias=None)),
         in_dtype(torch.float16, "weight", "bias", "x", of=SINGLE, name=SINGLE_IN_HALF),
         at_once("tiny numbers", put("", bias=None), times("", 2.0**-40, "weight", "x")),
@@ -253,7 +261,7 @@ EXERCISE = Exercise(
     promises={
         "float32, float16 or bfloat16": ("in float16", "in bfloat16", "dtype_of_x"),
         "a view or not": ("views that are not contiguous", "transposed tensors"),
-        "in one of these dtypes, which may be another": (*BELOW_HALF, "dtype_of_x"),
+        "in one of these dtypes, which may be another": (BELOW_HALF[0], BEYOND_HALF, "dtype_of_x"),
         "in the weight's dtype, a parameter or not, or None": ("in float16", "in bfloat16", "parameters", BARE),
         "weight / step to the nearest integer, from -127 to 127": ("codes",),
         "the largest |weight| of the row, over 127; 1 where the row is all 0": ("codes", "zeros", "tiny numbers"),

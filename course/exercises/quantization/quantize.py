@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.quantization.affine import AWAY, beyond, eps_of, far, off_ties, steps, zeros
+from course.exercises.quantization.affine import AWAY, BESIDE, beyond, eps_of, far, off_ties, steps, zeros
 from course.exercises.quantization.flags import flagged
 from course.performing.compare import as_numbers
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
@@ -118,8 +118,6 @@ def _half_step(inputs: Inputs, got: Values, expected: Values) -> str | None:
 SMALL = torch.tensor([0.0, 1.0, -1.0, 3.0, -4.0, 5.0, -6.0, 7.0]) * 2.0**-24  # multiples of float16's least number
 SMALL_STEP = 8.3e-8  # float16 has 6e-8 and 1.2e-7; the numbers are 0.72 steps apart, and none lies near a tie
 
-# Quotients beside a tie, where float32 sees a tie: of each the nearest integer is not the even one.
-BESIDE = torch.tensor([k + 0.5 + (1e-10 if k % 2 == 0 else -1e-10) for k in range(-5, 5)], dtype=torch.float64)
 HALVES, BELOW_ONE = torch.tensor([0.5, 2.5, 4.5, -0.5, -2.5, -4.5]), torch.tensor(1 - 1e-10, dtype=torch.float64)
 ONE = torch.tensor(1, dtype=torch.int32)
 
@@ -242,7 +240,7 @@ EXERCISE = Exercise(
             "a grid for each of them",
             "x alone in float64",
         ),
-        "int32, in the shape of step": ("nearest", "for_each_channel"),
+        "int32, from -2**(bits - 1) to 2**(bits - 1) - 1, in the shape of step": ("nearest", "for_each_channel"),
         "from 2 to 8": (USUAL, FOUR, TWO),
         "int8, in the shape of x": ("int8", "nearest"),
         "to the nearest integer (of two, the even one), plus zero": ("nearest", "half_a_step", "ties"),

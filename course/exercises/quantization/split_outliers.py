@@ -29,6 +29,7 @@ USUAL, SQUARE, NONE, ALL, EQUAL, STILL, SINGLE, HALF, CANCELS, THOUSANDS = (
     "thousands of large products",
 )
 ALL_IN_HALF, ROUNDED = f"{ALL}, in float16", "steps and a threshold that bfloat16 rounds"
+BOTH = "products of steps below float16"
 THRESHOLD = 6.0  # on_grid's numbers are below 127 * 0.04
 
 
@@ -100,6 +101,7 @@ FORMS = (
     put("a whole number as threshold", threshold=6),
     alone(put("steps of x below float16", x=SMALL, w=SIGNS, of=NONE)),
     alone(put("steps of w below float16", x=SIGNS, w=SMALL, of=NONE)),
+    alone(at_once(BOTH, times("", 2.0**-8, "x", "w"), in_dtype(torch.float16, "x", "w"), of=NONE)),
 )
 
 EXERCISE = Exercise(
@@ -169,7 +171,7 @@ EXERCISE = Exercise(
         "at or above it, compared in float32": ("at_the_threshold", "value", ROUNDED),
         "and 1 where these are all 0": ("zeros",),
         "to the nearest integer. The product of codes is exact": ("no_outlier", CANCELS, "thousands_of_products"),
-        "All of this is in float32": ("steps of x below float16", "steps of w below float16", ROUNDED),
+        "All of this is in float32": ("steps of x below float16", "steps of w below float16", BOTH, ROUNDED),
         "in the dtype of x: the sum of both products. Either may be empty": ("dtype", "all_outliers", "no_outlier"),
         "Nothing that was handed in is changed": ("arguments_unchanged",),
     },
