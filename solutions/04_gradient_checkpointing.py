@@ -465,7 +465,8 @@ def checkpoint(fn: Callable[..., Any], *args: Any) -> Any:
     Random    the second run draws what the first one drew. What the program draws after forward, and after backward, is
               what it would draw if fn had run once
     Autocast  the second run, but not its backward, is under the CPU autocast of the first, on or off and with its
-              dtype, wherever backward is called. It leaves no cast of a parameter for a later step
+              dtype, wherever backward is called. It leaves no cast of a parameter for a later step, which has an
+              autocast of its own
     Example   with fn = lambda x: x.sin() * 2, checkpoint(fn, x).sum().backward() adds 2 cos(x) to x.grad.
     """
 

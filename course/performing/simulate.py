@@ -63,15 +63,20 @@ def _of_rank(rank: int, key: str) -> str:
 def after(exercise: Exercise, inputs: Mapping[str, object]) -> Callable[[], dict[str, Leaf]]:
     """What gives, once the run is over, the inputs that may not change, as it left them.
 
-    In the place of a tensor that requires a gradient now, or has one, stands a sentence that says so.
+    In the place of a tensor that requires a gradient now, or has one, stands a sentence that says so; but not where
+    there are ranks, whose probes take gradients themselves.
     """
-    kept: Any = {name: inputs[name] for name in exercise.keeps if name in inputs}
-    tensors = {path: leaf for path, leaf in flatten(kept, KEPT).items() if isinstance(leaf, Tensor)}
+
+    def kept() -> Any:
+        return {name: inputs[name] for name in exercise.keeps if name in inputs}
+
+    looked_at = flatten(kept(), KEPT) if exercise.split is None else {}
+    tensors = {path: leaf for path, leaf in looked_at.items() if isinstance(leaf, Tensor)}
     before = {path: _marks(leaf) for path, leaf in tensors.items()}
 
     def left() -> dict[str, Leaf]:
         marked = {path: f"{now} now" for path, leaf in tensors.items() if (now := _marks(leaf)) != before[path]}
-        return {**flatten(plain(kept), KEPT), **marked} if kept else {}
+        return {**flatten(plain(kept()), KEPT), **marked} if kept() else {}
 
     return left
 

@@ -235,7 +235,7 @@ WRONG = (
         "casts_left_behind",
         "You set autocast by hand for the second run, and its casts of the parameters that fn holds stay in torch's "
         "cache: the next step computes with weights from before the update. Enter torch.autocast, which empties the "
-        "cache where it ends.",
+        "cache where the outermost one ends.",
         once((CAST, BY_HAND)),
     ),
     wrong(

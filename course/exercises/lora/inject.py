@@ -147,8 +147,8 @@ def built(inputs: Inputs) -> nn.Module:
             inside.add_module(name, model.get_submodule(kind.removeprefix("= ")))
         else:
             inside.register_parameter(name, nn.Parameter(torch.zeros(kind)))
-    for name, p in model.named_parameters():
-        p.requires_grad = re.fullmatch(inputs["frozen"], name) is None
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = re.fullmatch(inputs["frozen"], name) is None
     return model
 
 
