@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from course.performing.draws import HEADER, WORDS, drawing, signs
+from course.performing.draws import HEADER, WORDS, drawing, near_one, signs
 
 SECRET = 2**127 + 20_220
 
@@ -66,6 +66,13 @@ def test_signs_are_of_both_kinds_where_there_are_two(count):
     found = [signs(rng, count).tolist() for _ in range(40)]
     assert {sign for each in found for sign in each} == ({-1.0, 1.0} if count else set())
     assert all(len({*each}) == min(count, 2) for each in found)
+
+
+def test_numbers_near_one_have_the_signs_of_their_columns():
+    rng = torch.Generator().manual_seed(1)
+    x = near_one(rng, torch.tensor([1.0, -1.0]), 50, 2, dtype=torch.float16)
+    assert (x.dtype, x.shape) == (torch.float16, (50, 2))
+    assert ((x * torch.tensor([1.0, -1.0]) >= 0.5) & (x.abs() <= 1.5)).all()
 
 
 def test_no_state_is_one_that_torch_makes_of_a_seed():

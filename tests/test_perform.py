@@ -591,13 +591,23 @@ class Denies(torch.Tensor):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        ("x.requires_grad_()", "requires a gradient now"),
-        ("x.requires_grad_(); x.__class__ = Denies", "requires a gradient now"),
-        ("x.grad = torch.ones(2)", "has a gradient now"),
+        ("x.requires_grad_()", "requires a gradient and has none now"),
+        ("x.requires_grad_(); x.__class__ = Denies", "requires a gradient and has none now"),
+        ("x.grad = torch.ones(2)", "requires no gradient and has one now"),
     ],
 )
-def test_what_autograd_notes_on_an_argument_is_seen(spoil, says):
-    assert run(lambda x, numbers, square: exec(spoil)).values["after/x"] == says
+@pytest.mark.parametrize("change", ["", "x.detach().add_(1); "])
+def test_what_autograd_notes_on_an_argument_is_seen_beside_its_numbers(spoil, says, change):
+    values = run(lambda x, numbers, square: exec(change + spoil)).values
+    assert values[f"after/x ({says})"]
+    assert same_tree(values["after/x"], VECTOR.inputs["x"] + bool(change))
+
+
+def test_what_autograd_notes_on_a_number_in_a_list_is_seen():
+    case = Case(name="numbers", inputs={"x": [torch.tensor(1.0), torch.tensor(2.0)], "numbers": []})
+    assert (
+        "after/x/1 (requires a gradient and has none now)" in run(lambda x, *rest: x[1].requires_grad_(), case).values
+    )
 
 
 def _after(seen: Observation) -> dict:

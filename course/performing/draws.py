@@ -65,6 +65,11 @@ def signs(rng: torch.Generator, count: int) -> Tensor:
     return 1 - 2 * ((torch.randperm(count, generator=rng) + integer(rng, 0, 2)) % 2).double()
 
 
+def near_one(rng: torch.Generator, signs: Tensor, *shape: int, dtype: torch.dtype) -> Tensor:
+    """Numbers of a size from 1/2 to 3/2, drawn in float64, with signs that broadcast to the shape."""
+    return (signs * (torch.rand(shape, generator=rng, dtype=torch.float64) + 0.5)).to(dtype)
+
+
 def normal(rng: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Standard normal numbers, drawn in float64: in float32 their last bits depend on the processor's vectors, which a
     form of the case in float64 would show.

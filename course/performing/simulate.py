@@ -6,7 +6,7 @@ inputs --split--> inputs of each rank --probe, on every rank--> observations --m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from course.cluster import Comm, Simulated, run_ranks
 from course.cluster.account.ledger import Ledger, costs
 from course.performing.exercise import AFTER, REFUSED, Answer, Exercise, Inputs, Observation, Source
 from course.performing.oracle import with_costs
-from course.tree import Leaf, flatten, plain
+from course.tree import Leaf, Tree, flatten, plain
 
 KEPT = AFTER.rstrip("/")
 SPARE_SECONDS = 2.0  # on top of the limit of all ranks together, which tells who was waiting for whom
@@ -63,22 +63,29 @@ def _of_rank(rank: int, key: str) -> str:
 def after(exercise: Exercise, inputs: Mapping[str, object]) -> Callable[[], dict[str, Leaf]]:
     """What gives, once the run is over, the inputs that may not change, as it left them.
 
-    In the place of a tensor that requires a gradient now, or has one, stands a sentence that says so; but not where
-    there are ranks, whose probes take gradients themselves.
+    Where a tensor requires a gradient now, or has one, and did not before, one entry more says so. Of ranks none does:
+    their probes take gradients themselves.
     """
 
     def kept() -> Any:
         return {name: inputs[name] for name in exercise.keeps if name in inputs}
 
-    looked_at = flatten(kept(), KEPT) if exercise.split is None else {}
-    tensors = {path: leaf for path, leaf in looked_at.items() if isinstance(leaf, Tensor)}
-    before = {path: _marks(leaf) for path, leaf in tensors.items()}
+    before = [(path, leaf, _marks(leaf)) for path, leaf in _tensors(kept(), KEPT)] if exercise.split is None else []
 
     def left() -> dict[str, Leaf]:
-        marked = {path: f"{now} now" for path, leaf in tensors.items() if (now := _marks(leaf)) != before[path]}
-        return {**flatten(plain(kept()), KEPT), **marked} if kept() else {}
+        noted = {f"{path} ({now} now)": True for path, leaf, then in before if (now := _marks(leaf)) != then}
+        found = kept()
+        return {**flatten(plain(found), KEPT), **noted} if found else {}
 
     return left
+
+
+def _tensors(tree: Tree, path: str) -> Iterator[tuple[str, Tensor]]:
+    """Of a tree that nobody else has had yet; each itself, where `flatten` would stack those of shape ()."""
+    if isinstance(tree, Tensor):
+        yield path, tree
+    for key, each in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        yield from _tensors(each, f"{path}/{key}")
 
 
 def _marks(tensor: Tensor) -> str:
@@ -87,4 +94,4 @@ def _marks(tensor: Tensor) -> str:
     with torch._C.DisableTorchFunctionSubclass():
         requires, is_leaf = noted.requires_grad.__get__(tensor), noted.is_leaf.__get__(tensor)
         has_one = is_leaf and noted.grad.__get__(tensor) is not None
-    return "has a gradient" if has_one else f"requires {'a' if requires else 'no'} gradient"
+    return f"requires {'a' if requires else 'no'} gradient and has {'one' if has_one else 'none'}"

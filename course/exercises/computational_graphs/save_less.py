@@ -10,6 +10,7 @@ measured from outside, in grading, in float32. In other dtypes the tensors of on
 from __future__ import annotations
 
 import inspect
+import math
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from course.errors import WrongOutput
 from course.meter import kept_bytes
 from course.performing.blocks import draw, over_peak
-from course.performing.draws import integer, normal, signs
+from course.performing.draws import integer, near_one, normal, signs
 from course.performing.exercise import (
     Answer,
     Ask,
@@ -56,14 +57,13 @@ def cases(rng: torch.Generator) -> list[Case]:
     """
 
     def case(name: str, asks: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Case:
-        def near_one() -> Tensor:
-            sizes = 0.5 + torch.rand(shape, generator=rng, dtype=dtype)
-            return signs(rng, sizes.numel()).reshape(shape).to(dtype) * sizes
+        def drawn() -> Tensor:
+            return near_one(rng, signs(rng, math.prod(shape)).reshape(shape), *shape, dtype=dtype)
 
         inputs: dict[str, Any] = {"asks": asks}
         inputs["x"] = normal(rng, *shape, dtype=dtype)
         for each in {"value": [], "first": ["dy"], "second": ["dy", "v"]}[asks]:
-            inputs[each] = near_one()
+            inputs[each] = drawn()
         return Case(name=name, inputs=inputs)
 
     def far(name: str, dtype: torch.dtype) -> Case:

@@ -1,4 +1,4 @@
-"""What tensors are beside their numbers: each output's dtype, and whether an argument requires a gradient."""
+"""What tensors are beside their numbers: each output's dtype, and what autograd notes on arguments."""
 
 from __future__ import annotations
 
@@ -40,11 +40,6 @@ def unchanged(*, needs: tuple[str, ...], cases: tuple[str, ...]) -> Property:
         "was: work on a new tensor, such as `x.clone()`, or `x.detach()` where only the gradient is in the way.",
         cases=cases,
     )
-
-
-def require_gradients(inputs: Inputs, *names: str) -> dict[str, Any]:
-    """Whether these inputs do, now: to be observed after the call, under `after`."""
-    return {f"{name}.requires_grad": inputs[name].requires_grad for name in names}
 
 
 def tensors_in_the_dtype_of(name: str, *keys: str) -> Callable[[Inputs, Values, Values], str | None]:

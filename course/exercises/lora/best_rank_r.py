@@ -86,8 +86,7 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
         raise WrongOutput(f"B A must be a product, got B of the shape {(*B.shape,)} and A of {(*A.shape,)}")
     product = (B.double() @ A.double()).to(torch.promote_types(B.dtype, A.dtype))
     shapes = {"B": [*B.shape], "A": [*A.shape]}
-    flags = {"delta.requires_grad": inputs["delta"].requires_grad}
-    return observe({"product": product, "shapes": {**shapes}, "dtypes": f"{B.dtype} and {A.dtype}", "after": flags})
+    return observe({"product": product, "shapes": {**shapes}, "dtypes": f"{B.dtype} and {A.dtype}"})
 
 
 def _kind(value: object) -> str:

@@ -60,15 +60,18 @@ def cases(rng: torch.Generator) -> list[Case]:
         def draw() -> Tensor:
             return torch.rand(SHAPE, generator=rng, dtype=dtype)
 
+        def sign(negative: float) -> Tensor:
+            return torch.where(draw() < negative, -1.0, 1.0).to(dtype)
+
         sizes = [10 ** ((-3 if judges_eps else -1) * draw()) for _ in range(2)]
-        signs = [torch.where(draw() < 0.3, -1.0, 1.0).to(dtype) for _ in TURNS]
-        for sign in signs:
-            sign[:, COLUMNS["still"]], sign[:, COLUMNS["steady"]] = float(not judges_eps), 1.0
+        signs = [sign(0.3) for _ in TURNS]
+        for each in signs:
+            each[:, COLUMNS["still"]], each[:, COLUMNS["steady"]] = float(not judges_eps), 1.0
         rate = RATES[rule] * (0.8 + 0.4 * float(torch.rand((), generator=rng)))
         inputs: dict[str, Any] = {
             "rule": rule,
-            "params": [(1 + draw()) * torch.where(draw() < 0.5, -1.0, 1.0).to(dtype) for _ in range(2)],
-            "grads": [sizes[turn] * sign * (0.5 + draw()) for turn, sign in zip(TURNS, signs, strict=True)],
+            "params": [(1 + draw()) * sign(0.5) for _ in range(2)],
+            "grads": [sizes[turn] * each * (0.5 + draw()) for turn, each in zip(TURNS, signs, strict=True)],
             "rates": [rate * (1 - number / 12) for number in range(len(TURNS))],
             "decay": 0.75 + 0.15 * float(torch.rand((), generator=rng)),
             "eps": 1e-3 * (1 + float(torch.rand((), generator=rng))) if judges_eps else TINY,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from course.errors import WrongOutput
-from course.performing.draws import signs
+from course.performing.draws import near_one, signs
 from course.performing.exercise import (
     Answer,
     Case,
@@ -35,7 +35,7 @@ def cases(rng: torch.Generator) -> list[Case]:
     """
 
     def case(name: str, probs: Tensor, indices: Tensor, *, draws: int = 0) -> Case:
-        grads = (torch.rand(len(probs), 3, generator=rng, dtype=probs.dtype) + 0.5) * signs(rng, 3).to(probs.dtype)
+        grads = near_one(rng, signs(rng, 3), len(probs), 3, dtype=probs.dtype)
         inputs: dict[str, Any] = {"grads": grads, "probs": probs, "indices": indices, "draws": draws}
         return Case(name=name, inputs=inputs)
 

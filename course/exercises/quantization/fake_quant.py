@@ -14,7 +14,6 @@ from torch import Tensor
 
 from course.errors import WrongOutput
 from course.exercises.quantization.affine import BESIDE, CODES, beyond, far, off_ties, steps, zeros
-from course.exercises.quantization.flags import flagged
 from course.performing.compare import EPS
 from course.performing.draws import normal
 from course.performing.exercise import (
@@ -187,7 +186,7 @@ def _both(inputs: Inputs, got: Values, expected: Values) -> str | None:
 EXERCISE = Exercise(
     id="quantization.fake_quant",
     cases=cases,
-    probe=flagged(probe, "step", "gradient"),
+    probe=probe,
     properties=(
         Property(
             "value",

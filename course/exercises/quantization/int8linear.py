@@ -92,7 +92,6 @@ def probe(answer: Answer, inputs: Inputs) -> Observation:
     m, n = inputs["weight"].shape
     largest = run.largest.bytes if run.largest else 0
     values = {
-        "trains": " ".join(name for name in KEEPS if inputs[name] is not None and inputs[name].requires_grad) or "none",
         "y": y,
         "codes": layer.codes,
         "step": layer.step,
@@ -192,8 +191,8 @@ EXERCISE = Exercise(
         Property(
             "buffers",
             "codes (int8) and step (float32) are buffers, so that they are saved with the model, and nothing is a "
-            "parameter. What came requires a gradient where it did before.",
-            keys=("held", "parameters", "trains"),
+            "parameter.",
+            keys=("held", "parameters"),
             cases=(USUAL, "parameters", "tensors that require a gradient", "in bfloat16"),
             needs=("codes",),
         ),

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course.exercises.quantization.flags import flagged
 from course.lessons.nf4 import NF4
 from course.performing.draws import normal
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe, outputs
@@ -105,7 +104,7 @@ def _nearest(inputs: Inputs, got: Values, expected: Values) -> str | None:
 EXERCISE = Exercise(
     id="quantization.nf4_quantize",
     cases=cases,
-    probe=flagged(probe, "x"),
+    probe=probe,
     properties=(
         Property(
             "scales",

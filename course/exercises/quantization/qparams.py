@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from course.exercises.quantization.affine import AWAY, beyond, eps_of, steps
-from course.exercises.quantization.flags import flagged
 from course.performing.compare import as_numbers, describe
 from course.performing.draws import integer
 from course.performing.exercise import (
@@ -171,7 +170,7 @@ def _dtypes(inputs: Inputs, got: Values, expected: Values) -> str | None:
 EXERCISE = Exercise(
     id="quantization.qparams",
     cases=cases,
-    probe=flagged(probe, "x"),
+    probe=probe,
     properties=(
         Property(
             "step",

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from course.exercises.quantization.affine import AWAY, BESIDE, beyond, eps_of, far, off_ties, steps, zeros
-from course.exercises.quantization.flags import flagged
 from course.performing.compare import as_numbers
 from course.performing.exercise import Answer, Case, Exercise, Inputs, Observation, Property, Values, observe
 from course.performing.forms import alone, at_once, cut, in_dtype, put, strided, transposed
@@ -124,7 +123,7 @@ ONE = torch.tensor(1, dtype=torch.int32)
 EXERCISE = Exercise(
     id="quantization.quantize",
     cases=cases,
-    probe=flagged(probe, "x", "step"),
+    probe=probe,
     properties=(
         Property(
             "nearest",

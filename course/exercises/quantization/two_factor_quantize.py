@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from course.exercises.quantization.flags import flagged
 from course.exercises.quantization.kashin_split import split
 from course.performing.compare import EPS, as_numbers, case_dtype
 from course.performing.draws import integer, normal
@@ -166,7 +165,7 @@ near = _at_most(SLACK)
 EXERCISE = Exercise(
     id="quantization.two_factor_quantize",
     cases=cases,
-    probe=flagged(one_call("w", "q", "bits", gives=("codes_u", "codebook_u", "codes_v", "codebook_v")), "w", "q"),
+    probe=one_call("w", "q", "bits", gives=("codes_u", "codebook_u", "codes_v", "codebook_v")),
     properties=(
         Property(
             "two_factors",
